@@ -1,0 +1,51 @@
+"""Documents: dataclasses as plain JSON-like values and back, checked; the one importer of pydantic.
+
+Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that comes in
+is checked against the dataclass, field by field; what does not fit is a FormatError that names the field.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from durability.errors import FormatError
+from durability.packing import Value
+
+T = TypeVar("T")
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def to_value(document: object) -> dict[str, Value]:
+    """A dataclass instance as dicts, lists, strings, numbers, bools and None."""
+    return cast("dict[str, Value]", _adapter(type(document)).dump_python(document, mode="json"))
+
+
+def from_value(kind: type[T], value: object) -> T:
+    """The dataclass `kind` that `value` holds. Raises FormatError naming the first field that does not fit."""
+    try:
+        return cast(T, _adapter(kind).validate_python(value, extra="forbid"))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise FormatError(f"not a valid {kind.__name__}: {where}: {first['msg']}") from error
+
+
+def to_json(value: object) -> str:
+    """One line of JSON, keys in the order given."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str | bytes) -> object:
+    """The JSON value of `text`. Raises FormatError."""
+    try:
+        return cast(object, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON: {error}") from error

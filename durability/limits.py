@@ -1,0 +1,30 @@
+"""Every bound of the formats and the protocol, in one place.
+
+A length that comes from outside is checked against these before anything is allocated for it.
+"""
+
+from __future__ import annotations
+
+SECTOR_BYTES = 512
+RECORD_BYTES_MAX = 1 << 20
+SUPERBLOCK_BYTES = 64 << 10  # each of the two copies; also keeps the first slot aligned to any block size
+WRITERS_MAX = 256
+SLOTS_MAX = 1 << 48
+SEQ_MAX = (1 << 63) - 1
+GROUP_MAX = 4096
+CREDIT_MAX = 32768  # operations that one writer may have in flight beyond its last grant
+CREDIT_GROUPS_MIN = 2  # credit >= 2 groups
+SLOTS_PER_CREDIT = 4  # slots per writer >= 4 credits, so a slot has at most two in-flight versions
+
+FRAME_BYTES_MAX = 16 << 20  # after authentication
+FRAME_BYTES_HELLO_MAX = 1024  # before authentication
+TEXT_BYTES_MAX = 64 << 10
+HANDSHAKE_TIMEOUT_S = 5.0
+HEARTBEAT_NS = 50_000_000
+SILENCE_NS = 1_000_000_000  # no frame for this long: the session is recorded as ended in silence
+DEAD_PEER_NS = 10_000_000_000  # no frame for this long: the connection is closed
+COMMIT_INTERVAL_NS = 50_000_000  # the server's group commit
+
+EXAMPLES_FIRST = 64
+EXAMPLES_LAST = 64
+SCAN_STALL_S_MIN = 120.0  # a read that returns nothing for this long is abandoned, never counted as loss

@@ -1,0 +1,40 @@
+"""The one importer of msgpack: strict, bounded encoding of plain values.
+
+Refuses extension types, timestamps and trailing bytes; a value that decodes is made of None, bool, int,
+float, str, bytes, list and dict with string keys only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import msgpack
+
+from durability.errors import FormatError
+
+Value: TypeAlias = "None | bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value]"
+
+
+def pack(value: Value) -> bytes:
+    """`value` as msgpack bytes. Raises FormatError for what msgpack cannot hold (an int beyond 64 bits)."""
+    try:
+        packed = msgpack.packb(value, use_bin_type=True, strict_types=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"cannot encode a value as msgpack: {error}") from error
+    if not isinstance(packed, bytes):
+        raise FormatError("cannot encode a value as msgpack: no bytes came back")
+    return packed
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Value:
+    """The single value that `data` holds, all of it. Raises FormatError for anything else."""
+    try:
+        value: Value = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_refuse_extension)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise FormatError(f"{len(data)} bytes are not one msgpack value: {error}") from error
+    return value
+
+
+def _refuse_extension(code: int, data: bytes) -> None:
+    raise ValueError(f"extension type {code} of {len(data)} bytes is not allowed")

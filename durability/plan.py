@@ -1,0 +1,218 @@
+"""The plan of a run: everything that fixes which bytes go where and when, and nothing else.
+
+A plan is made once by the client, kept by the server and written twice into the target's superblocks. From it
+alone `(writer, seq)` gives slot, place and bytes. It refuses to hold what contradicts itself (`PlanError`).
+
+Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
+
+    overwrite, a file or a device       | superblock | writer 0 | writer 1 | ... | control (device) | superblock |
+    append, beside the file TARGET      TARGET holds the two superblocks; TARGET.W.G holds generation G of writer W,
+                                        record k of the writer at (k-1) * record_bytes, G counting full files
+    the control arm of a file target    TARGET.control
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, TypeAlias, cast, get_args
+
+from durability import limits
+from durability.errors import PlanError
+from durability.packing import Value, pack, unpack
+from durability.schedule import Schedule
+
+PLAN_VERSION = 1
+
+TargetKind: TypeAlias = Literal["file", "device"]
+Workload: TypeAlias = Literal["overwrite", "append"]
+Pattern: TypeAlias = Literal["random", "sequential"]
+SyncMethod: TypeAlias = Literal["fsync", "fdatasync", "dsync", "osync", "rwf-dsync", "fullfsync"]
+WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"})  # each write syncs itself
+
+MAIN = ""
+CONTROL = ".control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """A run of equally long slots of one writer within one file of the target.
+
+    Slot `first_slot + i` lies at `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`.
+    """
+
+    writer: int
+    suffix: str
+    offset_bytes: int
+    first_slot: int
+    slots: int
+    record_bytes: int
+
+    @property
+    def end_bytes(self) -> int:
+        return self.offset_bytes + self.slots * self.record_bytes
+
+    def offset_of(self, slot: int) -> int:
+        """Byte offset in the file of `slot`, which must lie in the extent."""
+        assert 0 <= slot - self.first_slot < self.slots
+        return self.offset_bytes + (slot - self.first_slot) * self.record_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run's plan. Sizes in bytes; `slots` and `credit` per writer, in operations; ids are 64-bit.
+
+    `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
+    sync. `block_bytes` is the largest of physical block and file-system block: what may be torn together.
+    `control_slots` 0 means no control arm. For `append`, `slots` is the number of records in one file.
+    """
+
+    run: int
+    seed: int
+    target: int
+    target_kind: TargetKind
+    workload: Workload
+    pattern: Pattern
+    record_bytes: int
+    writers: int
+    slots: int
+    group: int
+    credit: int
+    sync: SyncMethod
+    direct: bool
+    block_bytes: int
+    control_slots: int
+    control_interval_us: int
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise PlanError(f"plan of run {self.run:016x}: {problem}")
+
+    def _problem(self) -> str | None:  # noqa: PLR0911 - one return per rule reads best
+        for name in ("run", "seed"):
+            if not 0 < getattr(self, name) < 1 << 64:
+                return f"{name} is not a positive 64-bit number"
+        if not 0 <= self.target < 1 << 32:
+            return "target is not a 32-bit number"
+        for name, allowed in (
+            ("target_kind", TargetKind),
+            ("workload", Workload),
+            ("pattern", Pattern),
+            ("sync", SyncMethod),
+        ):
+            if getattr(self, name) not in get_args(allowed):
+                return f"{name} {getattr(self, name)!r} is none of {', '.join(get_args(allowed))}"
+        if not (
+            0 < self.record_bytes <= limits.RECORD_BYTES_MAX and self.record_bytes % limits.SECTOR_BYTES == 0
+        ):
+            return (
+                f"record_bytes {self.record_bytes} is not a multiple of 512 up to {limits.RECORD_BYTES_MAX}"
+            )
+        if not 1 <= self.writers <= limits.WRITERS_MAX:
+            return f"writers {self.writers} is not within 1 to {limits.WRITERS_MAX}"
+        if not 1 <= self.group <= limits.GROUP_MAX:
+            return f"group {self.group} is not within 1 to {limits.GROUP_MAX}"
+        if self.group > 1 and self.sync in WRITE_THROUGH_METHODS:
+            return f"group {self.group} has no meaning with {self.sync}, which syncs each write"
+        if not limits.CREDIT_GROUPS_MIN * self.group <= self.credit <= limits.CREDIT_MAX:
+            return f"credit {self.credit} is not within {2 * self.group} (two groups) to {limits.CREDIT_MAX}"
+        if not limits.SLOTS_PER_CREDIT * self.credit <= self.slots <= limits.SLOTS_MAX:
+            return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
+        if self.workload == "append" and (self.target_kind != "file" or self.pattern != "sequential"):
+            return "append needs a file and goes in sequence"
+        if self.block_bytes <= 0 or self.block_bytes % limits.SECTOR_BYTES:
+            return f"block_bytes {self.block_bytes} is not a positive multiple of 512"
+        if self.control_slots < 0 or self.control_interval_us < 0:
+            return "the control arm's numbers are negative"
+        return None
+
+    @property
+    def control_writer(self) -> int:
+        """The writer number of the control arm: one past the last writer."""
+        return self.writers
+
+    @property
+    def control_record_bytes(self) -> int:
+        return max(4096, self.block_bytes)
+
+    def schedule(self, writer: int) -> Schedule:
+        """The schedule of `writer`; append has none (seq k is slot k-1 for ever)."""
+        control = writer == self.control_writer
+        return Schedule(
+            seed=self.seed,
+            writer=writer,
+            slots=self.control_slots if control else self.slots,
+            shuffled=self.pattern == "random" and not control,
+        )
+
+    def extent(self, writer: int, generation: int = 0) -> Extent:
+        """Where the slots of `writer` lie; `generation` counts the full files of an append writer."""
+        if writer == self.control_writer:
+            after_writers = limits.SUPERBLOCK_BYTES + self.writers * self.slots * self.record_bytes
+            aligned = -(-after_writers // self.control_record_bytes) * self.control_record_bytes
+            return Extent(
+                writer=writer,
+                suffix=CONTROL if self.target_kind == "file" else MAIN,
+                offset_bytes=0 if self.target_kind == "file" else aligned,
+                first_slot=0,
+                slots=self.control_slots,
+                record_bytes=self.control_record_bytes,
+            )
+        append = self.workload == "append"
+        return Extent(
+            writer=writer,
+            suffix=f".{writer}.{generation}" if append else MAIN,
+            offset_bytes=0 if append else limits.SUPERBLOCK_BYTES + writer * self.slots * self.record_bytes,
+            first_slot=generation * self.slots if append else 0,
+            slots=self.slots,
+            record_bytes=self.record_bytes,
+        )
+
+    def extents(self) -> Iterator[Extent]:
+        """Every extent that is prefilled before arming, writers first, then the control arm.
+
+        The files of an append writer are not prefilled; they grow.
+        """
+        if self.workload != "append":
+            yield from (self.extent(writer) for writer in range(self.writers))
+        if self.control_slots:
+            yield self.extent(self.control_writer)
+
+    @property
+    def superblock_offsets(self) -> tuple[int, int]:
+        """Byte offsets in the main file of the two superblock copies."""
+        end = limits.SUPERBLOCK_BYTES
+        for extent in self.extents():
+            if extent.suffix == MAIN:
+                end = max(end, extent.end_bytes)
+        alignment = max(4096, self.block_bytes)
+        return 0, -(-end // alignment) * alignment
+
+    @property
+    def main_bytes(self) -> int:
+        """Length of the main file, or the part of the device that is used."""
+        return self.superblock_offsets[1] + limits.SUPERBLOCK_BYTES
+
+    def encode(self) -> bytes:
+        """The plan as versioned msgpack, see docs/record.md."""
+        return pack({"version": PLAN_VERSION, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Plan:
+        """The plan that `data` holds. Raises FormatError or PlanError, naming the field."""
+        value = unpack(data)
+        if not isinstance(value, dict):
+            raise PlanError("a plan is a map")
+        if value.get("version") != PLAN_VERSION:
+            raise PlanError(
+                f"plan version {value.get('version')!r} is not {PLAN_VERSION}: use the release that wrote it"
+            )
+        wanted = {field.name: field.type for field in fields(cls)}
+        if set(value) != {*wanted, "version"}:
+            raise PlanError(f"a plan's fields are {sorted(wanted)}, not {sorted(value)}")
+        for name, type_name in wanted.items():
+            kind = {"int": int, "bool": bool}.get(str(type_name), str)
+            if type(value[name]) is not kind:
+                raise PlanError(f"plan field {name} is {value[name]!r}, not of type {kind.__name__}")
+        return cls(**cast("dict[str, Value]", {name: value[name] for name in wanted}))  # type: ignore[arg-type]
