@@ -1,7 +1,7 @@
 """The case: what the server knows of one run, as handed to `verify` or exported to a file.
 
-It is all that a judge needs beside the target itself. Times are nanoseconds of the server's CLOCK_BOOTTIME and compare only
-where the server's boot id is the same.
+It is all that a judge needs beside the target itself. Times are nanoseconds of the server's CLOCK_BOOTTIME
+and compare only where the server's boot id is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SessionEnd: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """At `at_ns` the server received these frontiers (seq per writer, all operations up to it acknowledged)."""
+    """At `at_ns` the server received these frontiers: per writer the seq up to which all was acknowledged."""
 
     at_ns: int
     frontiers: tuple[int, ...]
@@ -56,13 +56,13 @@ class Case:
     """One run as the server has it.
 
     `run` is 16 hex digits; `plan` the encoded plan as hex. `frontiers`: newest acknowledgement received, per
-    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for. `control`: writes
-    that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is ordered by time, its
-    last entry is the last change of a frontier; spacing grows with age (about 1/64 of it).
-    `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run cannot be judged
-    durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of this run;
-    `series`: the latest verdict of each other run of the series (same drives, file system, plan), with the verdict
-    "unverified" for runs that were cut but never verified.
+    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for. `control`:
+    writes that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is
+    ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
+    it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
+    cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
+    this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
+    with the verdict "unverified" for runs that were cut but never verified.
     """
 
     schema: str
@@ -96,10 +96,10 @@ def case_to_value(case: Case) -> dict[str, Value]:
 
 
 def case_from_value(value: object) -> Case:
-    """Reads what `case_to_value` wrote. Raises FormatError, also for a schema that this release does not know."""
+    """Reads what `case_to_value` wrote. Raises FormatError, also for an unknown schema."""
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != CASE_SCHEMA:
         raise FormatError(
-            f"schema is {schema!r}, expected {CASE_SCHEMA!r}: this is no export of a run, or one of another release"
+            f"schema is {schema!r}, expected {CASE_SCHEMA!r}: no export of a run, or one of another release"
         )
     return from_value(Case, value)

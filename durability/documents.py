@@ -1,7 +1,8 @@
 """Documents: dataclasses as plain JSON-like values and back, checked; the one importer of pydantic.
 
-Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that comes in
-is checked against the dataclass, field by field; what does not fit is a FormatError that names the field.
+Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that
+comes in is checked against the dataclass, field by field; what does not fit is a FormatError that names the
+field.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def to_value(document: object) -> dict[str, Value]:
     """A dataclass instance as dicts, lists, strings, numbers, bools and None."""
-    return cast("dict[str, Value]", _adapter(type(document)).dump_python(document, mode="json"))
+    return cast("dict[str, Value]", _adapter(cast(Any, type(document))).dump_python(document, mode="json"))
 
 
 def from_value(kind: type[T], value: object) -> T:
-    """The dataclass `kind` that `value` holds. Raises FormatError naming the first field that does not fit."""
+    """The dataclass `kind` that `value` holds. Raises FormatError naming the first unfit field."""
     try:
-        return cast(T, _adapter(kind).validate_python(value, extra="forbid"))
+        return cast(T, _adapter(cast(Any, kind)).validate_python(value, extra="forbid"))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the whole"

@@ -1,7 +1,7 @@
 """What is known of a machine and of the target under test: plain facts, gathered by the client.
 
-Nothing here is judged; `cut` and `identity` do that. None stands for "this system does not say". Sizes and offsets in
-bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
+Nothing here is judged; `cut` and `identity` do that. None stands for "this system does not say". Sizes and
+offsets in bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from durability.plan import TargetKind
 class Drive:
     """A leaf block device: a disk as the kernel sees it, below partitions, md, dm and LVM.
 
-    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:" and its backing file; "" where there is none.
-    `diskseq` rises whenever the kernel enumerates a drive anew. `unsafe_shutdowns` is the drive's own counter of
-    power losses without warning. `emulated`: a virtual machine's device, whose counters prove nothing.
-    `flushes`: flush requests that completed on it since it was enumerated (/sys/block/*/stat).
+    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:" and its backing
+    file; "" where there is none. `diskseq` rises whenever the kernel enumerates a drive anew.
+    `unsafe_shutdowns` is the drive's own counter of power losses without warning. `emulated`: a virtual
+    machine's device, whose counters prove nothing. `flushes`: flush requests that completed on it since it
+    was enumerated (/sys/block/*/stat).
     """
 
     name: str
@@ -63,8 +64,8 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Warning:
-    """Something about the set-up that can make a verdict mean less than it seems; `code` is listed in docs/cli.md."""
+class TargetWarning:
+    """Something that can make a verdict mean less than it seems; `code` is listed in docs/cli.md."""
 
     code: str
     text: str
@@ -74,9 +75,10 @@ class Warning:
 class Facts:
     """All facts of one target on one machine at one moment.
 
-    `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount point), "" for a device.
-    `layers` names each block device from the file system's source down to the drives. `offset_bytes` is where the
-    partition or device under test starts on its drive, None where layers between make that meaningless.
+    `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount
+    point), "" for a device. `layers` names each block device from the file system's source down to the
+    drives. `offset_bytes` is where the partition or device under test starts on its drive, None where
+    layers between make that meaningless.
     """
 
     host: Host
@@ -88,4 +90,4 @@ class Facts:
     file_system: FileSystem | None
     layers: tuple[str, ...]
     drives: tuple[Drive, ...]
-    warnings: tuple[Warning, ...]
+    warnings: tuple[TargetWarning, ...]

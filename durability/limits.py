@@ -7,6 +7,7 @@ from __future__ import annotations
 
 SECTOR_BYTES = 512
 RECORD_BYTES_MAX = 1 << 20
+BLOCK_BYTES_MAX = 16 << 20
 SUPERBLOCK_BYTES = 64 << 10  # each of the two copies; also keeps the first slot aligned to any block size
 WRITERS_MAX = 256
 SLOTS_MAX = 1 << 48

@@ -13,7 +13,7 @@ import msgpack
 
 from durability.errors import FormatError
 
-Value: TypeAlias = "None | bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value]"
+Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"
 
 
 def pack(value: Value) -> bytes:

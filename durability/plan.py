@@ -5,10 +5,12 @@ alone `(writer, seq)` gives slot, place and bytes. It refuses to hold what contr
 
 Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
 
-    overwrite, a file or a device       | superblock | writer 0 | writer 1 | ... | control (device) | superblock |
-    append, beside the file TARGET      TARGET holds the two superblocks; TARGET.W.G holds generation G of writer W,
-                                        record k of the writer at (k-1) * record_bytes, G counting full files
-    the control arm of a file target    TARGET.control
+    overwrite: TARGET           | superblock | writer 0 | writer 1 | ... | superblock |
+      on a device               the same, with the control arm's slots before the second superblock
+    append: TARGET              | superblock | superblock |
+            TARGET.W.G          generation G of writer W, record k of the writer at (k-1) * record_bytes,
+                                G counting the files that it has filled
+    control arm: TARGET.control beside a file target
 """
 
 from __future__ import annotations
@@ -32,6 +34,19 @@ WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"
 
 MAIN = ""
 CONTROL = ".control"
+
+_CHOICES = {"target_kind": TargetKind, "workload": Workload, "pattern": Pattern, "sync": SyncMethod}
+_RANGES = {
+    "target": (0, (1 << 32) - 1),
+    "record_bytes": (limits.SECTOR_BYTES, limits.RECORD_BYTES_MAX),
+    "writers": (1, limits.WRITERS_MAX),
+    "slots": (1, limits.SLOTS_MAX),
+    "group": (1, limits.GROUP_MAX),
+    "credit": (1, limits.CREDIT_MAX),
+    "block_bytes": (limits.SECTOR_BYTES, limits.BLOCK_BYTES_MAX),
+    "control_slots": (0, limits.SLOTS_MAX),
+    "control_interval_us": (0, 60_000_000),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,42 +104,32 @@ class Plan:
         if problem:
             raise PlanError(f"plan of run {self.run:016x}: {problem}")
 
-    def _problem(self) -> str | None:  # noqa: PLR0911 - one return per rule reads best
+    def _problem(self) -> str | None:
+        """The first rule that the plan breaks, as a sentence without its beginning; None where it holds."""
         for name in ("run", "seed"):
             if not 0 < getattr(self, name) < 1 << 64:
                 return f"{name} is not a positive 64-bit number"
-        if not 0 <= self.target < 1 << 32:
-            return "target is not a 32-bit number"
-        for name, allowed in (
-            ("target_kind", TargetKind),
-            ("workload", Workload),
-            ("pattern", Pattern),
-            ("sync", SyncMethod),
-        ):
+        for name, allowed in _CHOICES.items():
             if getattr(self, name) not in get_args(allowed):
                 return f"{name} {getattr(self, name)!r} is none of {', '.join(get_args(allowed))}"
-        if not (
-            0 < self.record_bytes <= limits.RECORD_BYTES_MAX and self.record_bytes % limits.SECTOR_BYTES == 0
-        ):
-            return (
-                f"record_bytes {self.record_bytes} is not a multiple of 512 up to {limits.RECORD_BYTES_MAX}"
-            )
-        if not 1 <= self.writers <= limits.WRITERS_MAX:
-            return f"writers {self.writers} is not within 1 to {limits.WRITERS_MAX}"
-        if not 1 <= self.group <= limits.GROUP_MAX:
-            return f"group {self.group} is not within 1 to {limits.GROUP_MAX}"
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                return f"{name} {getattr(self, name)} is not within {low} to {high}"
+        for name in ("record_bytes", "block_bytes"):
+            if getattr(self, name) % limits.SECTOR_BYTES:
+                return f"{name} {getattr(self, name)} is not a multiple of {limits.SECTOR_BYTES}"
+        return self._contradiction()
+
+    def _contradiction(self) -> str | None:
+        """The first two fields that do not go together."""
         if self.group > 1 and self.sync in WRITE_THROUGH_METHODS:
             return f"group {self.group} has no meaning with {self.sync}, which syncs each write"
-        if not limits.CREDIT_GROUPS_MIN * self.group <= self.credit <= limits.CREDIT_MAX:
-            return f"credit {self.credit} is not within {2 * self.group} (two groups) to {limits.CREDIT_MAX}"
-        if not limits.SLOTS_PER_CREDIT * self.credit <= self.slots <= limits.SLOTS_MAX:
+        if self.credit < limits.CREDIT_GROUPS_MIN * self.group:
+            return f"credit {self.credit} is less than two groups of {self.group}"
+        if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
             return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
         if self.workload == "append" and (self.target_kind != "file" or self.pattern != "sequential"):
             return "append needs a file and goes in sequence"
-        if self.block_bytes <= 0 or self.block_bytes % limits.SECTOR_BYTES:
-            return f"block_bytes {self.block_bytes} is not a positive multiple of 512"
-        if self.control_slots < 0 or self.control_interval_us < 0:
-            return "the control arm's numbers are negative"
         return None
 
     @property

@@ -17,14 +17,16 @@ A sector is 64 little-endian 64-bit words, whatever the block size of the device
     7-62   56-503    body: 448 bytes, XOR the header check in every word
     63     504-511   body check: XXH3-64 of the body before that XOR, XOR the header check
 
-The header is trusted before the body: its check holds or it says nothing. A record's body comes from a pool of
-`POOL_ROWS` rows that the plan's seed fixes, starting at a row that the header fixes; the XOR makes equal rows
-unlike each other, so that neither compression nor deduplication can shrink the data. Because the pool's digests
-are known beforehand, thousands of sectors are stamped, or held against what they should be, in a few numpy calls.
+The header is trusted before the body: its check holds or it says nothing. A record's body comes from a pool
+of `POOL_ROWS` rows that the plan's seed fixes, starting at a row that the header fixes; the XOR makes equal
+rows unlike each other, so that neither compression nor deduplication can shrink the data. Because the
+pool's digests are known beforehand, thousands of sectors are stamped, or held against what they should be,
+in a few numpy calls.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +34,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from durability import limits
-from durability.errors import FormatError
+from durability.errors import FormatError, SetupError
 from durability.mixing import U64, Words, finish, fold, stream
 from durability.plan import Extent, Plan
 
@@ -60,6 +62,8 @@ class Stamper:
     """Makes the records of one plan. Holds the plan's pool (256 KiB) and no state that changes."""
 
     def __init__(self, plan: Plan) -> None:
+        if sys.byteorder != "little":
+            raise SetupError("records are written as little-endian words: this machine is big-endian")
         self._run = U64(plan.run)
         self._target = plan.target
         body = stream(plan.seed, POOL_ROWS * BODY_BYTES // 8).reshape(POOL_ROWS, -1)
@@ -147,9 +151,9 @@ def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
 def superblock(plan: Plan, offset_bytes: int) -> bytes:
     """One superblock copy, `limits.SUPERBLOCK_BYTES` long, for byte offset `offset_bytes` of the main file.
 
-    Superblock sectors carry the encoded plan in their bodies: `slot` is the number of bytes of the plan, `seq`
-    is 0, and sector i holds bytes i*448 onwards. The rest of the copy repeats the first sectors, so that one
-    damaged sector loses nothing.
+    Superblock sectors carry the encoded plan in their bodies: `slot` is the number of bytes of the plan,
+    `seq` is 0, and sector i holds bytes i*448 onwards. The rest of the copy repeats the first sectors, so
+    that one damaged sector loses nothing.
     """
     encoded = plan.encode()
     fragments = -(-len(encoded) // BODY_BYTES)
@@ -174,8 +178,10 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
 
 
 def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
-    """The plan of a superblock copy, or None where too little of it is intact. Raises FormatError for a plan
-    that this release cannot read."""
+    """The plan of a superblock copy, or None where too little of it is intact.
+
+    Raises FormatError for a plan that this release cannot read.
+    """
     usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
     sectors = parse(usable)
     words = np.frombuffer(usable, dtype="<u8").reshape(-1, SECTOR_WORDS)
@@ -183,6 +189,8 @@ def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
     if not len(good):
         return None
     length = int(sectors.slot[good[0]])
+    if not 0 < length <= limits.SUPERBLOCK_BYTES:
+        return None
     run = sectors.run[good[0]]
     fragments = -(-length // BODY_BYTES)
     pieces: dict[int, bytes] = {}

@@ -1,9 +1,9 @@
 """Which slot each operation of a writer goes to, and back: both directions in constant time and memory.
 
 A writer with S slots goes over them in passes. Pass p holds the sequence numbers p*S+1 ... (p+1)*S and visits
-every slot exactly once: in order (`sequential`), or in an order of its own (`random`), which is a keyed Feistel
-permutation of the smallest power of two that holds S, walked along its cycle until it falls inside S.
-Nothing is stored per slot, so a 4 TB target needs no more memory than a 4 MB one.
+every slot exactly once: in order (`sequential`), or in an order of its own (`random`), which is a keyed
+Feistel permutation of the smallest power of two that holds S, walked along its cycle until it falls inside
+S. Nothing is stored per slot, so a 4 TB target needs no more memory than a 4 MB one.
 
 All arrays are uint64; `slots` lie in [0, S), `seqs` start at 1, and seq 0 stands for the prefill.
 """

@@ -1,0 +1,42 @@
+"""Prints a new vector for record-v1.json from NAME PLAN_JSON WRITER SEQ...
+
+PLAN_JSON holds all fields of the plan. Vectors are only ever added: a format that changes gets a new version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+import numpy as np
+
+from durability.mixing import U64
+from durability.plan import Plan
+from durability.record import SECTOR_WORDS, Stamper, superblock
+
+
+def main() -> None:
+    """Print one vector as JSON."""
+    name, fields, writer, *seq_words = sys.argv[1:]
+    plan = Plan(**json.loads(fields))
+    seqs = np.asarray([int(word) for word in seq_words], dtype=U64)
+    slots = plan.schedule(int(writer)).slot_of(seqs)
+    out = np.empty((len(seqs), plan.record_bytes // 512, SECTOR_WORDS), dtype=U64)
+    Stamper(plan).stamp_extent(out, plan.extent(int(writer)), slots=slots, seqs=seqs)
+    vector = {
+        "name": name,
+        "plan": json.loads(fields),
+        "encoded": plan.encode().hex(),
+        "superblock_sha256": hashlib.sha256(superblock(plan, 0)).hexdigest(),
+        "writer": int(writer),
+        "seqs": seqs.tolist(),
+        "slots": slots.tolist(),
+        "first_sector": out[0, 0].tobytes().hex(),
+        "record_sha256": [hashlib.sha256(record.tobytes()).hexdigest() for record in out],
+    }
+    print(json.dumps(vector, indent=1))
+
+
+if __name__ == "__main__":
+    main()
