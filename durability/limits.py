@@ -20,6 +20,15 @@ SLOTS_PER_CREDIT = 4  # slots per writer >= 4 credits, so a slot has at most two
 FRAME_BYTES_MAX = 16 << 20  # after authentication
 FRAME_BYTES_HELLO_MAX = 1024  # before authentication
 TEXT_BYTES_MAX = 64 << 10
+MESSAGE_TEXT_BYTES_MAX = 768  # a failure must fit a frame before authentication
+NAME_BYTES_MAX = 256
+PLAN_BYTES_MAX = 4096
+FACTS_BYTES_MAX = 512 << 10
+VERDICT_BYTES_MAX = 1 << 20
+STATISTICS_BYTES_MAX = 64 << 10
+DOCUMENT_BYTES_MAX = FRAME_BYTES_MAX - 64  # only what a server sends
+EVIDENCE_BYTES_MAX = 4 << 20  # one piece; more is split over names
+LISTING_ROWS_MAX = 10_000
 HANDSHAKE_TIMEOUT_S = 5.0
 HEARTBEAT_NS = 50_000_000
 SILENCE_NS = 1_000_000_000  # no frame for this long: the session is recorded as ended in silence

@@ -30,10 +30,21 @@ def pack(value: Value) -> bytes:
 def unpack(data: bytes | bytearray | memoryview) -> Value:
     """The single value that `data` holds, all of it. Raises FormatError for anything else."""
     try:
-        value: Value = msgpack.unpackb(data, raw=False, strict_map_key=True, ext_hook=_refuse_extension)
+        value: Value = msgpack.unpackb(
+            data, raw=False, strict_map_key=True, object_pairs_hook=_string_keys, ext_hook=_refuse_extension
+        )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(f"{len(data)} bytes are not one msgpack value: {error}") from error
     return value
+
+
+def _string_keys(pairs: list[tuple[str | bytes, Value]]) -> dict[str, Value]:
+    checked = {}
+    for key, value in pairs:
+        if not isinstance(key, str):  # msgpack's own strict_map_key lets bytes through
+            raise ValueError(f"map key {key!r:.40} is not a string")
+        checked[key] = value
+    return checked
 
 
 def _refuse_extension(code: int, data: bytes) -> None:

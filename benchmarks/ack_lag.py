@@ -1,0 +1,129 @@
+"""How long an acknowledgement takes: from the return of the drive's sync to its receipt by the server, under load.
+
+What the drive acknowledged in this time before a cut is not tested by it. Both ends run here on loopback and share
+the machine's clock: the target notes when each sync returned, the server when each frontier came.
+
+    python benchmarks/ack_lag.py [--directory DIR] [--writers 1,4] [--seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import tempfile
+import time
+from collections.abc import Callable
+from ctypes import c_uint64
+from multiprocessing.sharedctypes import RawArray
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from serving import serving
+
+from durability import limits
+from durability.plan import Plan
+from durability_client.io import Buffer
+from durability_client.planning import RunOptions
+from durability_client.run import run
+from durability_client.sender import run_in_fine_loop
+from durability_client.target import KernelFile, KernelStorage
+
+COMMITS_MAX = 1 << 20  # per writer
+
+
+class TimedFile(KernelFile):
+    """Notes when each sync returned: commit n of writer w at [w * COMMITS_MAX + n]."""
+
+    __slots__ = ("_at", "_plan", "_times")
+
+    def __init__(self, file: KernelFile, plan: Plan, times: Any) -> None:
+        super().__init__(file._fd, sync=file._sync, direct=file.direct)
+        self._plan = plan
+        self._times = times
+        self._at = -1
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        super().pwrite(buffer, offset)
+        if self._at < 0:
+            per_writer = self._plan.slots * self._plan.record_bytes
+            self._at = (offset - limits.SUPERBLOCK_BYTES) // per_writer * COMMITS_MAX
+
+    def sync(self) -> None:
+        super().sync()
+        self._times[self._at] = time.monotonic_ns()
+        self._at += 1
+
+
+class TimedStorage(KernelStorage):
+    """A storage whose writers' files are timed, in this process and in its children."""
+
+    def __init__(self, path: str | Path, times: Any) -> None:
+        super().__init__(path)
+        self._times = times
+
+    def __reduce__(self) -> Any:
+        return TimedStorage, (self.path, self._times)
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        file = super().open(suffix, plan=plan, create=create)
+        return file if plan is None else TimedFile(file, plan, self._times)
+
+
+def instrument() -> Callable[[], object]:
+    """In the server's process: note when each frontier came."""
+    from durability_server.runs import Run  # noqa: PLC0415 - only that process is a server
+
+    receipts: list[tuple[int, ...]] = []
+    acknowledge = Run.acknowledge
+
+    def timed(self: Run, at_ns: int, frontiers: tuple[int, ...], control: int) -> bool:
+        receipts.append((time.monotonic_ns(), *frontiers))
+        return acknowledge(self, at_ns, frontiers, control)
+
+    Run.acknowledge = timed  # type: ignore[method-assign]
+    return lambda: np.array(receipts, dtype=np.int64)
+
+
+def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.int64], int]:
+    """The lag in ns of every acknowledged operation, and the number of acks that carried them."""
+    times = RawArray(c_uint64, writers * COMMITS_MAX)
+    options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds}
+    with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument) as server:
+        storage = TimedStorage(Path(place) / "durability.dat", times)
+        with contextlib.redirect_stderr(io.StringIO()):
+            run_in_fine_loop(
+                run(RunOptions(server=server.address, token=b"", **options), storage, io.StringIO())  # type: ignore[arg-type]
+            )
+        receipts = cast("NDArray[np.int64]", server.stop())
+    returned = np.frombuffer(times, dtype=np.int64).reshape(writers, COMMITS_MAX)
+    lags = []
+    for writer in range(writers):
+        frontiers = receipts[:, 1 + writer]
+        acked = min(int(frontiers[-1]), COMMITS_MAX)
+        carried_by = np.searchsorted(frontiers, np.arange(1, acked + 1))
+        lags.append(receipts[carried_by, 0] - returned[writer, :acked])
+    return np.concatenate(lags), len(receipts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on the drive that is written")
+    parser.add_argument("--writers", default="1,4")
+    parser.add_argument("--seconds", type=float, default=5.0)
+    arguments = parser.parse_args()
+    for writers in map(int, arguments.writers.split(",")):
+        lag, acks = measure(arguments.directory, writers, arguments.seconds)
+        p50, p99, p999 = np.percentile(lag, (50, 99, 99.9)) / 1000
+        rate = len(lag) / arguments.seconds
+        print(
+            f"{writers:3} writers  {rate:8,.0f} commits/s in {acks / arguments.seconds:7,.0f} acks/s"
+            f"  lag p50 {p50:.0f} us  p99 {p99:.0f} us  p99.9 {p999:.0f} us",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

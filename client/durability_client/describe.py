@@ -1,0 +1,56 @@
+"""The facts of a target as lines for people: what `device` prints, and `run` before it writes.
+
+Says "unknown" where the system does not say, and never guesses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from durability.facts import Drive, Facts
+
+
+def describe(facts: Facts) -> Iterator[str]:
+    """One line per fact, then one per warning."""
+    yield _line("target", f"{facts.path} ({facts.kind}, {_size(facts.size_bytes)})")
+    host = facts.host
+    yield _line("machine", f"{host.hostname}, {host.kernel}, virtualisation {host.virtualisation}")
+    if facts.file_system is not None:
+        file_system = facts.file_system
+        yield _line(
+            "file system", f"{file_system.type} on {file_system.mount_point}, UUID {file_system.uuid or '-'}"
+        )
+        yield _line("", f"{file_system.block_bytes} byte blocks, mounted {file_system.options}")
+    yield _line("layers", " > ".join(facts.layers) or "unknown")
+    for drive in facts.drives:
+        yield from _drive_lines(drive)
+    for warning in facts.warnings:
+        yield f"warning: {warning.text} [{warning.code}]"
+
+
+def _drive_lines(drive: Drive) -> Iterator[str]:
+    model = drive.model or "model unknown"
+    yield _line(
+        "drive", f"{drive.name}: {model}, serial {drive.serial or '?'}, firmware {drive.firmware or '?'}"
+    )
+    media = {True: "rotating", False: "not rotating", None: "media unknown"}[drive.rotational]
+    blocks = f"blocks of {drive.logical_block_bytes}/{drive.physical_block_bytes} bytes (logical/physical)"
+    yield _line("", f"{_size(drive.size_bytes)}, {media}, {blocks}")
+    fua = {True: "FUA", False: "no FUA", None: "FUA unknown"}[drive.fua]
+    cache = f"write cache: {drive.write_cache or 'unknown'}"
+    yield _line("", f"{cache}, {fua}, unsafe shutdowns: {_number(drive.unsafe_shutdowns)}")
+
+
+def _line(name: str, text: str) -> str:
+    return f"{name:<12} {text}"
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else str(value)
+
+
+def _size(size_bytes: int) -> str:
+    for unit, bytes_per_unit in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size_bytes >= bytes_per_unit:
+            return f"{size_bytes / bytes_per_unit:.4g} {unit}"
+    return f"{size_bytes} bytes"

@@ -1,0 +1,145 @@
+"""What a person, or a program, sees of a run while it lasts: one line per second.
+
+People read stderr: a line that is rewritten on a terminal, and elsewhere a new line when the state changes
+and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither ever slows a writer
+down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TextIO, TypeAlias
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from durability.documents import to_json
+
+RUN_SCHEMA = "durability.run/1"
+_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+
+State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The last second of a run. `acked` counts from its start; `unconfirmed` of these the server does not
+    have durably yet, as far as it said; latencies are of whole commits. `detail` explains the state."""
+
+    elapsed_s: float
+    acked: int
+    rate: float
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+    unconfirmed: int
+    rtt_ns: int
+    state: State
+    detail: str
+
+
+class Live:
+    """Shows samples of the run named `run` (16 hexadecimal digits); without `out` there are no JSON lines."""
+
+    def __init__(self, run: str, *, out: TextIO | None, err: TextIO) -> None:
+        self._run = run
+        self._out = out
+        self._err = err
+        self._terminal = err.isatty()
+        self._rewriting = False
+        self._last: tuple[State, str] | None = None
+        self._next_line_s = 0.0
+
+    def say(self, text: str) -> None:
+        """A line for people that stays."""
+        self.end_line()
+        print(text, file=self._err, flush=True)
+
+    def show(self, sample: Sample) -> None:
+        """Show one second."""
+        if self._out is not None:
+            print(to_json(_document(self._run, sample)), file=self._out, flush=True)
+        if self._terminal:
+            self._err.write(f"\r\x1b[K{_line(sample)}")
+            self._err.flush()
+            self._rewriting = True
+        elif self._out is None and self._is_news(sample):
+            print(_line(sample), file=self._err, flush=True)
+
+    def end_line(self) -> None:
+        """Leave the line that is being rewritten as it is."""
+        if self._rewriting:
+            print(file=self._err, flush=True)
+            self._rewriting = False
+
+    @contextmanager
+    def prefill(self) -> Iterator[Callable[[int, int], None]]:
+        """A bar for bytes done of bytes in all, on a terminal only; call what it yields from any thread."""
+        if not self._terminal:
+            yield lambda done, total: None
+            return
+        columns = (
+            TextColumn("prefill"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        console = Console(file=self._err)
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("prefill", total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def _is_news(self, sample: Sample) -> bool:
+        now_s, state = time.monotonic(), (sample.state, sample.detail)
+        if state == self._last and now_s < self._next_line_s:
+            return False
+        self._last, self._next_line_s = state, now_s + _PLAIN_LINE_S
+        return True
+
+
+def _document(run: str, sample: Sample) -> dict[str, object]:
+    return {
+        "schema": RUN_SCHEMA,
+        "run": run,
+        "elapsed_s": round(sample.elapsed_s, 3),
+        "acked": sample.acked,
+        "rate": round(sample.rate, 1),
+        "latency_us": {
+            "p50": sample.p50_ns / 1000,
+            "p99": sample.p99_ns / 1000,
+            "max": sample.max_ns / 1000,
+        },
+        "unconfirmed": sample.unconfirmed,
+        "state": sample.state,
+    }
+
+
+def _line(sample: Sample) -> str:
+    parts = [
+        f"{sample.elapsed_s:6.0f} s",
+        f"{sample.rate:9,.0f}/s",
+        f"commit p50 {duration(sample.p50_ns)}  p99 {duration(sample.p99_ns)}  max {duration(sample.max_ns)}",
+        f"acked {sample.acked:,}",
+        f"server {sample.unconfirmed:,} behind, {duration(sample.rtt_ns)} away",
+        f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
+    ]
+    return "  ".join(parts)
+
+
+def duration(nanoseconds: int) -> str:
+    """A time as people read it: three digits and a unit."""
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if nanoseconds >= factor:
+            return f"{nanoseconds / factor:.3g} {unit}"
+    return f"{nanoseconds} ns"

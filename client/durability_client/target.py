@@ -1,0 +1,399 @@
+"""The target on a real kernel: files and block devices, opened so that a sync means what the plan says.
+
+Refuses sync methods and O_DIRECT where the system has none, rather than fall back to something weaker; it
+never decides whether a target may be overwritten (`guards` does) and never retries what failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import re
+import stat
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from durability import limits
+from durability.errors import TargetBusyError, TargetError, UsageError
+from durability.facts import Facts
+from durability.mixing import U64
+from durability.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind
+from durability.record import SECTOR_WORDS, Stamper, read_superblock, superblock
+from durability_client import facts as facts_module
+from durability_client.io import Buffer, Storage, TargetFile, WritableBuffer
+
+PREFILL_CHUNK_BYTES = 8 << 20
+Progress: TypeAlias = Callable[[int, int], None]
+
+_SIBLING = re.compile(r"(\.\d+\.\d+|" + re.escape(CONTROL) + r")")
+_O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
+_F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_F_NOCACHE: int | None = getattr(fcntl, "F_NOCACHE", None)
+_MODE = 0o600
+
+
+class KernelFile:
+    """A `TargetFile` on a descriptor of the kernel, which it owns."""
+
+    __slots__ = ("_fd", "_sync", "direct")
+
+    def __init__(self, fd: int, *, sync: Callable[[int], None] | None, direct: bool) -> None:
+        self._fd = fd
+        self._sync = sync
+        self.direct = direct
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        written = os.pwrite(self._fd, buffer, offset)
+        if written != len(buffer):
+            raise _short_write(written, buffer, offset)
+
+    def sync(self) -> None:
+        if self._sync is not None:
+            self._sync(self._fd)
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        return os.preadv(self._fd, [buffer], offset)
+
+    def size(self) -> int:
+        return os.lseek(self._fd, 0, os.SEEK_END)  # fstat says 0 for a block device
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _SyncedWriteFile(KernelFile):
+    """A `KernelFile` whose every write carries RWF_DSYNC."""
+
+    __slots__ = ()
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        written = os.pwritev(self._fd, [buffer], offset, os.RWF_DSYNC)
+        if written != len(buffer):
+            raise _short_write(written, buffer, offset)
+
+
+def _short_write(written: int, buffer: Buffer, offset: int) -> OSError:
+    return OSError(errno.EIO, f"short write at offset {offset}: {written} of {len(buffer)} bytes")
+
+
+def _full_fsync(fd: int) -> None:
+    """The strongest fsync that the system has: macOS's fsync does not flush the drive."""
+    if _F_FULLFSYNC is not None:
+        fcntl.fcntl(fd, _F_FULLFSYNC)
+    else:
+        os.fsync(fd)
+
+
+def _sync_call(method: SyncMethod) -> Callable[[int], None] | None:
+    """What to call after a write for `method`, None where the write itself syncs. Raises UsageError."""
+    if method == "fullfsync":
+        if _F_FULLFSYNC is None:
+            raise UsageError("--sync fullfsync exists on macOS only; use fsync, which flushes the drive here")
+        return _full_fsync
+    if method == "rwf-dsync" and not hasattr(os, "RWF_DSYNC"):
+        raise UsageError("--sync rwf-dsync needs Linux; use fsync or dsync here")
+    if method == "fdatasync":
+        return os.fdatasync
+    return os.fsync if method == "fsync" else None
+
+
+class KernelStorage:
+    """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._lock_fd: int | None = None
+
+    def __reduce__(self) -> tuple[type[KernelStorage], tuple[Path]]:
+        return KernelStorage, (self.path,)
+
+    @property
+    def kind(self) -> TargetKind:
+        try:
+            return "device" if stat.S_ISBLK(self.path.stat().st_mode) else "file"
+        except OSError:
+            return "file"
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        if plan is None:
+            return self._open_reader(self.path_of(suffix))
+        method_flags = {"dsync": os.O_DSYNC, "osync": os.O_SYNC}.get(plan.sync, 0)
+        sync = _sync_call(plan.sync)
+        flags = os.O_RDWR | method_flags | (os.O_CREAT | os.O_EXCL if create else 0)
+        fd = self._open(suffix, flags, direct=plan.direct)
+        file_class = _SyncedWriteFile if plan.sync == "rwf-dsync" else KernelFile
+        return file_class(fd, sync=sync, direct=plan.direct)
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        if direct and _O_DIRECT is not None:
+            try:
+                return KernelFile(self._open(suffix, flags, direct=True), sync=_full_fsync, direct=True)
+            except UsageError:
+                pass  # this file system has no O_DIRECT, which nobody insisted on
+        return KernelFile(self._open(suffix, flags, direct=False), sync=_full_fsync, direct=False)
+
+    def exists(self, suffix: str) -> bool:
+        return self.path_of(suffix).exists()
+
+    def suffixes(self) -> tuple[str, ...]:
+        if self.kind == "device":
+            return ()
+        name = self.path.name
+        try:
+            siblings = os.listdir(self.path.parent)  # noqa: PTH208 - names, not paths, are compared
+        except FileNotFoundError:
+            return ()
+        found = (entry[len(name) :] for entry in siblings if entry.startswith(name))
+        return tuple(sorted(suffix for suffix in found if _SIBLING.fullmatch(suffix)))
+
+    def size(self, suffix: str) -> int:
+        fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.lseek(fd, 0, os.SEEK_END)
+        finally:
+            os.close(fd)
+
+    def unlink(self, suffix: str) -> None:
+        self.path_of(suffix).unlink()
+
+    def sync_directory(self, *, ancestors: bool = False) -> None:
+        if self.kind == "device":
+            return
+        directory = self.path.parent
+        _sync_one_directory(directory)
+        while ancestors and not os.path.ismount(directory):
+            directory = directory.parent
+            _sync_one_directory(directory)
+
+    def lock(self, *, create: bool = False) -> None:
+        assert self._lock_fd is None
+        # O_EXCL on a block device claims it against mounts, md, dm and every other claimant, as flock does a
+        # file.
+        exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
+        except FileNotFoundError:
+            if create:
+                raise TargetError(f"{self.path}: its directory does not exist; make it first") from None
+            return
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise TargetBusyError(f"{self.path}: mounted, or held by another user; release it") from error
+            raise TargetError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        try:
+            if self.kind == "file":
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise TargetBusyError(
+                f"{self.path}: another run or verify holds it; wait for it, or end it"
+            ) from None
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def facts(self) -> Facts:
+        return facts_module.collect(self.path, self.kind)
+
+    def path_of(self, suffix: str) -> Path:
+        """The path of TARGET + `suffix`."""
+        return self.path.with_name(self.path.name + suffix) if suffix else self.path
+
+    def _open(self, suffix: str, flags: int, *, direct: bool) -> int:
+        path = self.path_of(suffix)
+        if not direct:
+            return os.open(path, flags | os.O_CLOEXEC, _MODE)
+        if _O_DIRECT is None:
+            raise UsageError("--direct needs O_DIRECT, which this system does not have")
+        try:
+            return os.open(path, flags | _O_DIRECT | os.O_CLOEXEC, _MODE)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise UsageError(f"{path}: its file system has no O_DIRECT; leave --direct out") from error
+
+    def _open_reader(self, path: Path) -> KernelFile:
+        if _O_DIRECT is not None:
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _O_DIRECT)
+                return KernelFile(fd, sync=None, direct=True)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if _F_NOCACHE is not None:
+            fcntl.fcntl(fd, _F_NOCACHE, 1)
+        else:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return KernelFile(fd, sync=None, direct=False)
+
+
+def _sync_one_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _full_fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class TargetFiles:
+    """The files that one plan has on a storage: makes them, and opens each for its writer."""
+
+    def __init__(self, storage: Storage, plan: Plan) -> None:
+        self.storage = storage
+        self.plan = plan
+        # A record that is no multiple of a page cannot be prefilled past the page cache on every drive.
+        self._direct = plan.record_bytes % mmap.PAGESIZE == 0
+
+    def create(self, progress: Progress | None = None) -> None:
+        """Superblocks, prefill and empty append files, all durable with their directory and its ancestors.
+
+        The storage must be locked and its contents checked (`guards.check_contents`); what an earlier run of
+        this tool left is overwritten in place. The superblocks go first, so that a half-made target never
+        looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all. Raises
+        OSError.
+        """
+        total = 2 * limits.SUPERBLOCK_BYTES
+        total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
+        report = _Counter(total, progress)
+        main = self.storage.open_bulk(MAIN, create=self.storage.kind == "file", direct=self._direct)
+        try:
+            self._write_superblocks(main, report)
+            for suffix in self.storage.suffixes():
+                self.storage.unlink(suffix)
+            for extent in self.plan.extents():
+                if extent.suffix == MAIN:
+                    self._prefill(main, extent, report)
+            main.sync()
+        finally:
+            main.close()
+        self._create_siblings(report)
+        self.storage.sync_directory(ancestors=True)
+
+    def open_writer(self, writer: int, generation: int = 0, *, create: bool = False) -> TargetFile:
+        """The file that `writer` writes to, with a descriptor of its own; the control arm's is never synced.
+
+        `create` makes the file of an append writer's next generation; file and directory are for the caller
+        to sync.
+        """
+        suffix = self.plan.extent(writer, generation).suffix
+        if writer == self.plan.control_writer:
+            return self.storage.open_bulk(suffix)
+        return self.storage.open(suffix, plan=self.plan, create=create)
+
+    def _write_superblocks(self, main: TargetFile, report: _Counter) -> None:
+        with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+            for offset in self.plan.superblock_offsets:
+                buffer[:] = superblock(self.plan, offset)
+                main.pwrite(buffer, offset)
+                report.add(len(buffer))
+        main.sync()
+        if self.storage.kind == "file" and main.size() > self.plan.main_bytes:
+            main.truncate(self.plan.main_bytes)
+
+    def _create_siblings(self, report: _Counter) -> None:
+        for extent in self.plan.extents():
+            if extent.suffix != MAIN:
+                control = self.storage.open_bulk(extent.suffix, create=True)
+                try:
+                    self._prefill(control, extent, report)
+                    control.sync()
+                finally:
+                    control.close()
+        if self.plan.workload == "append":
+            for writer in range(self.plan.writers):
+                empty = self.storage.open_bulk(self.plan.extent(writer).suffix, create=True)
+                try:
+                    empty.sync()
+                finally:
+                    empty.close()
+
+    def _prefill(self, file: TargetFile, extent: Extent, report: _Counter) -> None:
+        """Write seq 0 to every slot: one thread writes a chunk while the next is stamped."""
+        stamper = Stamper(self.plan)
+        per_chunk = max(1, PREFILL_CHUNK_BYTES // extent.record_bytes)
+        buffers = [mmap.mmap(-1, per_chunk * extent.record_bytes) for _ in range(2)]
+        written: Future[None] | None = None
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            for number, first in enumerate(range(0, extent.slots, per_chunk)):
+                slots = np.arange(first, min(first + per_chunk, extent.slots), dtype=U64) + U64(
+                    extent.first_slot
+                )
+                view = memoryview(buffers[number % 2])[: len(slots) * extent.record_bytes]
+                out = np.frombuffer(view, dtype=U64).reshape(len(slots), -1, SECTOR_WORDS)
+                stamper.stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
+                if written is not None:
+                    written.result()
+                written = pool.submit(self._write_chunk, file, view, extent.offset_of(int(slots[0])), report)
+            if written is not None:
+                written.result()
+
+    @staticmethod
+    def _write_chunk(file: TargetFile, view: memoryview, offset: int, report: _Counter) -> None:
+        file.pwrite(view, offset)
+        report.add(len(view))
+
+
+class _Counter:
+    """Bytes done so far, told to whoever asked."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._done = 0
+        self._progress = progress
+
+    def add(self, size_bytes: int) -> None:
+        self._done += size_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def existing_plan(storage: Storage, *, known: Plan | None = None) -> Plan | None:
+    """The plan in the target's superblocks, or None where neither copy can be read.
+
+    The second copy is the end of a file; on a device its place follows from `known`, the plan that the server
+    has, and without that it cannot be found. Raises FormatError for a target of another release, OSError
+    where the target cannot be opened at all.
+    """
+    if not storage.exists(MAIN):
+        return None
+    file = storage.open(MAIN)
+    try:
+        size = file.size()
+        if known is not None:
+            second = known.superblock_offsets[1]
+        elif storage.kind == "file":
+            second = size - limits.SUPERBLOCK_BYTES
+        else:
+            second = 0
+        for offset in (0, second):
+            plan = _read_superblock_at(file, offset, size)
+            if plan is not None:
+                return plan
+        return None
+    finally:
+        file.close()
+
+
+def _read_superblock_at(file: TargetFile, offset: int, size: int) -> Plan | None:
+    if offset % mmap.PAGESIZE or not 0 <= offset <= size - limits.SUPERBLOCK_BYTES:
+        return None
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        try:
+            got = file.pread_into(buffer, offset)
+        except OSError:
+            return None  # an unreadable copy is a lost one; the scan says what became of the rest
+        return read_superblock(buffer[:got])

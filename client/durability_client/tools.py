@@ -1,0 +1,57 @@
+"""Small programs of the system that know what the kernel does not say: blkid, smartctl, zfs,
+systemd-detect-virt.
+
+All are optional. They are looked for where systems keep them, also when PATH leaves those places out; they
+run with a deadline, since a drive after a cut may not answer.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+from durability.errors import TargetError
+
+_PLACES = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
+_TIMEOUT_S = 30.0
+
+
+def find_tool(name: str) -> str | None:
+    """The program's path, None where it is not installed."""
+    return shutil.which(name, path=_PLACES)
+
+
+def run_tool(*command: str, timeout_s: float = _TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. Raises TargetError where it is missing, cannot run or does not end in
+    time."""
+    program = find_tool(command[0])
+    if program is None:
+        raise TargetError(f"{command[0]} is not installed; install it (Debian: apt-get install util-linux)")
+    try:
+        process = subprocess.Popen(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, ValueError) as error:
+        raise TargetError(f"{' '.join(command)}: cannot be run: {error}") from error
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        process.kill()  # and not waited for: a process that a drive keeps in the kernel does not die
+        raise TargetError(f"{' '.join(command)}: no answer within {timeout_s:.0f} s") from error
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def output_of(*command: str) -> str:
+    """What the program prints, stripped; "" where it is missing, does not end, or says nothing.
+
+    The exit code is not looked at: systemd-detect-virt and smartctl use it to say other things.
+    """
+    try:
+        return run_tool(*command).stdout.strip()
+    except TargetError:
+        return ""

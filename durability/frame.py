@@ -1,0 +1,68 @@
+"""Frames: how messages are told apart in a TCP stream.
+
+    byte      0        1        2        3        4 ... 3 + length
+          +--------+--------+--------+--------+------------------------+
+          |     length, 32 bits, big-endian   | body: one message      |
+          +--------+--------+--------+--------+------------------------+
+
+`length` counts the body alone, at least 1. It is held against the limit as soon as its four bytes are there,
+before anything is buffered or allocated for the body. The limit is small until the peer has shown that it
+knows the token, and is raised then. After a bad length there is no way back into step: the connection ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from durability.errors import ProtocolError
+
+LENGTH_BYTES = 4
+
+
+def frame(body: bytes) -> bytes:
+    """`body` with its length in front, ready for the wire."""
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class FrameDecoder:
+    """Cuts a byte stream into message bodies.
+
+    `limit` is the longest body allowed, in bytes; it may change between two frames of one `feed`. Holds at
+    most one incomplete frame beside the data of the last `feed`.
+    """
+
+    __slots__ = ("_buffer", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes received that no frame has used up yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+        """Take in `data`; iterate over the bodies of the frames that are complete now.
+
+        Raises ProtocolError at a length of 0 or above `limit`, and again at every later feed.
+        """
+        self._buffer += data
+        return self._bodies()
+
+    def _bodies(self) -> Iterator[bytes]:
+        buffer = self._buffer
+        while len(buffer) >= LENGTH_BYTES:
+            length = int.from_bytes(buffer[:LENGTH_BYTES], "big")
+            if not 1 <= length <= self.limit:
+                del buffer[LENGTH_BYTES:]  # the bad length stays, so that the stream stays refused
+                raise ProtocolError(
+                    f"a frame of {length} bytes was announced, 1 to {self.limit} are allowed here: "
+                    "is the sender a durability client or server?"
+                )
+            end = LENGTH_BYTES + length
+            if len(buffer) < end:
+                return
+            body = bytes(memoryview(buffer)[LENGTH_BYTES:end])
+            del buffer[:end]
+            yield body

@@ -1,0 +1,62 @@
+"""Sizes, addresses and run ids as people type them on a command line, and back.
+
+Refuses what can mean two things: a size in "K" or "MB" (1000 or 1024?), an IPv6 address with no brackets.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from durability.errors import UsageError
+
+_BYTES_PER_UNIT = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]]+)):(?P<port>\d{1,5})")
+_RUN = re.compile(r"[0-9a-fA-F]{16}")
+
+
+def parse_size(text: str) -> int:
+    """The bytes of a size such as "4096", "4KiB" or "1 GiB". Raises UsageError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match or match[2] not in _BYTES_PER_UNIT:
+        units = ", ".join(unit for unit in _BYTES_PER_UNIT if unit)
+        raise UsageError(
+            f"{text!r} is not a size: give a whole number of bytes, or one with a unit of {units}"
+        )
+    return int(match[1]) * _BYTES_PER_UNIT[match[2]]
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of "HOST:PORT" or "[IPV6]:PORT"; port 0 means any free one. Raises UsageError."""
+    match = _ADDRESS.fullmatch(text)
+    if not match or int(match["port"]) > 65535:
+        raise UsageError(f"{text!r} is not an address: give HOST:PORT, with an IPv6 address in brackets")
+    return match["bracketed"] or match["plain"], int(match["port"])
+
+
+def format_address(host: str, port: int) -> str:
+    """What `parse_address` reads."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can be meant by `host`. A name other than localhost is not looked up: no."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse_run(text: str) -> int:
+    """The run that `text` names: 16 hexadecimal digits, as every command prints it. Raises UsageError."""
+    if not _RUN.fullmatch(text):
+        raise UsageError(
+            f"{text!r} is not a run: give the 16 hexadecimal digits that `durability runs` prints"
+        )
+    return int(text, 16)
+
+
+def format_run(run: int) -> str:
+    """What `parse_run` reads."""
+    return f"{run:016x}"

@@ -1,0 +1,51 @@
+"""A real server on this machine for the length of a session: SQLite in a directory that goes away with it.
+
+It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
+drive after so many of them. Nothing of it is a substitute: clients reach it through a socket and must know
+its token.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.units import format_address
+from durability_server.access import load_token
+from durability_server.app import Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loopback:
+    """A server that runs, and what its clients need to reach it."""
+
+    server: Server
+    address: str
+    token: bytes
+    token_file: Path
+
+    def acked(self, target: Path) -> int:
+        """How many operations of the run that is live on `target` were acknowledged, as the server has it."""
+        return sum(
+            sum(run.frontiers.acked)
+            for run in self.server.runs
+            if run.armed is not None and run.armed.path == str(target) and run.session_end == "live"
+        )
+
+
+@asynccontextmanager
+async def loopback() -> AsyncIterator[Loopback]:
+    """A server for the time of an `async with` block."""
+    with tempfile.TemporaryDirectory(prefix="durability-lab-") as directory:
+        token, token_file = load_token(Path(directory, "token"))
+        server = Server(store_url=f"sqlite:///{directory}/store.sqlite", token=token)
+        host, port = await server.start("127.0.0.1", 0)
+        try:
+            yield Loopback(
+                server=server, address=format_address(host, port), token=token, token_file=token_file
+            )
+        finally:
+            await server.stop()

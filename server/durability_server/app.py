@@ -1,0 +1,145 @@
+"""The server: listens, keeps the store open, and ends in an orderly way.
+
+`Server` is one running server; `serve` runs one until a signal says stop. It refuses to listen beyond
+loopback without a token, because anybody could then write into the evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import signal
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+
+from durability import limits
+from durability.errors import SetupError, UsageError
+from durability.units import format_address, is_loopback, parse_address
+from durability_server import clock
+from durability_server.crowd import Crowd
+from durability_server.desk import Desk
+from durability_server.peer import Peer
+from durability_server.registry import Registry
+from durability_server.runs import Run
+from durability_server.store import Store
+from durability_server.store_thread import StoreThread
+
+BACKLOG = 512
+GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """One server on one store. `start`, then `stop`; not to be used again."""
+
+    def __init__(self, *, store_url: str, token: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self._store = Store(store_url)
+        self._token = token
+        self._tls = tls
+        self._thread = StoreThread()
+        self._crowd = Crowd()
+        self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
+        self._desk = Desk(self._store, self._thread, self._registry)
+        self._listener: asyncio.Server | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._crowd)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs in memory, to be watched from within the process; read only."""
+        return tuple(self._registry)
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError."""
+        await self._thread.call(self._store.open)
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                self._peer,
+                host,
+                port,
+                backlog=BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
+            )
+        except OSError as error:
+            await self._close_store()
+            raise SetupError(
+                f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
+            ) from error
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._crowd.watch()),
+            loop.create_task(self._registry.committer.work()),
+        ]
+        bound: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
+        log.info("listening on %s, store %s", format_address(*bound), self._store.name)
+        return bound
+
+    async def stop(self) -> None:
+        """Takes no more connections, makes everything durable that was received, and closes."""
+        assert self._listener is not None
+        watch, work = self._tasks
+        self._listener.close()
+        watch.cancel()
+        await self._crowd.disperse(GRACE_S)
+        self._registry.committer.close()
+        await work
+        with suppress(asyncio.CancelledError):
+            await watch
+        await self._close_store()
+        log.info("stopped")
+
+    async def _close_store(self) -> None:
+        await self._thread.call(self._store.close)
+        self._thread.close()
+
+    def _peer(self) -> Peer:
+        return Peer(self._desk, self._crowd, token=self._token, server_id=self._store.server_id)
+
+
+async def serve(
+    *,
+    listen: str,
+    store_url: str,
+    token: bytes,
+    tls: ssl.SSLContext | None = None,
+    ready: Callable[[str, int], None] | None = None,
+) -> None:
+    """Runs a server on `listen`, HOST:PORT, until SIGTERM or SIGINT. `ready` is told where it listens.
+
+    Raises UsageError, SetupError or StoreError if it cannot start.
+    """
+    host, port = parse_address(listen)
+    if not token and not is_loopback(host):
+        raise UsageError(f"{listen} can be reached from other machines: a token is needed, see --token-file")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    _raise_file_limit()
+    server = Server(store_url=store_url, token=token, tls=tls)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGTERM, signal.SIGINT)
+    for number in signals:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        bound = await server.start(host, port)
+        if ready is not None:
+            ready(*bound)
+        await stop.wait()
+        await server.stop()
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+def _raise_file_limit() -> None:
+    """Each connection needs a descriptor; systems give a process few at first."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

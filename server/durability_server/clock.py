@@ -1,0 +1,33 @@
+"""The server's clock: the one place that reads time for evidence.
+
+Times are nanoseconds of CLOCK_BOOTTIME, which never steps and goes on while the machine sleeps; they compare
+only within one boot, so each is kept together with the boot's id. The wall clock is for people only.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # macOS and the BSDs have no CLOCK_BOOTTIME
+
+
+def now_ns() -> int:
+    """Nanoseconds since this machine was started."""
+    return time.clock_gettime_ns(_CLOCK)
+
+
+def wall() -> str:
+    """The date and time in UTC, to the millisecond, as ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def read_boot_id() -> str:
+    """The name of this boot of this machine; where the system has none, one of this process."""
+    try:
+        return _BOOT_ID_FILE.read_text(encoding="ascii").strip()
+    except OSError:
+        return str(uuid.uuid4())

@@ -1,0 +1,151 @@
+"""Group commits: every changed run in one transaction, then credit to each for what is durable now.
+
+A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
+half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
+granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
+again until it succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from durability import limits
+from durability.errors import StoreError
+from durability_server import clock
+from durability_server.runs import Run
+from durability_server.store import Progress, Store
+from durability_server.store_thread import StoreThread
+
+RETRY_S = 0.25
+TIMELINE_INTERVAL_NS = 1_000_000_000
+TIMELINE_BUDGET_NS = 5_000_000  # of the event loop's time, in one commit
+
+log = logging.getLogger(__name__)
+
+
+class Committer:
+    """Saves runs that were touched, in the store's thread.
+
+    `granted` is told of each run whose progress is durable now, `outage` of the store's failing (with the
+    reason) and of its recovery (with None).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        thread: StoreThread,
+        *,
+        granted: Callable[[Run], None],
+        outage: Callable[[str | None], None],
+    ) -> None:
+        self._store = store
+        self._thread = thread
+        self._granted = granted
+        self._outage = outage
+        self._dirty: dict[Run, None] = {}
+        self._saving: dict[Run, None] = {}
+        self._waiting: dict[Run, list[asyncio.Future[None]]] = {}
+        self._changed = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._closing = False
+        self._not_before_s = 0.0
+        self.failure: str | None = None
+
+    def touch(self, run: Run, *, urgent: bool = False) -> None:
+        """`run` has changed; it is saved with the next commit, which is soon if `urgent`."""
+        self._dirty[run] = None
+        self._changed.set()
+        if urgent:
+            self._urgent.set()
+
+    def is_dirty(self, run: Run) -> bool:
+        """Whether `run` has changes that are not known to be durable."""
+        return run in self._dirty or run in self._saving
+
+    async def flush(self, run: Run) -> None:
+        """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run, []).append(done)
+        run.timeline_wanted = True
+        self.touch(run, urgent=True)
+        await done
+
+    async def flush_patiently(self, run: Run) -> None:
+        """As `flush`, for as long as it takes."""
+        while True:
+            with suppress(StoreError):
+                return await self.flush(run)
+
+    async def work(self) -> None:
+        """Commits until `close`; the last commit takes in all that was touched before."""
+        while not self._closing:
+            await self._changed.wait()
+            await self._pause()
+            await self._commit()
+        await self._commit()
+
+    def close(self) -> None:
+        """Lets `work` end after one more commit."""
+        self._closing = True
+        self._changed.set()
+        self._urgent.set()
+
+    async def _pause(self) -> None:
+        rest_s = self._not_before_s - asyncio.get_running_loop().time()
+        if rest_s > 0 and not self._closing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._urgent.wait()
+
+    async def _commit(self) -> None:
+        self._changed.clear()
+        self._urgent.clear()
+        self._saving, self._dirty = self._dirty, {}
+        waiting, self._waiting = self._waiting, {}
+        if not self._saving:
+            return
+        progress = _snapshot(self._saving)
+        try:
+            await self._thread.call(self._store.save, list(progress.values()))
+        except StoreError as error:
+            self._failed(waiting, error)
+            await asyncio.sleep(0 if self._closing else RETRY_S)
+            return
+        self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
+        self._saving = {}
+        for run, saved in progress.items():
+            run.saved(saved)
+            self._granted(run)
+        for done in (done for each in waiting.values() for done in each):
+            if not done.done():
+                done.set_result(None)
+        if self.failure is not None:
+            self.failure = None
+            log.info("store %s: works again", self._store.name)
+            self._outage(None)
+
+    def _failed(self, waiting: dict[Run, list[asyncio.Future[None]]], error: StoreError) -> None:
+        self._dirty, self._saving = self._saving | self._dirty, {}
+        self._changed.set()
+        for done in (done for each in waiting.values() for done in each):
+            if not done.done():
+                done.set_exception(error)
+        if self.failure is None:
+            log.error("store: %s; granting no credit until it works again", error)
+            self.failure = str(error)
+            self._outage(self.failure)
+
+
+def _snapshot(batch: Iterable[Run]) -> dict[Run, Progress]:
+    """Each run's progress, with the timelines that are wanted and as many due ones as fit the budget."""
+    now = clock.now_ns()
+    progress = {}
+    for run in sorted(batch, key=lambda run: run.timeline_saved_ns):
+        due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
+        affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
+        progress[run] = run.progress(timeline=run.timeline_wanted or (due and affordable))
+    return progress

@@ -1,0 +1,162 @@
+"""One connection to the store's database, made so that what is committed survives a power cut.
+
+SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. Refuses a
+PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and a database
+that another server has open: two servers would grant credit against each other. Not safe for threads: one
+worker thread owns it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from durability.errors import StoreError, UsageError
+
+_LOCK_WAIT_S = 5.0  # how long a server that is just ending may keep the database
+_ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
+_POSTGRESQL_OPTIONS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "tcp_user_timeout": 10_000,
+    "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8",
+}
+
+
+class Database:
+    """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the first transaction opens it."""
+
+    def __init__(self, url: str) -> None:
+        """Raises UsageError for a URL that is neither."""
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise UsageError(f"{url!r} is no database URL: use sqlite:///FILE or postgresql://…") from None
+        self.name = parsed.render_as_string(hide_password=True)
+        self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """A transaction that is durable when the block ends and undone when it raises.
+
+        Raises StoreError for whatever the database refuses; the next transaction connects again if need be.
+        """
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            with self._connection.begin():
+                yield self._connection
+        except SQLAlchemyError as error:
+            raise StoreError(f"{self.name}: {_reason(error)}") from error
+        finally:
+            if self._connection is not None and not self._usable(self._connection):
+                self.close()
+
+    def close(self) -> None:
+        """Gives the database free for another server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(SQLAlchemyError):
+                connection.close()
+        self._engine.dispose()
+
+    def _usable(self, connection: Connection) -> bool:
+        return not (connection.closed or connection.invalidated or connection.in_transaction())
+
+    def _connect(self) -> Connection:
+        connection = self._engine.connect()
+        try:
+            if self.is_sqlite:
+                _check_sqlite(connection, self.name)
+            else:
+                _check_postgresql(connection, self.name)
+        except BaseException:
+            connection.close()
+            raise
+        connection.rollback()
+        return connection
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    return str(cause).strip().partition("\n")[0] or type(cause).__name__
+
+
+def _sqlite_engine(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
+        raise UsageError(f"{url}: the store must be a file: sqlite:///FILE")
+    file = Path(url.database)
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # The store holds the secrets of the runs: nobody else's to read.
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise StoreError(f"cannot open the store {file}: {error.strerror}") from error
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_S})
+    event.listen(engine, "connect", _sqlite_connected)
+    event.listen(engine, "begin", _begin_immediate)
+    return engine
+
+
+def _sqlite_connected(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # the driver leaves BEGIN to us
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: F_FULLFSYNC; ignored elsewhere
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _check_sqlite(connection: Connection, name: str) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    try:
+        mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+        connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema").scalar()
+    except (sqlite3.OperationalError, SQLAlchemyError) as error:
+        if "locked" in str(error):
+            raise StoreError(f"{name}: another server has it open; stop that one first") from error
+        raise StoreError(f"{name}: {error}") from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{name}: {error}: this is no store of ours") from error
+    if mode != "wal":
+        raise StoreError(f"{name}: SQLite cannot keep a write-ahead log on this file system; use a local one")
+
+
+def _postgresql_engine(url: URL) -> Engine:
+    if url.get_backend_name() != "postgresql":
+        raise UsageError(
+            f"{url.render_as_string()}: only sqlite:///FILE and postgresql://… can hold the store"
+        )
+    try:
+        return create_engine(
+            url.set(drivername="postgresql+psycopg"), poolclass=NullPool, connect_args=_POSTGRESQL_OPTIONS
+        )
+    except ImportError as error:
+        raise StoreError(
+            f"{url.render_as_string()}: no driver; run: pip install 'durability[postgresql]'"
+        ) from error
+
+
+def _check_postgresql(connection: Connection, name: str) -> None:
+    for setting in ("fsync", "synchronous_commit"):
+        value = connection.exec_driver_sql(f"SHOW {setting}").scalar()
+        if value != "on":
+            raise StoreError(
+                f"{name}: PostgreSQL runs with {setting}={value}: what it commits may be lost; set it on"
+            )
+    # Held by the connection, so a server that dies gives it free.
+    if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar():
+        raise StoreError(f"{name}: another server has it open; stop that one first")

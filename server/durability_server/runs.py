@@ -1,0 +1,213 @@
+"""One run while the server has it in memory: its frontiers, when they came, and how its session stands.
+
+Everything here is a plain function of what was received and when; the caller brings the clock. Receipts are
+the hot path: a receipt costs a few microseconds and allocates nothing that stays. Refuses to judge: it keeps
+evidence, and it never raises a frontier that the client did not report.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from operator import sub
+from typing import TYPE_CHECKING
+
+from durability import limits
+from durability.case import CASE_SCHEMA, Case, Event, SessionEnd
+from durability.documents import from_value
+from durability.facts import Facts
+from durability.frontier import Frontiers
+from durability.plan import Plan
+from durability.timeline import Timeline
+from durability.units import format_run
+from durability_server import clock
+from durability_server.store import EVENTS_MAX, Progress, Relations, RunState, Stored, state_of
+
+if TYPE_CHECKING:
+    from durability_server.peer import Peer
+
+
+class Run:
+    """A run of the store, in memory. `peer` is the connection that speaks for it, `holds` counts users."""
+
+    def __init__(self, stored: Stored, *, boot_id: str) -> None:
+        progress = stored.progress
+        self.id = progress.run
+        self.stored = stored
+        self.plan = Plan.decode(stored.plan)
+        self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
+        self.finish = progress.finish
+        self.session_end: SessionEnd = progress.session_end
+        self.frontiers = Frontiers(self.plan, progress.frontiers)
+        self.control = progress.control
+        self.timeline = (
+            Timeline.unpack(progress.timeline) if progress.timeline else Timeline(self.plan.writers)
+        )
+        self.last_receipt_ns = progress.last_receipt_ns
+        self.receipt_boot_id = progress.receipt_boot_id
+        self.receipt_wall = progress.receipt_wall
+        self.rtt_max_ns = progress.rtt_max_ns
+        self.gap_max_ns = progress.gap_max_ns
+        self.frontiers.tainted = progress.tainted
+        self.events = deque(progress.events, EVENTS_MAX)
+        self.peer: Peer | None = None
+        self.holds = 0
+        self.saved_ns = 0
+        self.timeline_saved_ns = 0
+        self.timeline_changed = False
+        self.timeline_wanted = False  # the next commit must save it, whatever it costs
+        self._boot_id = boot_id
+        self._events_saved = progress.events[-1][0] if progress.events else 0
+
+    @property
+    def state(self) -> RunState:
+        """How far the run has come."""
+        return state_of(self.finish, armed=self.armed is not None)
+
+    # What the connection brings.
+
+    def acknowledge(self, at_ns: int, frontiers: tuple[int, ...], control: int) -> bool:
+        """Takes in the frontiers that came at `at_ns`. True when a writer has used up half of its credit.
+
+        Raises ProtocolError for frontiers that cannot be; the run is tainted where they exceed the credit.
+        """
+        self.control = max(self.control, control)
+        if not self.frontiers.advance(frontiers):
+            return False
+        self.timeline.add(at_ns, self.frontiers.acked)
+        self.timeline_changed = True
+        ahead: int = max(map(sub, self.frontiers.acked, self.frontiers.grants))
+        return ahead * 2 >= self.plan.credit
+
+    def heard(self, at_ns: int) -> None:
+        """Something came from the client at `at_ns`: its machine was alive then."""
+        gap_ns = at_ns - self.last_receipt_ns
+        self.last_receipt_ns = at_ns
+        self.gap_max_ns = max(self.gap_max_ns, gap_ns)
+        if self.session_end == "silence":
+            self.session_end = "live"
+            self.note(at_ns, "heard-again", f"after {gap_ns / 1e9:.3f} s of silence")
+
+    def round_trip(self, rtt_ns: int) -> None:
+        """A heartbeat came back after `rtt_ns`."""
+        self.rtt_max_ns = max(self.rtt_max_ns, rtt_ns)
+
+    def attached(self, at_ns: int, peer: Peer) -> None:
+        """`peer` speaks for the run from `at_ns` on."""
+        if self.receipt_boot_id != self._boot_id and self.last_receipt_ns:
+            # Times of another boot cannot be compared with what comes now.
+            self.timeline = Timeline(self.plan.writers)
+            self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
+        elif self.session_end == "silence":
+            self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
+        self.peer = peer
+        self.receipt_boot_id = self._boot_id
+        self.last_receipt_ns = at_ns
+        self.session_end = "live"
+        self.note(at_ns, "session", f"from {peer.name}")
+
+    def silent(self, at_ns: int) -> bool:
+        """Nothing has come for `limits.SILENCE_NS` although the connection is open. Whether that is new."""
+        if self.session_end != "live":
+            return False
+        self.session_end = "silence"
+        self.note(at_ns, "silence", "the connection is open and nothing comes")
+        return True
+
+    def failed(self, at_ns: int, end: SessionEnd, text: str) -> None:
+        """The client reported, in `text`, why its session ends."""
+        self.session_end = end
+        self.note(at_ns, end, text)
+
+    def detached(self, at_ns: int, end: SessionEnd, text: str) -> None:
+        """The connection is gone, as `end` says. What was known of the session's end before is kept, but a
+        FIN after silence shows that the client's kernel was alive."""
+        self.peer = None
+        if self.session_end == "live" or (self.session_end == "silence" and end == "fin"):
+            self.session_end = end
+        self.note(at_ns, end, text)
+
+    def arm(self, at_ns: int, stored: Stored) -> None:
+        """`stored` has the facts at arming durably; gaps and round trips of the prefill no longer matter."""
+        self.stored = stored
+        self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
+        self.gap_max_ns = self.rtt_max_ns = 0
+        self.note(at_ns, "armed", "the target is prefilled and synced")
+
+    def stopped(self, at_ns: int, text: str) -> None:
+        """The client ended the run cleanly."""
+        self.finish = "stopped"
+        self.session_end = "stop"
+        self.note(at_ns, "stop", text)
+
+    def ended(self, at_ns: int) -> None:
+        """Verify has begun: what was received is all that there is."""
+        if self.finish != "ended":
+            self.finish = "ended"
+            self.note(at_ns, "ended", "verify has begun")
+
+    def note(self, at_ns: int, kind: str, text: str) -> None:
+        """Adds an event; the oldest goes when there are `EVENTS_MAX`."""
+        number = self.events[-1][0] + 1 if self.events else 1
+        self.events.append((number, Event(at_ns=at_ns, wall=clock.wall(), kind=kind, text=text)))
+
+    # What the store gets and gives.
+
+    def progress(self, *, timeline: bool) -> Progress:
+        """The run as it is now, to be saved; `saved` is told when it is durable."""
+        return Progress(
+            run=self.id,
+            finish=self.finish,
+            session_end=self.session_end,
+            frontiers=self.frontiers.acked,
+            control=self.control,
+            last_receipt_ns=self.last_receipt_ns,
+            receipt_boot_id=self.receipt_boot_id,
+            receipt_wall=clock.wall() if self.peer else self.receipt_wall,
+            rtt_max_ns=self.rtt_max_ns,
+            gap_max_ns=self.gap_max_ns,
+            tainted=self.frontiers.tainted,
+            timeline=self._packed_timeline() if timeline else None,
+            events=tuple(event for event in self.events if event[0] > self._events_saved),
+        )
+
+    def _packed_timeline(self) -> bytes:
+        self.timeline_changed = False
+        return self.timeline.pack()
+
+    def saved(self, progress: Progress) -> None:
+        """`progress` is durable: its frontiers may be granted."""
+        self.frontiers.granted(progress.frontiers)
+        if progress.events:
+            self._events_saved = progress.events[-1][0]
+        self.saved_ns = clock.now_ns()
+        if progress.timeline is not None:
+            self.timeline_saved_ns = self.saved_ns
+            self.timeline_wanted = False
+
+    def case(self, *, now_ns: int, relations: Relations) -> Case:
+        """All that a judge needs to know of the run."""
+        return Case(
+            schema=CASE_SCHEMA,
+            run=format_run(self.id),
+            label=self.stored.label,
+            plan=self.stored.plan.hex(),
+            armed=self.armed,
+            state=self.state,
+            session_end=self.session_end,
+            frontiers=self.frontiers.acked,
+            grants=self.frontiers.grants,
+            control=self.control,
+            timeline=self.timeline.receipts(),
+            last_receipt_ns=self.last_receipt_ns,
+            now_ns=now_ns,
+            server_boot_id=self._boot_id,
+            receipt_boot_id=self.receipt_boot_id,
+            rtt_max_ns=self.rtt_max_ns,
+            gap_max_ns=self.gap_max_ns,
+            heartbeat_ns=limits.HEARTBEAT_NS,
+            events=tuple(event for _, event in self.events),
+            tainted=self.frontiers.tainted,
+            superseded_by=relations.superseded_by,
+            verdicts=relations.verdicts,
+            series=relations.series,
+        )

@@ -1,0 +1,468 @@
+"""The store: every run's evidence in a database, so that a server killed at any instant starts again into the
+same.
+
+It keeps one frontier row per writer, updated in place, never a row per record. All calls block and belong to
+one worker thread. Each is one transaction: it has happened durably when it returns and not at all when it
+raises StoreError. Refuses a database of another format version.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
+
+from durability.case import Event, PastVerdict, SessionEnd
+from durability.errors import RefusedError, StoreError
+from durability.packing import Value, pack, unpack
+from durability.units import format_run, parse_run
+from durability_server import tables
+from durability_server.database import Database
+from durability_server.tables import STORE_FORMAT
+from durability_server.targets import TargetKeys, same_target
+
+RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
+
+EVENTS_MAX = 256  # per run; older ones are dropped
+VERDICTS_MAX = 256  # per run
+EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
+SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is fixed when a run is registered."""
+
+    run: int
+    label: str
+    plan: bytes
+    secret: bytes
+    keys: TargetKeys
+    path: str
+    host: str
+    wall: str
+    writers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline` None leaves
+    the stored one; `events` are those not saved before, numbered."""
+
+    run: int
+    finish: str
+    session_end: SessionEnd
+    frontiers: tuple[int, ...]
+    control: int
+    last_receipt_ns: int
+    receipt_boot_id: str
+    receipt_wall: str
+    rtt_max_ns: int
+    gap_max_ns: int
+    tainted: str
+    timeline: bytes | None
+    events: tuple[tuple[int, Event], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A run as the store has it. `armed` is the value of the facts at arming, None before it."""
+
+    number: int
+    label: str
+    plan: bytes
+    secret: bytes
+    keys: TargetKeys
+    armed: Value
+    series: str
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relations:
+    """What other runs and earlier looks say about a run.
+
+    `superseded_by`: a run registered later on the same target (it may have prefilled it already), or "".
+    `verdicts`: of the run itself, oldest first. `series`: of each other run of the series, oldest first, the standing
+    verdict: the latest, but a loss stands for ever; or "unverified" after a cut.
+    """
+
+    superseded_by: str
+    verdicts: tuple[PastVerdict, ...]
+    series: tuple[PastVerdict, ...]
+
+
+class Store:
+    """The store in the database that `url` names. `open` comes first."""
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+        self.name = self._database.name
+        self.server_id = ""
+
+    def open(self) -> None:
+        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`."""
+        with self._database.transaction() as db:
+            tables.metadata.create_all(db)
+            row = db.execute(select(tables.meta)).first()
+            if row is None:
+                self.server_id = secrets.token_hex(8)
+                db.execute(insert(tables.meta).values(format=STORE_FORMAT, server_id=self.server_id))
+            elif row.format != STORE_FORMAT:
+                raise StoreError(
+                    f"{self.name}: format {row.format} is not {STORE_FORMAT}: use the release that wrote it"
+                )
+            else:
+                self.server_id = row.server_id
+            live = tables.runs.c.session_end == "live"
+            db.execute(update(tables.runs).where(live).values(session_end="server-down"))
+
+    def close(self) -> None:
+        """Gives the database free."""
+        self._database.close()
+
+    # Runs.
+
+    def register(self, new: Registration, *, force: bool) -> None:
+        """Adds a run. Raises RefusedError "run-exists", or "unverified-run" if the target still holds one."""
+        with self._database.transaction() as db:
+            if _run_row(db, new.run) is not None:
+                raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
+            unverified = None if force else _unverified_run(db, new.keys)
+            if unverified is not None:
+                raise RefusedError(
+                    "unverified-run",
+                    f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which was armed "
+                    "and neither stopped nor verified: verify it first, or use --force to lose its evidence",
+                )
+            number = db.execute(select(func.coalesce(func.max(tables.runs.c.number), 0) + 1)).scalar_one()
+            db.execute(
+                insert(tables.runs).values(
+                    run=format_run(new.run),
+                    number=number,
+                    label=new.label,
+                    plan=new.plan,
+                    secret=new.secret,
+                    path=new.path,
+                    host=new.host,
+                    registered_wall=new.wall,
+                    finish="",
+                    session_end="never",
+                    **_key_columns(new.keys),
+                )
+            )
+            rows = [
+                {"run": format_run(new.run), "writer": writer, "acked": 0} for writer in range(new.writers)
+            ]
+            db.execute(insert(tables.frontiers), rows)
+
+    def arm(self, stored: Stored) -> None:
+        """The run is armed from now on, with the facts, identities and series that `stored` has."""
+        with self._database.transaction() as db:
+            db.execute(
+                update(tables.runs)
+                .where(tables.runs.c.run == format_run(stored.progress.run))
+                .values(armed=pack(stored.armed), series=stored.series, **_key_columns(stored.keys))
+            )
+
+    def save(self, changed: Sequence[Progress]) -> None:
+        """Makes the progress of all these runs durable, together."""
+        with self._database.transaction() as db:
+            db.execute(_UPDATE_RUN, [_run_values(progress) for progress in changed])
+            db.execute(_UPDATE_FRONTIER, [row for progress in changed for row in _frontier_values(progress)])
+            for progress in changed:
+                key = format_run(progress.run)
+                if progress.timeline is not None:
+                    db.execute(delete(tables.timelines).where(tables.timelines.c.run == key))
+                    db.execute(insert(tables.timelines).values(run=key, data=progress.timeline))
+                if progress.events:
+                    _save_events(db, key, progress.events)
+
+    def load(self, run: int) -> Stored:
+        """A run as it was last saved. Raises RefusedError "run-unknown"."""
+        with self._database.transaction() as db:
+            return _stored(db, _known(db, run))
+
+    def newest_on_target(self, keys: TargetKeys) -> int:
+        """The newest armed run on a target. Raises RefusedError "run-unknown" if there is none."""
+        with self._database.transaction() as db:
+            for row in db.execute(_candidates(keys).where(tables.runs.c.armed.is_not(None))):
+                if same_target(_keys(row), keys):
+                    return parse_run(row.run)
+        raise RefusedError(
+            "run-unknown", "this server knows of no armed run on this target: name it with --run"
+        )
+
+    # What verify needs and leaves.
+
+    def relations(self, stored: Stored) -> Relations:
+        """What the rest of the store says about a run."""
+        runs = tables.runs.c
+        me = format_run(stored.progress.run)
+        others = (runs.series == stored.series, runs.series != "", runs.run != me)
+        later_runs = _candidates(stored.keys).where(runs.number > stored.number)
+        with self._database.transaction() as db:
+            later = (row.run for row in db.execute(later_runs) if same_target(_keys(row), stored.keys))
+            superseded_by = next(later, "")
+            own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
+            rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
+            given = _verdicts(db, select(runs.run).where(*others))
+        standing = (_standing(given[row.run]) or _unverified(row) for row in rows)
+        return Relations(
+            superseded_by=superseded_by,
+            verdicts=tuple(own),
+            series=tuple(verdict for verdict in standing if verdict is not None),
+        )
+
+    def add_verdict(self, past: PastVerdict, document: Value) -> None:
+        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts."""
+        with self._database.transaction() as db:
+            _known(db, parse_run(past.run))
+            count = db.execute(
+                _count(tables.verdicts.c.number, tables.verdicts.c.run == past.run)
+            ).scalar_one()
+            if count >= VERDICTS_MAX:
+                raise RefusedError("bad-request", f"run {past.run} has {count} verdicts; no more are kept")
+            db.execute(
+                insert(tables.verdicts).values(
+                    run=past.run,
+                    number=count + 1,
+                    verdict=past.verdict,
+                    cut_class=past.cut_class,
+                    at_risk_ms1000=past.at_risk_ms1000,
+                    wall=past.wall,
+                    document=pack(document),
+                )
+            )
+
+    def add_evidence(self, run: int, name: str, data: bytes) -> None:
+        """Keeps `data` as `name`, in place of what was there. Raises RefusedError as `add_verdict` does."""
+        mine = tables.evidence.c.run == format_run(run)
+        with self._database.transaction() as db:
+            _known(db, run)
+            db.execute(delete(tables.evidence).where(mine, tables.evidence.c.name == name))
+            total = db.execute(
+                select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
+            ).scalar_one()
+            if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
+                raise RefusedError(
+                    "bad-request", f"run {format_run(run)} has {total} bytes of evidence; no more are kept"
+                )
+            db.execute(
+                insert(tables.evidence).values(run=format_run(run), name=name, bytes=len(data), data=data)
+            )
+
+    # Questions.
+
+    def listing(self, limit: int) -> tuple[dict[str, Value], ...]:
+        """The newest `limit` runs, one flat map each, newest first."""
+        newest = select(tables.runs).order_by(tables.runs.c.number.desc()).limit(limit)
+        wanted = newest.with_only_columns(tables.runs.c.run)
+        acked = select(tables.frontiers.c.run, func.sum(tables.frontiers.c.acked)).group_by(
+            tables.frontiers.c.run
+        )
+        with self._database.transaction() as db:
+            rows = db.execute(newest).all()
+            acked_of = {
+                run: int(total) for run, total in db.execute(acked.where(tables.frontiers.c.run.in_(wanted)))
+            }
+            given = _verdicts(db, wanted)
+        return tuple(_listed(row, acked_of[row.run], _standing(given[row.run])) for row in rows)
+
+    def documents(self, run: int) -> tuple[tuple[Value, ...], tuple[dict[str, Value], ...]]:
+        """The newest verdict documents that fit an answer, oldest first; names and sizes of the evidence."""
+        key = format_run(run)
+        bodies = select(tables.verdicts.c.document).where(tables.verdicts.c.run == key)
+        names = select(tables.evidence.c.name, tables.evidence.c.bytes).where(tables.evidence.c.run == key)
+        with self._database.transaction() as db:
+            kept: list[Value] = []
+            room = SHOWN_BYTES_MAX
+            for (body,) in db.execute(bodies.order_by(tables.verdicts.c.number.desc())):
+                room -= len(body)
+                if room < 0:
+                    break
+                kept.insert(0, unpack(body))
+            pieces = db.execute(names.order_by(tables.evidence.c.name)).all()
+        return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
+
+
+def state_of(finish: str, *, armed: bool) -> RunState:
+    """How far a run has come. Arming and finishing are stored apart, so that neither can undo the other."""
+    if finish in ("stopped", "ended"):
+        return cast(RunState, finish)
+    return "armed" if armed else "registered"
+
+
+def _count(column: Any, *where: Any) -> Select[Any]:
+    return select(func.count(column)).where(*where)
+
+
+_UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
+_UPDATE_FRONTIER = update(tables.frontiers).where(
+    tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
+)
+
+
+def _run_values(progress: Progress) -> dict[str, Value]:
+    return {
+        "key": format_run(progress.run),
+        "finish": progress.finish,
+        "session_end": progress.session_end,
+        "control": progress.control,
+        "last_receipt_ns": progress.last_receipt_ns,
+        "receipt_boot_id": progress.receipt_boot_id,
+        "receipt_wall": progress.receipt_wall,
+        "rtt_max_ns": progress.rtt_max_ns,
+        "gap_max_ns": progress.gap_max_ns,
+        "tainted": progress.tainted,
+    }
+
+
+def _frontier_values(progress: Progress) -> Iterable[dict[str, Value]]:
+    key = format_run(progress.run)
+    return ({"key": key, "number": writer, "acked": acked} for writer, acked in enumerate(progress.frontiers))
+
+
+def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
+    """Events are numbered, so that saving them again after a commit of unknown outcome adds none twice."""
+    first, last = events[0][0], events[-1][0]
+    number = tables.events.c.number
+    gone = or_(number >= first, number <= last - EVENTS_MAX)
+    db.execute(delete(tables.events).where(tables.events.c.run == key, gone))
+    rows = [
+        {
+            "run": key,
+            "number": at,
+            "at_ns": event.at_ns,
+            "wall": event.wall,
+            "kind": event.kind,
+            "text": event.text,
+        }
+        for at, event in events
+    ]
+    db.execute(insert(tables.events), rows)
+
+
+def _key_columns(keys: TargetKeys) -> dict[str, str]:
+    return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
+
+
+def _keys(row: Row[Any]) -> TargetKeys:
+    return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
+
+
+def _candidates(keys: TargetKeys) -> Select[Any]:
+    """Runs that share any identity with a target, newest first; `same_target` decides."""
+    runs = tables.runs.c
+    pairs = (
+        (runs.drive_key, keys.drive),
+        (runs.file_system_key, keys.file_system),
+        (runs.path_key, keys.path),
+    )
+    shared = or_(*(column == key for column, key in pairs if key))
+    return select(tables.runs).where(shared).order_by(runs.number.desc())
+
+
+def _unverified_run(db: Connection, keys: TargetKeys) -> Row[Any] | None:
+    """The newest run on the target whose evidence would be lost if another run began on it."""
+    runs = tables.runs.c
+    verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
+    open_runs = _candidates(keys).where(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
+    return next((row for row in db.execute(open_runs) if same_target(_keys(row), keys)), None)
+
+
+def _run_row(db: Connection, run: int) -> Row[Any] | None:
+    return db.execute(select(tables.runs).where(tables.runs.c.run == format_run(run))).first()
+
+
+def _known(db: Connection, run: int) -> Row[Any]:
+    row = _run_row(db, run)
+    if row is None:
+        raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
+    return row
+
+
+def _stored(db: Connection, row: Row[Any]) -> Stored:
+    acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
+    timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
+    events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
+    return Stored(
+        number=row.number,
+        label=row.label,
+        plan=row.plan,
+        secret=row.secret,
+        keys=_keys(row),
+        armed=None if row.armed is None else unpack(row.armed),
+        series=row.series,
+        progress=Progress(
+            run=parse_run(row.run),
+            finish=row.finish,
+            session_end=row.session_end,
+            frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
+            control=row.control,
+            last_receipt_ns=row.last_receipt_ns,
+            receipt_boot_id=row.receipt_boot_id,
+            receipt_wall=row.receipt_wall,
+            rtt_max_ns=row.rtt_max_ns,
+            gap_max_ns=row.gap_max_ns,
+            tainted=row.tainted,
+            timeline=db.execute(timeline).scalar(),
+            events=tuple(
+                (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
+                for one in db.execute(events)
+            ),
+        ),
+    )
+
+
+def _verdicts(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
+    """The verdicts of each of the selected runs, oldest first."""
+    given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
+    of_runs = select(tables.verdicts).where(tables.verdicts.c.run.in_(runs))
+    for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
+        given[row.run].append(
+            PastVerdict(
+                run=row.run,
+                verdict=row.verdict,
+                cut_class=row.cut_class,
+                at_risk_ms1000=row.at_risk_ms1000,
+                wall=row.wall,
+            )
+        )
+    return given
+
+
+def _standing(given: Sequence[PastVerdict]) -> PastVerdict | None:
+    """The latest verdict, but a loss is never cleared (rule 9)."""
+    losses = [past for past in given if past.verdict == "loss"]
+    kept = losses or given
+    return kept[-1] if kept else None
+
+
+def _unverified(row: Row[Any]) -> PastVerdict | None:
+    """Stands for a run that met a cut and was never looked at again (rule 16)."""
+    if row.session_end not in ("silence", "target-error"):
+        return None
+    return PastVerdict(
+        run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=row.receipt_wall
+    )
+
+
+def _listed(row: Row[Any], acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+    return {
+        "run": row.run,
+        "label": row.label,
+        "state": state_of(row.finish, armed=row.armed is not None),
+        "session_end": row.session_end,
+        "verdict": standing.verdict if standing else "",
+        "acked": acked,
+        "path": row.path,
+        "host": row.host,
+        "registered": row.registered_wall,
+        "last_receipt": row.receipt_wall,
+        "tainted": row.tainted,
+    }

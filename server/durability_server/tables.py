@@ -1,0 +1,124 @@
+"""The tables of the store. Times are nanoseconds of the server's CLOCK_BOOTTIME; run ids 16 hex digits.
+
+    meta       one row: format of the store, id of the server
+    runs       one row per run: what was registered, and what changes while it goes on
+    frontiers  one row per run and writer, updated in place: never a row per record
+    timelines  one row per run: which frontiers were received when (`durability.timeline`)
+    events     the newest of each run, for people
+    verdicts   every verdict that was ever given, whole; none is replaced
+    evidence   the bytes behind the findings
+
+Documents (facts, verdicts) are msgpack: exactly the values that came over the wire.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+STORE_FORMAT = 1
+
+metadata = MetaData()
+
+
+def _run(*, primary: bool = True) -> Column[str]:
+    return Column("run", String(16), ForeignKey("runs.run"), primary_key=primary, nullable=False)
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, default="")
+
+
+def _number(name: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, default=0)
+
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("format", Integer, primary_key=True),
+    Column("server_id", String(64), nullable=False),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run", String(16), primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),  # in the order of registration
+    _text("label"),
+    Column("plan", LargeBinary, nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    _text("drive_key"),
+    _text("file_system_key"),
+    _text("path_key"),
+    _text("path"),
+    _text("host"),
+    _text("registered_wall"),
+    Column("armed", LargeBinary, nullable=True),
+    Column("series", String(64), nullable=False, default=""),
+    _text("finish"),
+    _text("session_end"),
+    _number("control"),
+    _number("last_receipt_ns"),
+    _text("receipt_boot_id"),
+    _text("receipt_wall"),
+    _number("rtt_max_ns"),
+    _number("gap_max_ns"),
+    _text("tainted"),
+    Index("runs_by_drive", "drive_key"),
+    Index("runs_by_file_system", "file_system_key"),
+    Index("runs_by_path", "path_key"),
+    Index("runs_by_series", "series"),
+)
+
+frontiers = Table(
+    "frontiers",
+    metadata,
+    _run(),
+    Column("writer", Integer, primary_key=True),
+    _number("acked"),
+)
+
+timelines = Table("timelines", metadata, _run(), Column("data", LargeBinary, nullable=False))
+
+events = Table(
+    "events",
+    metadata,
+    _run(),
+    Column("number", Integer, primary_key=True),
+    _number("at_ns"),
+    _text("wall"),
+    _text("kind"),
+    _text("text"),
+)
+
+verdicts = Table(
+    "verdicts",
+    metadata,
+    _run(),
+    Column("number", Integer, primary_key=True),
+    _text("verdict"),
+    _text("cut_class"),
+    _number("at_risk_ms1000"),
+    _text("wall"),
+    Column("document", LargeBinary, nullable=False),
+)
+
+evidence = Table(
+    "evidence",
+    metadata,
+    _run(),
+    Column("name", String(255), primary_key=True),
+    _number("bytes"),
+    Column("data", LargeBinary, nullable=False),
+)

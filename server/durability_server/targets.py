@@ -1,0 +1,67 @@
+"""Which runs were made on one and the same target, and which belong to one series: pure functions of facts.
+
+The server sees no superblock, so it goes by what the client found: serials and place on the drive, the file
+system's UUID and the path in it, or, where a system names neither, the machine and the path. It refuses to
+mix these: two targets are compared by the strongest identity that both of them have, so a drive put in
+another's place is another target although its path is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+
+from durability.facts import Drive, Facts
+from durability.packing import pack
+from durability.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetKeys:
+    """The identities of one target, strongest first; "" where the facts do not give that one."""
+
+    drive: str
+    file_system: str
+    path: str
+
+
+def target_keys(facts: Facts) -> TargetKeys:
+    """The identities that `facts` give their target."""
+    uuid = facts.file_system.uuid if facts.file_system else ""
+    in_file_system = f"fs={uuid} file={facts.path_in_file_system}" if facts.kind == "file" else "device"
+    serials = sorted(_serial(drive, facts.host.machine_id) for drive in facts.drives)
+    placed = facts.kind == "file" or facts.offset_bytes is not None
+    identified = bool(serials) and all(serials) and placed
+    return TargetKeys(
+        drive=f"drives={','.join(serials)} offset={facts.offset_bytes} {in_file_system}"
+        if identified
+        else "",
+        file_system=in_file_system if facts.kind == "file" and uuid else "",
+        path=f"machine={facts.host.machine_id} path={facts.path}",
+    )
+
+
+def _serial(drive: Drive, machine_id: str) -> str:
+    """A serial that is one drive's alone: hypervisors and loop devices give the same one on every machine."""
+    if drive.serial and (drive.emulated or drive.serial.startswith("loop:")):
+        return f"{machine_id}:{drive.serial}"
+    return drive.serial
+
+
+def same_target(one: TargetKeys, other: TargetKeys) -> bool:
+    """Whether both name one target, by the strongest identity that both have."""
+    if one.drive and other.drive:
+        return one.drive == other.drive
+    if one.file_system and other.file_system:
+        return one.file_system == other.file_system
+    return one.path == other.path
+
+
+def series_key(plan: Plan, facts: Facts) -> str:
+    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan."""
+    essentials = {
+        name: value for name, value in asdict(plan).items() if name not in ("run", "seed", "target")
+    }
+    drives = sorted((drive.model, drive.serial, drive.firmware) for drive in facts.drives)
+    file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
+    return hashlib.sha256(pack([essentials, drives, file_system])).hexdigest()

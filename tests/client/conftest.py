@@ -1,0 +1,99 @@
+"""What the client's tests share: plans, and real loop devices with real file systems on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.plan import Plan
+
+PLAN_FIELDS: dict[str, Any] = {
+    "run": 0x0123456789ABCDEF,
+    "seed": 0xFEDCBA9876543210,
+    "target": 0xC0FFEE,
+    "target_kind": "file",
+    "workload": "overwrite",
+    "pattern": "random",
+    "record_bytes": 4096,
+    "writers": 2,
+    "slots": 1000,
+    "group": 1,
+    "credit": 250,
+    "sync": "fdatasync",
+    "direct": False,
+    "block_bytes": 4096,
+    "control_slots": 16,
+    "control_interval_us": 5000,
+}
+
+
+@pytest.fixture(scope="session")
+def make_plan() -> Callable[..., Plan]:
+    """A function that makes a valid plan, any field of it given by keyword."""
+
+    def make(**changes: Any) -> Plan:
+        return Plan(**{**PLAN_FIELDS, **changes})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def loop_machine() -> None:
+    """Skips where no loop device can be made, unless DURABILITY_LAB_REQUIRED=1 says that one must."""
+    problem = ""
+    if os.geteuid() != 0:
+        problem = "loop devices need root"
+    elif not Path("/dev/loop-control").exists():
+        problem = "this kernel has no loop devices"
+    if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip(problem)
+    assert not problem, problem
+
+
+@pytest.fixture
+def make_loop(loop_machine: None, tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """A function that makes a loop device of some size over a file; all are detached at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def make(size_bytes: int = 64 << 20, *, read_only: bool = False) -> Path:
+            backing = tmp_path / f"disk{len(list(tmp_path.glob('disk*')))}.img"
+            with backing.open("wb") as file:
+                file.truncate(size_bytes)
+            flags = ("--read-only",) if read_only else ()
+            device = Path(_output("losetup", *flags, "--find", "--show", str(backing)))
+            stack.callback(_output, "losetup", "--detach", str(device))
+            return device
+
+        yield make
+
+
+@pytest.fixture
+def make_mount(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[Callable[..., tuple[Path, Path]]]:
+    """A function that mounts a new file system on a new loop device: gives the device and the directory."""
+    with contextlib.ExitStack() as stack:
+
+        def make(
+            kind: str = "ext4", *, options: str = "defaults", mkfs: tuple[str, ...] = ()
+        ) -> tuple[Path, Path]:
+            device = make_loop(384 << 20)  # the least that mkfs.xfs takes is 300 MiB
+            _output(f"mkfs.{kind}", "-q", *mkfs, str(device))
+            directory = tmp_path / f"mount-{device.name}"
+            directory.mkdir()
+            _output("mount", "-t", kind, "-o", options, str(device), str(directory))
+            stack.callback(_output, "umount", str(directory))
+            return device, directory
+
+        yield make
+
+
+def _output(*command: str) -> str:
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    return done.stdout.strip()

@@ -1,0 +1,437 @@
+"""Files and devices as targets: made whole, opened as the plan says, locked, and found again."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from durability import limits
+from durability.errors import TargetBusyError, TargetError, UsageError
+from durability.facts import Facts
+from durability.mixing import U64
+from durability.plan import Extent, Plan
+from durability.record import Stamper, parse
+from durability_client.io import Storage, TargetFile
+from durability_client.mountprobe import probe_mount
+from durability_client.target import KernelStorage, TargetFiles, existing_plan
+
+MakePlan = Callable[..., Plan]
+
+
+def _read(storage: Storage, suffix: str, offset: int, length: int) -> bytes:
+    """Bytes of a file as a reader gets them, through an aligned buffer."""
+    file = storage.open(suffix)
+    try:
+        with mmap.mmap(-1, length) as buffer:
+            return buffer[: file.pread_into(buffer, offset)]
+    finally:
+        file.close()
+
+
+def _prefill(plan: Plan, extent: Extent) -> bytes:
+    """What a whole extent holds before the first operation, stamped in one piece."""
+    slots = np.arange(extent.first_slot, extent.first_slot + extent.slots, dtype=U64)
+    out = np.empty((extent.slots, extent.record_bytes // 512, 64), dtype=U64)
+    Stamper(plan).stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
+    return out.tobytes()
+
+
+def _aligned(data: bytes) -> mmap.mmap:
+    buffer = mmap.mmap(-1, len(data))
+    buffer[:] = data
+    return buffer
+
+
+def test_a_created_file_holds_two_superblocks_and_the_prefill_of_every_slot(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """After `create` the main file and the control file hold exactly what the plan says."""
+    storage, plan = KernelStorage(tmp_path / "target"), make_plan(slots=3000)
+    TargetFiles(storage, plan).create()
+    assert storage.size("") == plan.main_bytes
+    assert storage.suffixes() == (".control",)
+    assert existing_plan(storage) == plan
+    for extent in plan.extents():
+        length = extent.slots * extent.record_bytes
+        assert _read(storage, extent.suffix, extent.offset_bytes, length) == _prefill(plan, extent)
+
+
+def test_the_prefill_is_right_across_chunks_and_for_records_smaller_than_a_page(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """Records of 512 bytes fill more than one chunk of the prefill, and the last slot is right."""
+    plan = make_plan(record_bytes=512, writers=1, slots=20_000, control_slots=0)
+    storage = KernelStorage(tmp_path / "target")
+    TargetFiles(storage, plan).create()
+    data = (tmp_path / "target").read_bytes()
+    extent = plan.extent(0)
+    assert data[extent.offset_bytes : extent.end_bytes] == _prefill(plan, extent)
+
+
+def test_progress_rises_to_the_total(tmp_path: Path, make_plan: MakePlan) -> None:
+    """The progress callback gets rising byte counts that end at the total."""
+    calls: list[tuple[int, int]] = []
+    plan = make_plan(slots=5000)
+    TargetFiles(KernelStorage(tmp_path / "target"), plan).create(
+        lambda done, total: calls.append((done, total))
+    )
+    done = [call[0] for call in calls]
+    assert done == sorted(done)
+    assert calls[-1][0] == calls[-1][1] == 2 * limits.SUPERBLOCK_BYTES + (10_000 + 16) * 4096
+
+
+def test_append_makes_superblocks_and_empty_files(tmp_path: Path, make_plan: MakePlan) -> None:
+    """The append workload starts with two superblocks, an empty file per writer, and the control arm."""
+    storage, plan = KernelStorage(tmp_path / "log"), make_plan(workload="append", pattern="sequential")
+    TargetFiles(storage, plan).create()
+    assert storage.size("") == 2 * limits.SUPERBLOCK_BYTES
+    assert storage.suffixes() == (".0.0", ".1.0", ".control")
+    assert storage.size(".0.0") == storage.size(".1.0") == 0
+    assert existing_plan(storage) == plan
+
+
+def test_a_target_of_ours_is_made_anew_in_place(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A later, smaller run keeps the locked file, cuts it to size and removes the earlier run's siblings."""
+    path = tmp_path / "target"
+    storage = KernelStorage(path)
+    storage.lock(create=True)
+    earlier = make_plan(run=1, workload="append", pattern="sequential")
+    TargetFiles(storage, earlier).create()
+    inode = path.stat().st_ino
+    TargetFiles(storage, make_plan(run=2, slots=2000)).create()
+    later = make_plan(run=3)
+    TargetFiles(storage, later).create()
+    assert path.stat().st_ino == inode
+    assert storage.size("") == later.main_bytes
+    assert storage.suffixes() == (".control",)
+    assert existing_plan(storage) == later
+    storage.unlock()
+
+
+def test_siblings_are_told_from_other_files(tmp_path: Path) -> None:
+    """Only TARGET.control and TARGET.W.G belong to the target TARGET."""
+    for name in ("t", "t.control", "t.0.12", "t.0", "t.0.1.bak", "tt.0.1", "t.controls", "t.x.1"):
+        (tmp_path / name).touch()
+    assert KernelStorage(tmp_path / "t").suffixes() == (".0.12", ".control")
+
+
+@pytest.mark.parametrize("damage", ["first", "second"])
+def test_either_superblock_copy_is_enough(tmp_path: Path, make_plan: MakePlan, damage: str) -> None:
+    """The plan of a file is found whichever of its two superblocks is wiped."""
+    storage, plan = KernelStorage(tmp_path / "target"), make_plan()
+    TargetFiles(storage, plan).create()
+    with (tmp_path / "target").open("r+b") as file:
+        file.seek(plan.superblock_offsets[0 if damage == "first" else 1])
+        file.write(bytes(limits.SUPERBLOCK_BYTES))
+    assert existing_plan(storage) == plan
+
+
+def test_no_plan_where_there_is_none(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A missing, an empty, a short and a foreign file have no plan, and asking is no error."""
+    storage = KernelStorage(tmp_path / "target")
+    assert existing_plan(storage) is None
+    for content in (b"", b"short", os.urandom(1 << 20), bytes((1 << 20) + 1)):
+        (tmp_path / "target").write_bytes(content)
+        assert existing_plan(storage) is None
+
+
+def test_the_second_superblock_of_a_device_is_found_through_the_known_plan(
+    make_loop: Callable[..., Path], make_plan: MakePlan
+) -> None:
+    """A device that lost its first superblock needs the server's plan to find the second."""
+    storage, plan = KernelStorage(make_loop()), make_plan(target_kind="device", direct=True)
+    assert storage.kind == "device"
+    TargetFiles(storage, plan).create()
+    assert existing_plan(storage) == plan
+    file = storage.open_bulk("")
+    file.pwrite(_aligned(bytes(limits.SUPERBLOCK_BYTES)), 0)
+    file.sync()
+    file.close()
+    assert existing_plan(storage) is None
+    assert existing_plan(storage, known=plan) == plan
+
+
+def test_a_created_device_holds_writers_and_control_arm(
+    make_loop: Callable[..., Path], make_plan: MakePlan
+) -> None:
+    """On a device every extent, the control arm's too, lies in the device, and nothing lies beside it."""
+    storage, plan = KernelStorage(make_loop()), make_plan(target_kind="device")
+    TargetFiles(storage, plan).create()
+    assert storage.suffixes() == ()
+    assert storage.size("") == 64 << 20
+    for extent in plan.extents():
+        length = extent.slots * extent.record_bytes
+        assert _read(storage, "", extent.offset_bytes, length) == _prefill(plan, extent)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("method", ["fsync", "fdatasync", "dsync", "osync", "rwf-dsync"])
+@pytest.mark.parametrize("kind", ["file", "device"])
+def test_every_sync_method_writes_what_a_reader_finds(  # noqa: PLR0917 - the parameters of a matrix
+    make_loop: Callable[..., Path],
+    make_mount: Callable[..., tuple[Path, Path]],
+    make_plan: MakePlan,
+    kind: str,
+    method: str,
+    direct: bool,
+) -> None:
+    """What is written and synced by each method, buffered and direct, comes back from the drive."""
+    path = make_mount()[1] / "target" if kind == "file" else make_loop()
+    plan = make_plan(target_kind=kind, sync=method, direct=direct)
+    storage = KernelStorage(path)
+    files = TargetFiles(storage, plan)
+    files.create()
+    extent, record = plan.extent(1), _aligned(os.urandom(4096))
+    file = files.open_writer(1)
+    file.pwrite(record, extent.offset_of(7))
+    file.sync()
+    file.close()
+    assert _read(storage, "", extent.offset_of(7), 4096) == record[:]
+
+
+@pytest.mark.parametrize(
+    ("method", "flag"), [("dsync", os.O_DSYNC), ("osync", os.O_SYNC), ("fdatasync", 0), ("rwf-dsync", 0)]
+)
+def test_open_flags_are_the_plans(tmp_path: Path, make_plan: MakePlan, method: str, flag: int) -> None:
+    """The kernel's view of a writer's descriptor shows the sync flag of the plan, and no other."""
+    storage, plan = KernelStorage(tmp_path / "target"), make_plan(sync=method)
+    files = TargetFiles(storage, plan)
+    files.create()
+    file = files.open_writer(0)
+    (fd,) = (
+        int(entry.name)
+        for entry in Path("/proc/self/fd").iterdir()
+        if entry.is_symlink() and entry.readlink() == storage.path
+    )
+    assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_SYNC == flag
+    file.close()
+
+
+def test_syncs_reach_the_drive_as_flushes(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """Each fsync of a changed file raises the flush count that the facts report."""
+    _, directory = make_mount()
+    storage, plan = KernelStorage(directory / "target"), make_plan(sync="fsync")
+    files = TargetFiles(storage, plan)
+    files.create()
+    before = storage.facts().drives[0].flushes
+    file = files.open_writer(0)
+    for slot in range(10):
+        file.pwrite(bytes(4096), plan.extent(0).offset_of(slot))
+        file.sync()
+    file.close()
+    after = storage.facts().drives[0].flushes
+    assert before is not None
+    assert after is not None
+    assert after - before >= 10
+
+
+def test_fullfsync_is_refused_where_it_does_not_exist(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A sync method of another system is a usage error, not something weaker."""
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock(create=True)
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        pytest.skip("this system has F_FULLFSYNC")
+    with pytest.raises(UsageError, match="fullfsync"):
+        storage.open("", plan=make_plan(sync="fullfsync"))
+
+
+def test_an_exclusive_create_refuses_a_file_that_exists(tmp_path: Path, make_plan: MakePlan) -> None:
+    """The file of an append writer's next generation must be new."""
+    storage, plan = KernelStorage(tmp_path / "log"), make_plan(workload="append", pattern="sequential")
+    files = TargetFiles(storage, plan)
+    files.create()
+    file: TargetFile = files.open_writer(0, 1, create=True)
+    file.pwrite(bytes(4096), 0)
+    assert file.size() == 4096
+    file.close()
+    with pytest.raises(FileExistsError):
+        files.open_writer(0, 1, create=True)
+
+
+def test_a_short_write_is_an_error(make_loop: Callable[..., Path], make_plan: MakePlan) -> None:
+    """A write that the end of the device cuts short raises EIO instead of counting as done."""
+    storage = KernelStorage(make_loop(1 << 20))
+    for method in ("fdatasync", "rwf-dsync"):
+        file = storage.open("", plan=make_plan(target_kind="device", sync=method))
+        with pytest.raises(OSError, match="short write at offset 1044480") as caught:
+            file.pwrite(bytes(8192), (1 << 20) - 4096)
+        assert caught.value.errno == errno.EIO
+        file.close()
+
+
+def test_a_reader_asks_the_drive_not_the_page_cache(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """A reader bypasses the page cache: it sees what was changed on the device behind the file system."""
+    device, directory = make_mount("ext4", mkfs=("-O", "^has_journal"))
+    storage, plan = KernelStorage(directory / "target"), make_plan()
+    TargetFiles(storage, plan).create()
+    (directory / "target").read_bytes()
+    raw = KernelStorage(device)
+    place = _find(raw, _prefill(plan, plan.extent(0))[:4096])
+    file = raw.open_bulk("")
+    file.pwrite(_aligned(b"x" * 4096), place)
+    file.sync()
+    file.close()
+    assert _read(storage, "", plan.extent(0).offset_bytes, 4096) == b"x" * 4096
+
+
+def _find(storage: Storage, wanted: bytes) -> int:
+    """Where on the device a block is."""
+    step = 1 << 20
+    for offset in range(0, storage.size(""), step):
+        found = _read(storage, "", offset, step).find(wanted)
+        if found >= 0:
+            return offset + found
+    raise AssertionError("the block is not on the device")
+
+
+def test_a_file_is_locked_against_a_second_user(tmp_path: Path) -> None:
+    """A second lock on the same file is refused until the first is given back."""
+    first, second = KernelStorage(tmp_path / "target"), KernelStorage(tmp_path / "target")
+    first.lock(create=True)
+    with pytest.raises(TargetBusyError, match="another run or verify"):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
+
+
+def test_a_device_is_locked_against_runs_and_mounts(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A device that is mounted or locked cannot be locked."""
+    mounted, _ = make_mount()
+    with pytest.raises(TargetBusyError, match="mounted, or held"):
+        KernelStorage(mounted).lock()
+    device = make_loop()
+    first = KernelStorage(device)
+    first.lock()
+    with pytest.raises(TargetBusyError):
+        KernelStorage(device).lock()
+    first.unlock()
+
+
+def test_locking_a_missing_file_makes_it_only_if_asked(tmp_path: Path) -> None:
+    """Verify's lock leaves a missing file missing; a directory that does not exist is named."""
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock()
+    assert not storage.exists("")
+    with pytest.raises(TargetError, match="directory does not exist"):
+        KernelStorage(tmp_path / "no" / "target").lock(create=True)
+
+
+def test_a_pickled_storage_names_the_same_target_without_the_lock(tmp_path: Path) -> None:
+    """A storage crosses to a child process by its path; the lock stays with the process that took it."""
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock(create=True)
+    copy = pickle.loads(pickle.dumps(storage))
+    assert copy.path == storage.path
+    copy.unlock()
+    with pytest.raises(TargetBusyError):
+        copy.lock()
+    storage.unlock()
+
+
+def test_symbolic_links_are_resolved(tmp_path: Path) -> None:
+    """A link to a target is that target, and its siblings lie beside the file, not beside the link."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "target")
+    storage = KernelStorage(tmp_path / "link")
+    assert storage.path_of(".control") == tmp_path / "elsewhere" / "target.control"
+
+
+def test_directories_are_synced_up_to_the_mount_point(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """Syncing a nested directory with its ancestors works on a real file system, and sends a flush."""
+    _, directory = make_mount()
+    nested = directory / "a" / "b"
+    nested.mkdir(parents=True)
+    storage = KernelStorage(nested / "target")
+    storage.lock(create=True)
+    before: Facts = storage.facts()
+    storage.sync_directory(ancestors=True)
+    assert (storage.facts().drives[0].flushes or 0) > (before.drives[0].flushes or 0)
+    storage.unlock()
+
+
+def test_a_file_system_without_direct_io_is_read_and_prefilled_all_the_same(make_plan: MakePlan) -> None:
+    """Where O_DIRECT is refused, `--direct` says so, and prefill and readers fall back."""
+    storage, plan = KernelStorage("/proc/self/comm"), make_plan(direct=True)
+    with pytest.raises(UsageError, match="no O_DIRECT"):
+        storage.open("", plan=plan)
+    for file in (storage.open_bulk(""), storage.open("")):
+        assert not file.direct
+        file.close()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path], kind: str
+) -> None:
+    """A file system that was cut while mounted probes well, without a byte written; a wiped one does not."""
+    mounted, directory = make_mount(kind)
+    storage = KernelStorage(directory / "target")
+    for number in range(50):
+        (directory / str(number)).touch()
+        storage.sync_directory()
+    device = make_loop(384 << 20)
+    shutil.copyfile(
+        _backing(mounted), _backing(device)
+    )  # as the drive is at this moment: the journal is full
+    before = _backing(device).read_bytes()
+    probe = probe_mount(device)
+    assert probe.mounts, probe.text
+    file_system = storage.facts().file_system
+    assert file_system is not None
+    assert (probe.type, probe.uuid) == (kind, file_system.uuid)
+    assert _backing(device).read_bytes() == before
+    raw = KernelStorage(device).open_bulk("")
+    raw.pwrite(mmap.mmap(-1, 1 << 20), 0)
+    raw.sync()
+    raw.close()
+    lost = probe_mount(device)
+    assert not lost.mounts
+    assert (lost.type, lost.uuid) == ("", "")
+    assert "no file system is recognised" in lost.text
+
+
+def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A file system of which only the superblock survived is recognised; why it does not mount is said."""
+    mounted, _ = make_mount("xfs")
+    device = make_loop(384 << 20)
+    with _backing(mounted).open("rb") as source, _backing(device).open("r+b") as file:
+        file.write(source.read(4096))
+    probe = probe_mount(device)
+    assert probe.type == "xfs"
+    assert not probe.mounts
+    assert "does not mount with ro,norecovery" in probe.text
+
+
+def _backing(device: Path) -> Path:
+    """The file under a loop device."""
+    return Path((Path("/sys/block") / device.name / "loop" / "backing_file").read_text().strip())
+
+
+def test_prefilled_sectors_are_intact(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Every sector of the prefill says that it is seq 0 of its slot."""
+    storage, plan = KernelStorage(tmp_path / "target"), make_plan()
+    TargetFiles(storage, plan).create()
+    extent = plan.extent(1)
+    sectors = parse(_read(storage, "", extent.offset_bytes, extent.slots * extent.record_bytes))
+    assert sectors.intact.all()
+    assert not sectors.seq.any()
+    assert (sectors.writer == 1).all()
+    assert (sectors.slot == np.arange(extent.slots).repeat(8)).all()

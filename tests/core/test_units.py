@@ -1,0 +1,82 @@
+"""Sizes, addresses and run ids as typed on a command line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.errors import UsageError
+from durability.units import format_address, format_run, is_loopback, parse_address, parse_run, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"),
+    [
+        ("512", 512),
+        ("4096B", 4096),
+        ("4KiB", 4096),
+        ("64 MiB", 64 << 20),
+        ("1GiB", 1 << 30),
+        (" 2TiB ", 2 << 40),
+    ],
+)
+def test_a_size_is_a_number_with_a_binary_unit(text: str, size_bytes: int) -> None:
+    """Each documented form of a size means that many bytes."""
+    assert parse_size(text) == size_bytes
+
+
+@pytest.mark.parametrize("text", ["", "4K", "4kb", "1GB", "1.5GiB", "-1", "GiB", "1GiB2"])
+def test_an_ambiguous_size_is_refused(text: str) -> None:
+    """A size that could mean 1000s or 1024s, or is none, is a usage error that names the units."""
+    with pytest.raises(UsageError, match="KiB"):
+        parse_size(text)
+
+
+@given(
+    st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str),
+    st.integers(min_value=0, max_value=65535),
+)
+def test_addresses_round_trip(host: str, port: int) -> None:
+    """Any IPv4 or IPv6 address and port is read back as it was printed."""
+    assert parse_address(format_address(host, port)) == (host, port)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host", "host:", ":7420", "::1:7420", "host:65536", "[::1]", "host:74 20"]
+)
+def test_an_incomplete_address_is_refused(text: str) -> None:
+    """An address without a host, without a port or without brackets around IPv6 is a usage error."""
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.9.1", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.0.2.7", False),
+        ("disk-lab", False),
+    ],
+)
+def test_only_addresses_of_this_machine_are_loopback(host: str, loopback: bool) -> None:
+    """All addresses, a foreign one and any name but localhost count as reachable from outside."""
+    assert is_loopback(host) is loopback
+
+
+@given(st.integers(min_value=1, max_value=(1 << 64) - 1))
+def test_run_ids_round_trip(run: int) -> None:
+    """Any run id is read back as it was printed."""
+    assert parse_run(format_run(run)) == run
+
+
+@pytest.mark.parametrize("text", ["", "12", "0x00000000000000", "g" * 16, "0" * 17])
+def test_a_text_that_is_no_run_id_is_refused(text: str) -> None:
+    """Anything but 16 hexadecimal digits is a usage error that says where to find them."""
+    with pytest.raises(UsageError, match="durability runs"):
+        parse_run(text)

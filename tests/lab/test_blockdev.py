@@ -1,0 +1,158 @@
+"""The block rig without the client: what the kernel was told is durable, and what a cut makes of it."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from durability.errors import SetupError
+from durability_lab import blockdev
+from durability_lab.blockdev import BlockRig, DriveName, FileSystemName
+
+pytestmark = pytest.mark.usefixtures("rig_machine")
+
+BLOCK = 4096
+BLOCKS = 1024
+
+
+def page(number: int) -> bytes:
+    return number.to_bytes(8, "big") * (BLOCK // 8)
+
+
+def prepare(path: Path) -> None:
+    """Write zero to every block of `path` and sync file and directory."""
+    with path.open("r+b" if path.is_block_device() else "w+b") as file:
+        file.write(page(0) * BLOCKS)
+        os.fsync(file.fileno())
+    if not path.is_block_device():
+        directory = os.open(path.parent, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
+
+
+def overwrite(path: Path, count: int) -> None:
+    """Write 1 to `count` into the blocks in turn, with an fdatasync each."""
+    file = os.open(path, os.O_RDWR)
+    try:
+        for number in range(1, count + 1):
+            os.pwrite(file, page(number), number % BLOCKS * BLOCK)
+            os.fdatasync(file)
+    finally:
+        os.close(file)
+
+
+def read_numbers(path: Path) -> list[int]:
+    """The number in each block, 0 for a block that is torn, asked of the drive."""
+    file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    buffer = mmap.mmap(-1, BLOCK * BLOCKS)
+    try:
+        assert os.preadv(file, [buffer], 0) == len(buffer)
+    finally:
+        os.close(file)
+    blocks = [buffer[at : at + BLOCK] for at in range(0, len(buffer), BLOCK)]
+    return [int.from_bytes(block[:8], "big") if block == block[:8] * (BLOCK // 8) else 0 for block in blocks]
+
+
+def lost_after_cut(drive: DriveName, file_system: FileSystemName | None) -> int | None:
+    """How many of the last BLOCKS synced writes are gone after a cut; None where nothing can be mounted."""
+    count = 2 * BLOCKS + 100
+    with BlockRig(drive, file_system, seed=11) as rig:
+        prepare(rig.target)
+        overwrite(rig.target, count)
+        rig.cut()
+        rig.power_on()
+        if file_system:
+            try:
+                rig.mount()
+            except blockdev.MountError:
+                return None
+        found = read_numbers(rig.target)
+        return sum(found[number % BLOCKS] != number for number in range(count - BLOCKS + 1, count + 1))
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs", None])
+@pytest.mark.parametrize("drive", ["honest", "write-through", "filter-honest"])
+def test_honest_drives_keep_every_synced_write(drive: DriveName, file_system: FileSystemName | None) -> None:
+    """Whatever the file system, what fdatasync returned for is there after the cut."""
+    assert lost_after_cut(drive, file_system) == 0
+
+
+def test_liar_loses_recent_synced_writes_and_keeps_old_ones() -> None:
+    """The liar's cut takes what fits its cache, which is the last writes, and nothing before them."""
+    lost = lost_after_cut("liar", None)
+    assert lost is not None
+    assert 100 < lost < BLOCKS // 2
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_liar_loses_synced_writes_or_the_file_system(file_system: FileSystemName) -> None:
+    """Under a file system the liar's cut takes synced data, or what the mount needs."""
+    assert lost_after_cut("liar", file_system) != 0
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_amnesiac_loses_the_file_system(file_system: FileSystemName) -> None:
+    """A drive that wrote nothing back since it was powered on comes back without a file system."""
+    assert lost_after_cut("filter-amnesiac", file_system) is None
+
+
+def test_cut_drive_fails_and_comes_back_as_another_enumeration() -> None:
+    """After the cut a sync is an I/O error; with power the same file is a loop device of a higher diskseq."""
+
+    def attachment(rig: BlockRig) -> tuple[int, str]:
+        loop = Path("/sys/block", rig.device.name)
+        return int((loop / "diskseq").read_text()), (loop / "loop/backing_file").read_text()
+
+    with BlockRig("honest", "ext4", seed=3) as rig:
+        prepare(rig.target)
+        before = attachment(rig)
+        with rig.target.open("r+b", buffering=0) as file:
+            rig.cut()
+            file.write(page(1))
+            with pytest.raises(OSError, match=r"Input/output error|Read-only") as caught:
+                os.fdatasync(file.fileno())
+            assert caught.value.errno in {errno.EIO, errno.EROFS}
+        rig.power_on()
+        after = attachment(rig)
+    assert after[0] > before[0]
+    assert after[1] == before[1]
+
+
+def test_nothing_outlives_the_rig(tmp_path: Path) -> None:
+    """After an exception within, cut or not, no mount, process or file of the rig is left."""
+
+    class InterruptionError(Exception):
+        pass
+
+    for cut in (False, True):
+        held = -1
+        with suppress(InterruptionError), BlockRig("honest", "xfs", seed=3) as rig:
+            prepare(rig.target)
+            held = os.open(rig.target, os.O_RDWR)
+            if cut:
+                rig.cut()
+            raise InterruptionError
+        directory = rig.mount_point.parent
+        os.close(held)
+        assert not directory.exists()
+        assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+        processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+        assert not [line for line in processes if bytes(directory) in line]
+
+
+def test_held_device_stops_power_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a client holds the dead device, `power_on` says so instead of making a second device."""
+    with BlockRig("honest", None, seed=3) as rig:
+        monkeypatch.setattr(blockdev, "_DEADLINE_S", 1.0)
+        held = os.open(rig.target, os.O_RDONLY)
+        try:
+            rig.cut()
+            with pytest.raises(SetupError, match="let go"):
+                rig.power_on()
+        finally:
+            os.close(held)

@@ -1,0 +1,231 @@
+"""The command line as scripts see it: exit codes, streams, JSON, and the page that documents them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
+COMMAND = str(Path(sys.executable).with_name("durability"))
+COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing of this user's own server is found."""
+    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
+
+
+def _durability(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *(str(argument) for argument in arguments)],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+@pytest.fixture
+def server(environment: dict[str, str]) -> Iterator[str]:
+    """The address of a `durability serve` on loopback with its store in a directory of its own."""
+    with subprocess.Popen(
+        [COMMAND, "serve", "--listen", "127.0.0.1:0"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(r"--server (\S+)", line)
+            assert found, line
+            yield found[1]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 0
+
+
+def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
+    """Asked for, help and version go to stdout and succeed, without colour or markup."""
+    for option in ("--help", "--version"):
+        done = _durability(environment, option)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("unknown",),
+        ("run",),
+        ("run", "t", "--unknown"),
+        ("run", "t", "--size", "1GB"),
+        ("run", "t", "--writers", "0"),
+        ("run", "t", "--sync", "hope"),
+        ("run", "t", "--server", "here"),
+        ("run", "t", "--sync", "dsync", "--group", "2"),
+        ("run", "t", "--workload", "append", "--pattern", "random"),
+        ("run", "t", "--duration", "-1"),
+        ("verify",),
+        ("verify", "t", "--run", "12"),
+        ("verify", "t", "--cut-class", "os"),
+        ("verify", "t", "--require-cut", "none"),
+        ("show", "12"),
+        ("serve", "--listen", "7420"),
+        ("serve", "--tls-key", "key.pem"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_is_a_usage_error(
+    environment: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """A command line that contradicts itself or the documentation ends with 2, a message and no traceback."""
+    in_place = [str(tmp_path / "t") if argument == "t" else argument for argument in arguments]
+    done = _durability(environment, *in_place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_missing_server_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
+    """Nobody listening, or no token, ends with 5 and a message that names what is missing."""
+    done = _durability(environment, "runs")
+    assert done.returncode == 5
+    assert "--token-file" in done.stderr
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    done = _durability(environment, "runs", "--server", "127.0.0.1:1", "--token-file", token)
+    assert done.returncode == 5
+    assert "127.0.0.1:1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path, server: str) -> None:
+    """A directory and a file that is not ours end `run` with 5, and the file keeps its bytes."""
+    precious = tmp_path / "precious"
+    precious.write_text("not ours\n" * 1000)
+    for target in (tmp_path, precious):
+        done = _durability(environment, "run", target, "--server", server)
+        assert done.returncode == 5
+        assert str(target) in done.stderr
+    assert precious.read_text() == "not ours\n" * 1000
+
+
+def test_a_wrong_token_is_refused(environment: dict[str, str], tmp_path: Path, server: str) -> None:
+    """A client with another token ends with 5 and learns that it is the token."""
+    token = tmp_path / "token"
+    token.write_text("f" * 32)
+    done = _durability(environment, "runs", "--server", server, "--token-file", token)
+    assert done.returncode == 5
+    assert "token" in done.stderr
+
+
+def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
+    """An unforeseen exception ends with 1 and one line; with DURABILITY_TRACEBACK=1 it says where."""
+    script = (
+        "import durability.cli as cli\n"
+        "@cli.app.command()\n"
+        "def fail() -> None:\n"
+        "    raise ZeroDivisionError('so it goes')\n"
+        "cli.main()\n"
+    )
+    for traceback in ("0", "1"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, "fail"],
+            env=environment | {"DURABILITY_TRACEBACK": traceback},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        assert done.returncode == 1
+        assert "so it goes" in done.stderr
+        assert ("Traceback" in done.stderr) is (traceback == "1")
+
+
+def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path: Path) -> None:
+    """With stdout closed by its reader a command ends with 141 and says nothing."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with subprocess.Popen(
+        [COMMAND, "device", str(tmp_path / "t"), "--json"],
+        env=environment,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        os.close(write_end)
+        _, errors = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, errors) == (141, "")
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    documents = [json.loads(line) for line in text.splitlines()]
+    for document in documents:
+        assert next(iter(document)) == "schema"
+    return documents
+
+
+def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path, server: str) -> None:
+    """run, runs, show, export and verify speak the documented JSON; a clean stop is inconclusive, exit 4."""
+    target = tmp_path / "target"
+    small = ("--size", "4MiB", "--duration", "1.5", "--label", "of a test", "--json")
+    done = _durability(environment, "run", target, "--server", server, *small)
+    assert done.returncode == 0, done.stderr
+    lines = _documents(done.stdout)
+    assert {line["schema"] for line in lines} == {"durability.run/1"}
+    assert {"run", "elapsed_s", "acked", "rate", "latency_us", "state"} <= set(lines[-1])
+    assert lines[-1]["state"] == "stopped"
+    assert lines[-1]["acked"] > 0
+    run = lines[-1]["run"]
+
+    assert run in _durability(environment, "runs", "--server", server).stdout
+    (listing,) = _documents(_durability(environment, "runs", "--server", server, "--json").stdout)
+    assert listing["runs"][0]["run"] == run
+    assert "of a test" in _durability(environment, "show", run, "--server", server).stdout
+    (shown,) = _documents(_durability(environment, "show", run, "--server", server, "--json").stdout)
+    assert shown["case"]["run"] == run
+
+    exported = tmp_path / "case.json"
+    assert _durability(environment, "export", run, "--server", server, "-o", exported).returncode == 0
+    attested = ("--attest-cut", "none was made", "--json")
+    for source in (("--server", server), ("--from-export", exported)):
+        done = _durability(environment, "verify", target, *source, *attested)
+        assert done.returncode == 4, done.stderr
+        (verdict,) = _documents(done.stdout)
+        assert list(verdict) == _documented_keys()
+        assert verdict["verdict"] == "inconclusive"
+        assert {reason["code"] for reason in verdict["reasons"]} <= _documented_codes("Reasons")
+
+
+def _section(title: str) -> str:
+    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^## |\Z)", DOCUMENTATION.read_text(), re.M | re.S)
+    assert found, f"docs/cli.md has no section {title!r}"
+    return found[1]
+
+
+def _documented_codes(title: str) -> set[str]:
+    """The first column of the tables in a section of docs/cli.md."""
+    return set(re.findall(r"^\| `([^`]+)`", _section(title), re.M))
+
+
+def _documented_keys() -> list[str]:
+    return re.findall(r"^\| `(\w+)", _section("`verify --json`"), re.M)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_documented(environment: dict[str, str], command: str) -> None:
+    """docs/cli.md names each option that `--help` shows."""
+    documented = DOCUMENTATION.read_text()
+    options = set(re.findall(r"--[a-z][a-z-]+", _durability(environment, command, "--help").stdout))
+    assert {option for option in options - {"--help", "--control"} if f"`{option}" not in documented} == set()

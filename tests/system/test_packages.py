@@ -1,0 +1,64 @@
+"""What setup.cfg ships is what the tree holds."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+
+import pytest
+
+from durability import __version__
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def metadata() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg")
+    return parser
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _packages_in_tree() -> dict[str, str]:
+    """Dotted name of every package in the tree, with its folder."""
+    found = {}
+    for top in (ROOT, ROOT / "server", ROOT / "client", ROOT / "lab"):
+        for marker in top.glob("durability*/**/__init__.py"):
+            folder = marker.parent
+            found[".".join(folder.relative_to(top).parts)] = str(folder.relative_to(ROOT))
+    return found
+
+
+def test_every_package_is_listed(metadata: configparser.ConfigParser) -> None:
+    """The list of packages equals the tree: nothing is left out of the wheel, nothing is invented."""
+    assert sorted(_lines(metadata["options"]["packages"])) == sorted(_packages_in_tree())
+
+
+def test_every_package_is_mapped_to_its_folder(metadata: configparser.ConfigParser) -> None:
+    """`package_dir` names, for each package, the folder that holds it under the same name."""
+    mapped = dict(
+        (part.strip() for part in line.split("=")) for line in _lines(metadata["options"]["package_dir"])
+    )
+    assert mapped == {name: folder for name, folder in _packages_in_tree().items() if "." not in name}
+
+
+def test_every_package_is_typed() -> None:
+    """Each top-level package carries the marker that tells type checkers to read its annotations."""
+    for name, folder in _packages_in_tree().items():
+        assert "." in name or (ROOT / folder / "py.typed").is_file(), f"{name} has no py.typed"
+
+
+def test_the_version_has_one_source(metadata: configparser.ConfigParser) -> None:
+    """setup.cfg takes the version from the package, and the changelog has an entry for it."""
+    assert metadata["metadata"]["version"] == "attr: durability.__version__"
+    assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """No two test files share a name, which pytest's importlib mode and mypy both need."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert len(names) == len(set(names))

@@ -1,0 +1,117 @@
+"""The wheel, as people get it: built, installed where nothing else is, and used from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import durability
+
+ROOT = Path(__file__).parents[2]
+NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
+COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
+
+
+def _output(*command: str | Path, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environment | {"NO_COLOR": "1", "COLUMNS": "100", "XDG_STATE_HOME": str(cwd)},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of the sources, so that no earlier build leaks into it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, folder / "sources", ignore=NOT_SOURCES)
+    _output(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "-w",
+        folder,
+        folder / "sources",
+        cwd=folder,
+    )
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path) -> Path:
+    """The `bin` of a fresh environment that holds the wheel and what its metadata asks for."""
+    environment = wheel.parent / "environment"
+    _output(sys.executable, "-m", "venv", environment, cwd=wheel.parent)
+    _output(environment / "bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=wheel.parent)
+    return environment / "bin"
+
+
+def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
+    """Every module and type marker of the tree is in the wheel, and no test, tool or lab script is."""
+    folders = {
+        "durability": ROOT,
+        "durability_server": ROOT / "server",
+        "durability_client": ROOT / "client",
+        "durability_lab": ROOT / "lab",
+    }
+    wanted = {
+        str(path.relative_to(top))
+        for name, top in folders.items()
+        for path in (top / name).rglob("*")
+        if path.suffix in {".py", ".typed"}
+    }
+    with zipfile.ZipFile(wheel) as archive:
+        held = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert held == wanted
+
+
+def test_the_installed_command_knows_its_version_and_commands(installed: Path, tmp_path: Path) -> None:
+    """From any directory, the installed `durability` prints the version and lists its commands."""
+    assert _output(installed / "durability", "--version", cwd=tmp_path).strip() == (
+        f"durability {durability.__version__}"
+    )
+    text = _output(installed / "durability", "--help", cwd=tmp_path)
+    assert [name for name in COMMANDS if f"\n  {name} " not in text] == []
+
+
+def test_every_installed_module_imports(installed: Path, tmp_path: Path) -> None:
+    """The declared dependencies are enough to import all that was installed."""
+    script = (
+        "import importlib, pkgutil\n"
+        "for top in ('durability', 'durability_server', 'durability_client', 'durability_lab'):\n"
+        "    package = importlib.import_module(top)\n"
+        "    for module in pkgutil.walk_packages(package.__path__, top + '.'):\n"
+        "        if module.name != 'durability_lab.nbdkit_plugin':  # runs inside nbdkit only\n"
+        "            print(importlib.import_module(module.name).__file__)\n"
+    )
+    files = _output(installed / "python", "-c", script, cwd=tmp_path).split()
+    assert files
+    assert all(str(installed.parent) in file for file in files)
+
+
+def test_the_installed_demo_agrees_with_itself(installed: Path, tmp_path: Path) -> None:
+    """`durability demo` works from the wheel alone: server, client, three drives, three right verdicts."""
+    assert "inconclusive" not in _output(installed / "durability", "demo", cwd=tmp_path)
+
+
+def test_a_target_is_described(installed: Path, tmp_path: Path) -> None:
+    """`durability device` of a file says on which file system it lies, without a server."""
+    text = _output(installed / "durability", "device", tmp_path / "target", "--json", cwd=tmp_path)
+    assert '"mount_point"' in text
