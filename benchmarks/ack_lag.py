@@ -1,7 +1,8 @@
-"""How long an acknowledgement takes: from the return of the drive's sync to its receipt by the server, under load.
+"""How long an acknowledgement takes: from the return of the drive's sync to its receipt by the server, under
+load.
 
-What the drive acknowledged in this time before a cut is not tested by it. Both ends run here on loopback and share
-the machine's clock: the target notes when each sync returned, the server when each frontier came.
+What the drive acknowledged in this time before a cut is not tested by it. Both ends run here on loopback and
+share the machine's clock: the target notes when each sync returned, the server when each frontier came.
 
     python benchmarks/ack_lag.py [--directory DIR] [--writers 1,4] [--seconds 5]
 """
@@ -110,7 +111,9 @@ def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.i
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on the drive that is written")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("/var/tmp"), help="on the drive that is written"
+    )
     parser.add_argument("--writers", default="1,4")
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()

@@ -1,8 +1,10 @@
-"""What the evidence costs a writer: the acknowledged rate of `durability run` against fio doing the same writes.
+"""What the evidence costs a writer: the acknowledged rate of `durability run` against fio doing the same
+writes.
 
-Both overwrite 4 KiB records at random in the same preallocated file, one fdatasync each, with as many jobs as
-writers; the server runs on the same machine. Rounds are interleaved and compared in pairs, because a drive's rate drifts by
-more than the difference. On tmpfs, where a sync is nothing, a bare loop shows the microseconds that `run` adds.
+Both overwrite 4 KiB records at random in the same preallocated file, one fdatasync each, with as many jobs
+as writers; the server runs on the same machine. Rounds are interleaved and compared in pairs, because a
+drive's rate drifts by more than the difference. On tmpfs, where a sync is nothing, a bare loop shows the
+microseconds that `run` adds.
 
     python benchmarks/run_vs_fio.py [--directory DIR] [--jobs 1,4,16] [--rounds 5] [--seconds 5]
 """
@@ -88,7 +90,9 @@ def compare_with_fio(directory: Path, jobs: int, *, rounds: int, size_bytes: int
     with tempfile.TemporaryDirectory(dir=directory) as place, serving() as server:
         target = Path(place) / "durability.dat"
         for number in range(rounds):
-            summary = measure_run(target, server.address, writers=jobs, size_bytes=size_bytes, seconds=seconds)
+            summary = measure_run(
+                target, server.address, writers=jobs, size_bytes=size_bytes, seconds=seconds
+            )
             ours = sum(summary.frontiers) / summary.elapsed_s
             fio = fio_rate(target, jobs=jobs, size_bytes=size_bytes, seconds=seconds)
             ratios.append(ours / fio)
@@ -117,7 +121,9 @@ def added_on_tmpfs(*, rounds: int, size_bytes: int, seconds: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured")
+    parser.add_argument(
+        "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"
+    )
     parser.add_argument("--jobs", default="1,4,16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)

@@ -1,5 +1,5 @@
-"""A server in a process of its own for the benchmarks: on loopback, its store in memory, so that only `run`'s own
-drive is measured."""
+"""A server in a process of its own for the benchmarks: on loopback, its store in memory, so that only
+`run`'s own drive is measured."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MEMORY = Path("/dev/shm")
 
 @contextmanager
 def serving(instrument: Callable[[], Callable[[], object]] | None = None) -> Iterator[Server]:
-    """A running server. `instrument` is called in its process before it starts and returns what makes the result
-    that `Server.stop` hands over."""
+    """A running server. `instrument` is called in its process before it starts and returns what makes the
+    result that `Server.stop` hands over."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         ours, theirs = context.Pipe()

@@ -11,18 +11,23 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
 
 import typer
 from typer.core import TyperGroup
 
 import durability
 from durability import limits
+from durability.documents import to_json, to_value
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
 from durability.plan import Pattern, SyncMethod, Workload
-from durability.units import parse_address, parse_run, parse_size
+from durability.units import parse_run, parse_size
+
+if TYPE_CHECKING:
+    from durability_client.peer import Endpoint
 
 EXIT_READER_GONE = 128 + signal.SIGPIPE
 ADDRESS = "127.0.0.1:7420"
@@ -110,6 +115,7 @@ def _durability(
     pass
 
 
+AttestedCut: TypeAlias = Literal["power", "vm", "os"]
 Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A file (made if missing) or a block device.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's 16 hexadecimal digits.")]
 Server = Annotated[
@@ -125,7 +131,15 @@ TlsCa = Annotated[
 TlsFingerprint = Annotated[
     str | None, typer.Option(metavar="HEX", help="Use TLS; the SHA-256 of the server's certificate.")
 ]
+Limit = Annotated[int, typer.Option(min=1, max=limits.LISTING_ROWS_MAX, help="The newest so many.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+
+
+def _endpoint(server: str, token_file: Path | None, ca: Path | None, fingerprint: str | None) -> Endpoint:
+    from durability_client.peer import endpoint
+    from durability_client.token import read_token
+
+    return endpoint(server, read_token(token_file), ca=ca, fingerprint=fingerprint)
 
 
 @app.command()
@@ -147,22 +161,30 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Its key, if it is not in the same file.")
     ] = None,
 ) -> None:
-    """Keep the log of what was acknowledged, on the machine that stays up."""
+    """Keep the log, on the machine that stays up.
+
+    Prints the line to type on the machine under test. SIGTERM or Ctrl-C stops it cleanly.
+    """
     from durability_server import access
     from durability_server import app as server_app
 
     token, path = access.load_token(token_file)
 
+    tls = access.tls_context(tls_cert, tls_key)
+
     def announce(host: str, port: int) -> None:
-        show_token = sys.stdout.isatty()
-        print(access.client_instructions(host, port, token, path, show_token=show_token), flush=True)
+        terminal = sys.stdout.isatty()
+        lines = access.client_instructions(
+            host, port, token_file=path, certificate=tls_cert, show_token=terminal
+        )
+        print(lines, flush=True)
 
     asyncio.run(
         server_app.serve(
             listen=listen,
             store_url=store or access.default_store_url(),
             token=token,
-            tls=access.tls_context(tls_cert, tls_key),
+            tls=tls,
             ready=announce,
         )
     )
@@ -202,7 +224,39 @@ def run(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Write to TARGET and report what was acknowledged, until the power goes, Ctrl-C or --duration."""
+    """Write to TARGET until the power goes.
+
+    What TARGET acknowledged is reported to the server at once. Ctrl-C or --duration stops a run cleanly.
+    """
+    from durability_client.planning import RunOptions
+    from durability_client.run import run as run_client
+    from durability_client.sender import run_in_fine_loop
+    from durability_client.target import KernelStorage
+    from durability_client.token import read_token
+
+    options = RunOptions(
+        server=server,
+        token=read_token(token_file),
+        tls_ca=tls_ca,
+        tls_fingerprint=tls_fingerprint,
+        size_bytes=parse_size(size),
+        record_bytes=parse_size(record_size),
+        writers=writers,
+        workload=workload,
+        pattern=pattern,
+        sync=sync,
+        direct=direct,
+        group=group,
+        duration_s=duration,
+        label=label,
+        control=control,
+        allow_shared_blocks=allow_shared_blocks,
+        destroy_data=destroy_data,
+        force=force,
+        json=json,
+    )
+    summary = run_in_fine_loop(run_client(options, KernelStorage(target), sys.stdout))
+    raise typer.Exit(summary.exit_code)
 
 
 @app.command()
@@ -222,9 +276,9 @@ def verify(
         str | None, typer.Option(metavar="TEXT", help="Your word that the power was cut, and how.")
     ] = None,
     cut_class: Annotated[
-        CutClass | None, typer.Option(help="What --attest-cut attests. Default: power.")
+        AttestedCut | None, typer.Option(help="What --attest-cut attests. Default: power.")
     ] = None,
-    require_cut: Annotated[CutClass, typer.Option(help="The least class of cut for `durable`.")] = "power",
+    require_cut: Annotated[AttestedCut, typer.Option(help="The least class of cut for `durable`.")] = "power",
     min_cuts: Annotated[int, typer.Option(min=1, help="So many cuts of the series for `durable`.")] = 1,
     device: Annotated[
         Path | None, typer.Option(metavar="DEV", help="Where TARGET lay, if its file system does not mount.")
@@ -235,12 +289,43 @@ def verify(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a JUnit report.")] = None,
     json: Json = False,
 ) -> None:
-    """Read TARGET after a cut and say: durable (exit 0), loss (3) or inconclusive (4)."""
+    """Judge TARGET after a cut.
+
+    The exit code is 0 for durable, 3 for loss, 4 for inconclusive.
+    """
+    from durability_client.verify import VerifyOptions
+    from durability_client.verify import verify as verify_target
+
+    options = VerifyOptions(
+        target=target,
+        endpoint=None if from_export else _endpoint(server, token_file, tls_ca, tls_fingerprint),
+        run=parse_run(run) if run else 0,
+        attest_cut=attest_cut,
+        cut_class=cut_class,
+        require_cut=require_cut,
+        min_cuts=min_cuts,
+        device=device,
+        from_export=from_export,
+        junit=junit,
+        json=json,
+    )
+    raise typer.Exit(asyncio.run(verify_target(options)))
 
 
 @app.command()
 def device(target: Target, json: Json = False) -> None:
-    """Print what is known of TARGET, its drives and its layers, and what could mask a loss."""
+    """Print the facts of TARGET.
+
+    Its drives, layers and file system, and warnings about what could mask a loss.
+    """
+    from durability_client.describe import DEVICE_SCHEMA, describe
+    from durability_client.target import KernelStorage
+
+    facts = KernelStorage(target).facts()
+    if json:
+        print(to_json({"schema": DEVICE_SCHEMA, **to_value(facts)}))
+    else:
+        print(*describe(facts), sep="\n")
 
 
 @app.command()
@@ -250,10 +335,17 @@ def runs(
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     tls_fingerprint: TlsFingerprint = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="The newest so many.")] = 50,
+    limit: Limit = 50,
     json: Json = False,
 ) -> None:
     """List the server's runs, newest first."""
+    from durability_client import query
+
+    asyncio.run(
+        query.runs(
+            _endpoint(server, token_file, tls_ca, tls_fingerprint), limit=limit, json=json, out=sys.stdout
+        )
+    )
 
 
 @app.command()
@@ -266,7 +358,13 @@ def show(
     tls_fingerprint: TlsFingerprint = None,
     json: Json = False,
 ) -> None:
-    """Print one run whole: plan, facts, events, verdicts."""
+    """Print one run whole."""
+    from durability_client import query
+
+    number = parse_run(run)
+    asyncio.run(
+        query.show(_endpoint(server, token_file, tls_ca, tls_fingerprint), number, json=json, out=sys.stdout)
+    )
 
 
 @app.command()
@@ -281,9 +379,28 @@ def export(
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: stdout.")
     ] = None,
 ) -> None:
-    """Write all that is needed to judge a run elsewhere, for `verify --from-export`."""
+    """Write a run to a file.
+
+    It holds all that `verify --from-export` needs to judge the run elsewhere.
+    """
+    from durability_client import query
+
+    number = parse_run(run)
+    endpoint = _endpoint(server, token_file, tls_ca, tls_fingerprint)
+    with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
+        asyncio.run(query.export(endpoint, number, out=out))
 
 
 @app.command()
-def demo() -> None:
-    """Three simulated drives, a power cut of each, a verdict on each. Takes no privileges."""
+def demo(
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The drives and cuts of an earlier demo again.")
+    ] = None,
+) -> None:
+    """Cut the power of three simulated drives.
+
+    And judge each; takes no privileges. The exit code is 0 if every verdict is the expected one.
+    """
+    from durability_lab.demo import demo as show_demo
+
+    raise typer.Exit(asyncio.run(show_demo(sys.stdout, seed=seed)))

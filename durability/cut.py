@@ -4,8 +4,8 @@ From what the server recorded, the facts at arming and the facts now: which clas
 what. Wall clocks are no evidence, nor is a server's silence. An operator's word raises the class only as
 far as the facts allow it. Refuses to conclude anything from an emulated drive's counter.
 
-    power   every leaf drive counted an unsafe shutdown since arming, or power was cut according to the
-    operator vm      the guest's memory is gone with its operating system; the host kept its power
+    power   every leaf drive counted an unsafe shutdown since arming, or the operator says that power was cut
+    vm      the guest's memory is gone with its operating system; the host kept its power
     os      the operating system died; the drives may have kept power
     none    nothing shows a cut
 """

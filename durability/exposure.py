@@ -84,7 +84,7 @@ def _frontiers_before(case: Case, plan: Plan, window_ns: int) -> tuple[int, ...]
 
 def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int) -> int:
     """Slots whose newest possible version lies in (since, acked]: no later write can hide its loss."""
-    first = max(since, acked - plan.slots) + 1
+    first = max(since, acked - 2 * plan.slots) + 1  # two passes visit every slot at least once
     seqs = np.arange(first, acked + 1, dtype=U64)
     if not len(seqs):
         return 0

@@ -19,8 +19,7 @@ SLOTS_PER_CREDIT = 4  # slots per writer >= 4 credits, so a slot has at most two
 
 FRAME_BYTES_MAX = 16 << 20  # after authentication
 FRAME_BYTES_HELLO_MAX = 1024  # before authentication
-TEXT_BYTES_MAX = 64 << 10
-MESSAGE_TEXT_BYTES_MAX = 768  # a failure must fit a frame before authentication
+TEXT_BYTES_MAX = 768  # a failure must fit a frame before authentication
 NAME_BYTES_MAX = 256
 PLAN_BYTES_MAX = 4096
 FACTS_BYTES_MAX = 512 << 10

@@ -14,7 +14,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from durability import limits
-from durability.mixing import U64
 from durability.plan import Plan
 from durability.record import KIND_RECORD, KIND_SUPERBLOCK, SECTOR_WORDS, Sectors, parse
 from durability.versions import Versions
@@ -165,8 +164,7 @@ class Observer:
         offset_in_record = number * limits.SECTOR_BYTES
         if offset_in_record >= record_bytes or span.offset != start + offset_in_record:
             return False
-        at, seqs = np.array([span.slot], dtype=U64), np.array([seq], dtype=U64)
-        return bool(self._versions.are_versions(span.writer, at, seqs)[0])
+        return self._versions.is_version(span.writer, span.slot, seq)
 
 
 def _append(spans: list[Span], span: Span) -> None:

@@ -10,9 +10,9 @@ Rules 6 to 8 of docs/evidence.md, for a plan and the frontiers that the server r
    judging them at once is safe.
 4. `files` and `absent_slots` say what must exist and which slots a short file lacks.
 
-Without a server's log (`acked` None) A is 0 and nothing bounds what may be in flight, so damage is never a
-finding, only an intact version older than one that the target itself proves to be acknowledged. Then
-`survey` everything before `screen`. It refuses to decide a verdict; it reads nothing itself.
+Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
+be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
+is not. Then `survey` everything before `screen`. It refuses to decide a verdict; it reads nothing itself.
 """
 
 from __future__ import annotations
@@ -42,24 +42,18 @@ from durability.versions import Versions
 # Where the sectors of one slot are wrong in several ways, the first of these names the finding.
 PRECEDENCE: tuple[FindingClass, ...] = ("misdirected", "foreign", "unreadable", "corrupt", "truncated")
 
-_SCREEN_BYTES = 256 << 10  # stamped and compared at a time: stays in the processor's cache
+_SCREEN_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
 _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
 _UNSEEN = U64((1 << 64) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedFile:
-    """A file of the target. It must exist and have `min_bytes`; None means that it may be missing altogether.
-
-    `writer` is None for the main file. `first_slot` and `slots` say which slots of `writer` lie in an
-    append file and may hold something; those past `slots` were never issued.
-    """
+    """A file of an append writer. It must exist and have `min_bytes`; None: it may be missing altogether."""
 
     suffix: str
-    writer: int | None
+    writer: int
     generation: int
-    first_slot: int
-    slots: int
     min_bytes: int | None
 
 
@@ -124,10 +118,15 @@ class Oracle:
         return self._slots_in_flight[writer]
 
     def in_flight(self) -> Iterator[Observation]:
-        """The observations that were made of the slots of `in_flight_slots`."""
+        """The observations that were made of the slots of `in_flight_slots`.
+
+        Left out are whole versions that were allowed and are no older than A' asks for: they are legal.
+        """
         for writer, held in self._held.items():
             slots = self._slots_in_flight[writer]
-            for position in np.flatnonzero(held != _UNSEEN):
+            expected = self._versions.newest(writer, slots, self._testified[writer])
+            legal = (expected <= held) & (held <= U64(self.ceiling(writer)))
+            for position in np.flatnonzero(~legal & (held != _UNSEEN)):
                 yield whole(writer, int(slots[position]), int(held[position]), self._sectors)
         yield from self._odd.values()
 
@@ -136,23 +135,13 @@ class Oracle:
 
         Returns the positions of those that are not one intact version: `observe` and `testify` them.
         """
-        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
-        positions = self._positions(writer, slots)
-        odd: list[NDArray[np.intp]] = []
-        for start in range(0, len(slots), len(self._scratch)):
-            part = slice(start, start + len(self._scratch))
-            claimed = records[part, 0, 4]
-            plausible = self._versions.are_versions(writer, slots[part], claimed)
-            plausible &= claimed <= U64(self.ceiling(writer))
-            same = plausible & self._same(
-                writer, slots[part], np.where(plausible, claimed, U64(0)), records[part]
-            )
-            good = np.flatnonzero(same)
-            self._held[writer][positions[part][good]] = claimed[good]
-            if len(good):
-                self._testify(writer, int(claimed[good].max()))
-            odd.append(np.flatnonzero(~same) + start)
-        return np.concatenate(odd) if odd else np.empty(0, dtype=np.intp)
+        claimed, same = self._whole_versions(writer, slots, words)
+        good = np.flatnonzero(same)
+        positions = np.searchsorted(self.in_flight_slots(writer), slots[good])
+        self._held[writer][positions] = claimed[good]
+        if len(good):
+            self._testify(writer, int(claimed[good].max()))
+        return np.flatnonzero(~same)
 
     # -- the pass over everything --------------------------------------------------------------------------
 
@@ -218,23 +207,38 @@ class Oracle:
         """What `data`, read at the slot's place, holds; see `Observer.observe`."""
         return self._observer.observe(writer, slot, data, unreadable)
 
+    def observe_all(self, writer: int, slots: Words, words: Words) -> list[Observation]:
+        """`observe` for many whole records at once, which is much cheaper where most are intact."""
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        claimed, same = self._whole_versions(writer, slots, words)
+        return [
+            whole(writer, int(slots[number]), int(claimed[number]), self._sectors)
+            if same[number]
+            else self.observe(writer, int(slots[number]), records[number].data.cast("B"))
+            for number in range(len(slots))
+        ]
+
     def testify(self, observation: Observation) -> None:
         """Let the intact sectors of `observation` raise A' (rule 6); keep it if its slot is in flight."""
         for span in observation.spans:
-            if span.state in ("version", "stray") and 0 <= span.writer < self.plan.writers:
+            if span.state in ("version", "stray") and self._is_writer(span.writer):
                 self._testify(span.writer, span.seq)
         if observation.writer >= self.plan.writers:
             return
-        slots = np.array([observation.slot], dtype=U64)
-        if not np.isin(slots, self.in_flight_slots(observation.writer))[0]:
+        in_flight = self.in_flight_slots(observation.writer)
+        position = int(np.searchsorted(in_flight, U64(observation.slot)))
+        if position == len(in_flight) or int(in_flight[position]) != observation.slot:
             return
         seq = observation.whole_version
         key = (observation.writer, observation.slot)
         self._odd.pop(key, None)
-        position = self._positions(observation.writer, slots)
         self._held[observation.writer][position] = _UNSEEN if seq is None else U64(seq)
         if seq is None:
             self._odd[key] = observation
+
+    def _is_writer(self, writer: int) -> bool:
+        """True for a writer, False for the control arm and the superblocks, which prove nothing."""
+        return 0 <= writer < self.plan.writers
 
     def _testify(self, writer: int, seq: int) -> None:
         if seq > self.ceiling(writer):
@@ -312,9 +316,7 @@ class Oracle:
         stale: list[int] = []
         damaged = above = False
         for span in observation.spans:
-            if span.seq > (
-                self.ceiling(span.writer) if 0 <= span.writer < self.plan.writers else limits.SEQ_MAX
-            ):
+            if self._is_writer(span.writer) and span.seq > self.ceiling(span.writer):
                 above = True
             elif tail:
                 damaged |= excused and span.state not in ("version", "zero", "absent")
@@ -359,6 +361,8 @@ class Oracle:
             return False
         block = self.plan.block_bytes
         first, last = offset // block * block, -(-(offset + record_bytes) // block) * block
+        if (first, last) == (offset, offset + record_bytes):
+            return False  # it fills its blocks alone
         for extent in self._extents_of(suffix):
             low = max(0, (first - extent.offset_bytes) // extent.record_bytes)
             high = min(extent.slots, -(-(last - extent.offset_bytes) // extent.record_bytes))
@@ -402,30 +406,23 @@ class Oracle:
     # -- files ---------------------------------------------------------------------------------------------
 
     def files(self) -> list[ExpectedFile]:
-        """The files of the writers, with A' as it stands: what must exist and how long it must be."""
-        main = ExpectedFile(
-            suffix=MAIN, writer=None, generation=0, first_slot=0, slots=0, min_bytes=self.plan.main_bytes
-        )
-        if self.plan.workload != "append":
-            return [main]
-        return [main, *(file for writer in range(self.plan.writers) for file in self._generations(writer))]
-
-    def _generations(self, writer: int) -> Iterator[ExpectedFile]:
-        """The append files that may hold records.
+        """The append files that may hold records, with A' as it stands; none for `overwrite`.
 
         File g-1 is removed once file g+1 exists, so it is not asked for if the writer may have got that far.
         """
-        slots, done, ceiling = self.plan.slots, self._testified[writer], self.ceiling(writer)
-        newest_file = ceiling // slots if self.logged else done // slots + 1
+        if self.plan.workload != "append":
+            return []
+        return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
+
+    def _generations(self, writer: int) -> Iterator[ExpectedFile]:
+        slots, done = self.plan.slots, self._testified[writer]
+        newest_file = self.ceiling(writer) // slots if self.logged else done // slots + 1
         for generation in range(max(0, newest_file - 1), newest_file + 1):
-            first = generation * slots
-            required = min(max(done - first, 0), slots)
+            required = min(max(done - generation * slots, 0), slots)
             yield ExpectedFile(
                 suffix=self.plan.extent(writer, generation).suffix,
                 writer=writer,
                 generation=generation,
-                first_slot=first,
-                slots=min(max(ceiling - first, 0), slots),
                 min_bytes=required * self.plan.record_bytes if required and self.logged else None,
             )
 
@@ -461,6 +458,19 @@ class Oracle:
             self._ahead = (writer, frontier, first_slot, newest)
         return newest[start : start + count]
 
+    def _whole_versions(self, writer: int, slots: Words, words: Words) -> tuple[Words, NDArray[np.bool_]]:
+        """The version that each record claims, and whether it is that byte for byte and was allowed."""
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        claimed = np.array(records[:, 0, 4], dtype=U64)
+        plausible = claimed <= U64(self.ceiling(writer))
+        plausible &= self._versions.are_versions(writer, slots, np.where(plausible, claimed, U64(0)))
+        same = np.zeros(len(slots), dtype=np.bool_)
+        for start in range(0, len(slots), len(self._scratch)):
+            part = slice(start, start + len(self._scratch))
+            seqs = np.where(plausible[part], claimed[part], U64(0))
+            same[part] = plausible[part] & self._same(writer, slots[part], seqs, records[part])
+        return claimed, same
+
     def _same(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
         """Which records (at most one scratch buffer of them) are byte for byte the given versions."""
         if not len(records):
@@ -472,9 +482,6 @@ class Oracle:
         self._stamper.stamp(wanted, writer=writer, slots=slots, seqs=seqs, offsets=offsets)
         width = self._sectors * SECTOR_WORDS
         return np.asarray((wanted.reshape(-1, width) == records.reshape(-1, width)).all(axis=1))
-
-    def _positions(self, writer: int, slots: Words) -> NDArray[np.intp]:
-        return np.searchsorted(self.in_flight_slots(writer), slots)
 
 
 _CLASS_OF_STATE: dict[str, FindingClass] = {

@@ -139,6 +139,7 @@ class _Session:
         self._server_nonce = b""
         self._role = ""
         self._closed = False
+        self.undelivered: list[Message] = []
 
     @property
     def state(self) -> State:
@@ -200,18 +201,19 @@ class _Session:
         """Take in `data` and return the messages of the role, in order; `Pong` among them.
 
         Raises ProtocolError where the peer broke the protocol, AuthenticationError where it does not know the
-        token and RefusedError with the peer's `Failure`; messages before the error in the same `data` are
-        dropped, which costs at most an ack. After an error, and on a closed session, everything is ignored.
+        token and RefusedError with the peer's `Failure`. The messages that came before the error in the same
+        `data` are in `undelivered` then. On a closed session everything is ignored.
         """
         if self._closed:
             return []
-        messages = []
+        messages: list[Message] = []
         try:
             for body in self._decoder.feed(data):
                 message = self._accept(body)
                 if message is not None:
                     messages.append(message)
         except PeerError as error:
+            self.undelivered = messages
             self.fail("authentication" if isinstance(error, AuthenticationError) else "protocol", str(error))
             raise
         return messages

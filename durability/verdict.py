@@ -29,7 +29,7 @@ EXIT_CODES: Mapping[Word, int] = {
     "inconclusive": errors.EXIT_INCONCLUSIVE,
 }
 
-# Every reason code, and when it is given. docs/evidence.md has the same table.
+# Every reason code, and when it is given. docs/cli.md has the same table.
 REASONS: Mapping[str, str] = {
     "findings": "acknowledged data are not on the target as they must be",
     "earlier-loss": "an earlier pass over this run found a loss, and a later pass never clears it",

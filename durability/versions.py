@@ -21,6 +21,7 @@ class Versions:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._schedules: dict[int, Schedule] = {}
+        self._last = (-1, -1, -1, False)  # the last answer of `is_version`
 
     def appends(self, writer: int) -> bool:
         """True where seq k of `writer` is slot k-1 for ever."""
@@ -50,6 +51,13 @@ class Versions:
         at = self._schedule(writer).slot_of(np.where(prefill, U64(1), seqs))
         matches = at == slots
         return matches | prefill
+
+    def is_version(self, writer: int, slot: int, seq: int) -> bool:
+        """`are_versions` for one; the sectors of a record ask the same question one after the other."""
+        if self._last[:3] != (writer, slot, seq):
+            slots, seqs = np.array([slot], dtype=U64), np.array([seq], dtype=U64)
+            self._last = (writer, slot, seq, bool(self.are_versions(writer, slots, seqs)[0]))
+        return self._last[3]
 
     def after(self, writer: int, slot: int, seq: int) -> int:
         """The version that follows `seq` in the slot; the first one for `seq` 0 and less."""

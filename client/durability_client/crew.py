@@ -7,6 +7,7 @@ that lives in this process's memory, such as a simulated drive, gets threads.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from multiprocessing.process import BaseProcess
@@ -18,6 +19,7 @@ from durability_client.target import KernelStorage
 from durability_client.writer import write_records
 
 _ENDED = (WriterState.DONE, WriterState.FAILED, WriterState.CRASHED)
+_SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
 _JOIN_S = 2.0  # a killed process that is still there then waits for the drive
 
 
@@ -30,12 +32,15 @@ class Crew:
         self._plan = plan
         self._storage = storage
         self._members: list[BaseProcess | threading.Thread] = []
+        self._switch_s = sys.getswitchinterval()
 
     def start(self) -> None:
         """Start all; signals stay blocked in them for ever, so that Ctrl-C reaches only this process."""
         processes = isinstance(self._storage, KernelStorage)
         if processes:
             CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])
+        else:
+            sys.setswitchinterval(_SWITCH_S)
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
         try:
             for writer in range(self.ledger.writers):
@@ -86,4 +91,5 @@ class Crew:
                 member.kill()  # SIGTERM is blocked there
         for member in self._members:
             member.join(max(0.0, deadline - time.monotonic()))
+        sys.setswitchinterval(self._switch_s)
         return not any(member.is_alive() for member in self._members)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from durability.facts import Drive, Facts
 
+DEVICE_SCHEMA = "durability.device/1"
+
 
 def describe(facts: Facts) -> Iterator[str]:
     """One line per fact, then one per warning."""

@@ -1,8 +1,10 @@
-"""Asks whether the file system on a device can be mounted at all, without writing a byte to the device.
+"""Asks whether the file system on a device can be mounted at all.
 
-A mount replays the journal, and that writes; so the probe mounts read-only and without replay, in a mount
-namespace of its own that ends with it, and asks for the root directory's names. It refuses file systems for
-which it knows no such options.
+A mount replays the journal, and that writes; so the probe first mounts read-only and without replay. Only
+what passes that is mounted with replay, read-only too, as any mount after a cut would: a journal that cannot
+be replayed keeps a file system from mounting just as well. Each mount is made in a namespace of its own that
+ends with it, and asked for the root directory's names. File systems for which no such options are known are
+refused.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ _UNREPLAYED = {
     "vfat": "ro",
     "exfat": "ro",
 }
+
+_REPLAYED = {"xfs": "ro,nouuid"}  # the others: "ro"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,28 +54,25 @@ def probe_mount(device: Path) -> MountProbe:
     kind, uuid = tags.get("TYPE", ""), tags.get("UUID", "")
     if not kind:
         return MountProbe(type="", uuid="", mounts=False, text=f"no file system is recognised on {device}")
-    options = _UNREPLAYED.get(kind)
-    if options is None:
+    unreplayed = _UNREPLAYED.get(kind)
+    if unreplayed is None:
         raise TargetError(
             f"{device}: no way is known to mount {kind} without writing to it; mount it yourself"
         )
+    for options in (unreplayed, _REPLAYED.get(kind, "ro")):
+        failure = _mount(device, kind, options)
+        if failure:
+            text = f"{kind} on {device} does not mount with {options}: {failure}"
+            return MountProbe(type=kind, uuid=uuid, mounts=False, text=text)
+    return MountProbe(type=kind, uuid=uuid, mounts=True, text=f"{kind} on {device} mounts")
+
+
+def _mount(device: Path, kind: str, options: str) -> str:
+    """Mount `device` for a moment; why that failed, or "" where it did not."""
     with tempfile.TemporaryDirectory(prefix="durability-probe-") as directory:
         # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.
         script = 'mount -t "$1" -o "$2" "$3" "$4" && ls -A "$4" > /dev/null'
+        namespace = ("unshare", "--mount", "--propagation", "private")
         arguments = ("probe", kind, options, str(device), directory)
-        done = run_tool(
-            "unshare",
-            "--mount",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            script,
-            *arguments,
-            timeout_s=_DEADLINE_S,
-        )
-    if done.returncode == 0:
-        text = f"{kind} on {device} mounts with {options}"
-    else:
-        text = f"{kind} on {device} does not mount with {options}: {' '.join(done.stderr.split())}"
-    return MountProbe(type=kind, uuid=uuid, mounts=done.returncode == 0, text=text)
+        done = run_tool(*namespace, "sh", "-c", script, *arguments, timeout_s=_DEADLINE_S)
+    return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"exit code {done.returncode}"

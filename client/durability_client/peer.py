@@ -137,10 +137,6 @@ class Connection(asyncio.Protocol):
         """Bytes that the network has not taken yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
-    @property
-    def closed(self) -> bool:
-        return self._error is not None
-
     def send(self, message: Message) -> None:
         """Send `message`; lost silently where the connection is closed, which `receive` says."""
         if self._error is None:
@@ -189,14 +185,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._loop.time()
+        error = None
         try:
             messages = self.session.receive(data)
-        except PeerError as error:
-            self._flush()
-            self._end(error)
-            return
+        except PeerError as caught:
+            messages, error = self.session.undelivered, caught
         self._flush()
-        if self.session.authenticated and not self._opened.done():
+        if error is None and self.session.authenticated and not self._opened.done():
             self._opened.set_result(None)
             self._beat()
         for message in messages:
@@ -204,6 +199,8 @@ class Connection(asyncio.Protocol):
                 self.rtt_ns = time.monotonic_ns() - message.sent_ns
             else:
                 self._received.put_nowait(message)
+        if error is not None:
+            self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""
@@ -246,7 +243,7 @@ async def connect(endpoint: Endpoint, role: Role) -> Connection:
     """A connection whose handshake is over. Raises PeerError saying what to look at."""
     loop = asyncio.get_running_loop()
     connection = Connection(endpoint, role)
-    hostname = endpoint.host if endpoint.tls is not None and endpoint.fingerprint is None else None
+    hostname = "" if endpoint.fingerprint else endpoint.host  # a pinned certificate may have any name
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await loop.create_connection(
@@ -254,7 +251,7 @@ async def connect(endpoint: Endpoint, role: Role) -> Connection:
                 endpoint.host,
                 endpoint.port,
                 ssl=endpoint.tls,
-                server_hostname=hostname if hostname is not None else ("" if endpoint.tls else None),
+                server_hostname=hostname if endpoint.tls else None,
             )
         async with asyncio.timeout(limits.HANDSHAKE_TIMEOUT_S):
             await connection.opened()
@@ -294,6 +291,7 @@ class RunLink:
         self._run = 0
         self._secret = secrets.token_bytes(32)
         self._arm: Arm | None = None
+        self._ack: Ack | None = None
         self._ending: Ending | None = None
         self._armed = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -340,7 +338,8 @@ class RunLink:
         connection = self._connection
         if connection is None or not connection.session.may_send(Ack) or connection.backlog_bytes:
             return False
-        connection.send(Ack(frontiers=frontiers, control=control))
+        self._ack = Ack(frontiers=frontiers, control=control)
+        connection.send(self._ack)
         return True
 
     async def finish(self, ending: Ending) -> None:
@@ -412,10 +411,13 @@ class RunLink:
             connection.close()
             raise
         self._on_grants(accepted.grants)
+        # What was said on the old connection may not have arrived; said twice, it costs nothing.
+        if self._arm is not None and not self._armed.is_set():
+            connection.send(self._arm)
+        elif self._ack is not None:
+            connection.send(self._ack)
         if self._ending is not None:
             connection.send(self._ending)
-        elif self._arm is not None and not self._armed.is_set():
-            connection.send(self._arm)
         return connection
 
     async def _listen(self, connection: Connection) -> None:

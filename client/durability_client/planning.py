@@ -16,7 +16,8 @@ from durability.facts import Facts
 from durability.plan import WRITE_THROUGH_METHODS, Pattern, Plan, SyncMethod, TargetKind, Workload
 from durability_client import guards
 
-CONTROL_SLOTS = 1024  # 20 s of the control arm's writes, until it starts over
+CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes, until it starts over
+CONTROL_SHARE = 16  # the control arm takes at most this part of the size
 CONTROL_INTERVAL_US = 20_000
 
 
@@ -56,6 +57,8 @@ def check_options(options: RunOptions) -> None:
         raise UsageError("--workload append goes in sequence: leave --pattern random out")
     if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
         raise UsageError(f"--record-size {options.record_bytes} is not a multiple of 512 bytes up to 1MiB")
+    if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
+        raise UsageError(f"--label is not one line of at most {limits.NAME_BYTES_MAX} bytes of plain text")
     if options.duration_s is not None and options.duration_s <= 0:
         raise UsageError(f"--duration {options.duration_s} is not a time")
 
@@ -65,10 +68,12 @@ def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     if options.workload == "append" and kind == "device":
         raise UsageError(f"--workload append needs a file, and {facts.path} is a device")
     block_bytes = guards.block_bytes(facts)
-    control_slots = CONTROL_SLOTS if options.control else 0
-    overhead = 2 * limits.SUPERBLOCK_BYTES
+    control_record_bytes = max(4096, block_bytes)
+    control_slots = min(CONTROL_SLOTS_MAX, options.size_bytes // CONTROL_SHARE // control_record_bytes)
+    control_slots = control_slots if options.control else 0
+    overhead = 2 * limits.SUPERBLOCK_BYTES + 2 * control_record_bytes  # two superblocks, two gaps to align
     if kind == "device":
-        overhead += (control_slots + 2) * max(4096, block_bytes)
+        overhead += control_slots * control_record_bytes
     slots = max(0, options.size_bytes - overhead) // (options.writers * options.record_bytes)
     credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
     if credit < limits.CREDIT_GROUPS_MIN * options.group:

@@ -68,8 +68,8 @@ def block_bytes_of(facts: Facts) -> int:
 class Reader:
     """One file of the target, open for reading; a context manager.
 
-    `tick` is called after every read that returned, with data or an error: a reader whose ticks stop has
-    stalled.
+    `tick` is called, from whichever thread reads, after every read that returned, with data or an error: a
+    reader whose ticks stop has stalled.
     """
 
     def __init__(self, storage: Storage, suffix: str, *, block_bytes: int, tick: Callable[[], None]) -> None:
@@ -147,13 +147,14 @@ class Reader:
 def read_ahead(
     jobs: Iterable[Job], read: Callable[[Job, memoryview], Result], buffers: Sequence[memoryview]
 ) -> Iterator[Result]:
-    """The results of `read(job, buffer)` in the order of `jobs`, read by a thread while the caller judges.
+    """The results of `read(job, buffer)` in the order of `jobs`, read by threads while the caller judges.
 
-    Each result may use its buffer until the next result is asked for.
+    Two reads at a time keep a drive busy between one and the next. Each result may use its buffer until the
+    next result is asked for.
     """
     free = cycle(buffers)
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="read-ahead") as pool:
+    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="read-ahead") as pool:
         for job in jobs:
             pending.append(pool.submit(read, job, next(free)))
             if len(pending) == len(buffers):

@@ -91,11 +91,12 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
 
 
 class _InterruptedError(DurabilityError):
-    """A signal came when there was nothing to stop cleanly yet, or any more."""
+    """A signal came when there was nothing to stop cleanly yet, or any more; `ending` is for the server."""
 
-    def __init__(self, number: int, text: str) -> None:
+    def __init__(self, number: int, text: str, ending: Ending) -> None:
         super().__init__(text)
         self.exit_code = 128 + number
+        self.ending = ending
 
 
 class _WriterFailedError(Exception):
@@ -143,6 +144,9 @@ class _Run:
             return await self._stop()
         except _WriterFailedError as error:
             await self._report(error.failure)
+        except _InterruptedError as error:
+            await self._end(error.ending)
+            raise
         except DurabilityError as error:
             await self._end(ClientFailed(text=str(error)))
             raise
@@ -162,6 +166,9 @@ class _Run:
         try:
             with self._live.prefill() as bar:
                 await self._during(asyncio.to_thread(files.create, self._stoppable(bar)))
+            files.open_writer(
+                0
+            ).close()  # a sync method or O_DIRECT that is missing here is no writer's failure
             await asyncio.to_thread(self._crew.start)
             while not self._crew.all_in(WriterState.READY):
                 self._check()
@@ -199,9 +206,9 @@ class _Run:
         return progress
 
     def _interruption(self) -> _InterruptedError:
-        return _InterruptedError(
-            self._signals[0], "interrupted before the run was armed: nothing was acknowledged"
-        )
+        nothing = Stop(frontiers=(0,) * self._plan.writers, control=0, statistics={})
+        text = "interrupted before the run was armed: nothing was acknowledged"
+        return _InterruptedError(self._signals[0], text, nothing)
 
     # While records are written.
 
@@ -226,34 +233,34 @@ class _Run:
             self._crew.look()
             self._check()
             if len(self._signals) > 1:
-                raise _InterruptedError(
-                    self._signals[1], "interrupted again while the target had not answered: no clean stop"
-                )
+                text = "interrupted again while the target had not answered: no clean stop"
+                raise _InterruptedError(self._signals[1], text, ClientFailed(text=text))
             self._show("stopping")
             await asyncio.sleep(_STOP_TICK_S)
         self._sender.stop()
         elapsed_s = time.monotonic() - self._began_s
-        *frontiers, control = [
-            *self._crew.ledger.frontiers()[: self._plan.writers],
-            self._crew.control_completed,
-        ]
         self._digest()
-        self._latencies.merge(self._second)
-        statistics: dict[str, Value] = {
-            "ops": frontiers,
-            "elapsed_s": elapsed_s,
-            "latency_ns": self._latencies.to_value(),
-        }
-        await self._confirmed(Stop(frontiers=tuple(frontiers), control=control, statistics=statistics))
-        self._show("stopped", due=True)
-        return RunSummary(
+        latencies = Histogram()
+        latencies.merge(self._latencies)
+        latencies.merge(self._second)
+        summary = RunSummary(
             run=self._plan.run,
-            frontiers=tuple(frontiers),
-            control=control,
+            frontiers=tuple(self._crew.ledger.frontiers()[: self._plan.writers]),
+            control=self._crew.control_completed,
             elapsed_s=elapsed_s,
-            latencies=self._latencies,
+            latencies=latencies,
             exit_code=128 + self._signals[0] if self._signals else EXIT_OK,
         )
+        statistics: dict[str, Value] = {
+            "ops": summary.frontiers,
+            "elapsed_s": elapsed_s,
+            "latency_ns": latencies.to_value(),
+        }
+        await self._confirmed(
+            Stop(frontiers=summary.frontiers, control=summary.control, statistics=statistics)
+        )
+        self._show("stopped", due=True)
+        return summary
 
     def _check(self) -> None:
         """Raises _WriterFailedError where a writer failed, and PeerError where the server ended the run."""
@@ -347,7 +354,8 @@ class _Run:
         """Send the last acks, then `ending`, and wait for the server. Raises PeerError."""
         try:
             async with asyncio.timeout(_FINISH_TIMEOUT_S):
-                while not self._sender.flush():  # noqa: ASYNC110 - what frees the network sets no event
+                # What frees the network sets no event.
+                while self.link.final is None and not self._sender.flush():  # noqa: ASYNC110
                     await asyncio.sleep(_STOP_TICK_S)
                 await self.link.finish(ending)
         except TimeoutError:

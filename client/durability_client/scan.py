@@ -1,15 +1,15 @@
 """The scan: reads everything that a run wrote to its target once, and counts what the oracle says of it.
 
 The order is rule 8's: slots that were in flight at the cut first, for their testimony; then every slot once;
-the control arm; what is missing at the ends of files; at last the slots in flight again, under the testified
-frontiers. Whatever looks wrong is read again through a new descriptor before it counts, so a cable that
-flips bits does not fail a drive. Memory does not grow with the target. It decides no verdict and writes
+the control arm; what is missing at the ends of files; at last the verdict on the slots in flight, under the
+testified frontiers. Whatever looks wrong is read again through a new descriptor before it counts, so a cable
+that flips bits does not fail a drive. Memory does not grow with the target. It decides no verdict and writes
 nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from typing import Literal, TypeAlias
@@ -23,15 +23,16 @@ from durability.observation import Observation
 from durability.oracle import Oracle
 from durability.plan import CONTROL, MAIN, Extent, Plan
 from durability_client.io import Storage
-from durability_client.reading import CHUNK_BYTES, Content, Reader, Span, aligned_buffer, read_ahead
+from durability_client.pieces import Chunk, Piece, bytes_around, pieces_around, pieces_within
+from durability_client.reading import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 from durability_client.tally import Example, Examples, Report, Tally
 
 Phase: TypeAlias = Literal["in flight", "survey", "all slots", "control arm", "judging"]
 
 _BUFFERS = 4
-_GAP_BYTES = 256 << 10  # reading over a gap of this size costs a drive less than another request
+_IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time
-_SLOTS_AT_A_TIME = 1 << 20
+_SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +70,6 @@ class Listener:
 
 
 @dataclass(frozen=True, slots=True)
-class _Piece:
-    """Consecutive slots of one file to read at once; `wanted` names those to look at, None for all."""
-
-    extent: Extent
-    first_slot: int
-    slots: int
-    wanted: Words | None = None
-
-    @property
-    def length(self) -> int:
-        return self.slots * self.extent.record_bytes
-
-
-@dataclass(frozen=True, slots=True)
 class _Suspect:
     """A slot that looked wrong when first read, and what was read."""
 
@@ -90,7 +77,7 @@ class _Suspect:
     data: bytes
 
 
-Visit: TypeAlias = Callable[[_Piece, Content], None]
+Visit: TypeAlias = Callable[[Chunk], None]
 
 
 class Scan:
@@ -108,13 +95,12 @@ class Scan:
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
         self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
         self._second_look = aligned_buffer(chunk)
+        self._testified = False  # whether the slots in flight have been read
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
     def run(self) -> Report:
-        """Scan everything. Raises OSError where the target cannot be read for a reason that is no error of
-        the medium.
-        """
+        """Scan everything. Raises OSError for what is no error of the medium: the rest was not read."""
         self._read_in_flight()
         if not self._oracle.logged:
             self._pass("survey", list(self._every_extent()), self._survey)
@@ -129,60 +115,68 @@ class Scan:
             self._listener.example(example)
         return self._report(finished=True)
 
+    @property
+    def so_far(self) -> Report:
+        """What the part that was done has come to."""
+        return self._report(finished=False)
+
     # -- phases --------------------------------------------------------------------------------------------
 
     def _read_in_flight(self) -> None:
-        """Let the slots testify that may hold a version newer than the log knows."""
-        wanted: list[tuple[Extent, Words]] = []
-        for extent in self._extents():
-            slots = self._oracle.in_flight_slots(extent.writer)
-            stop = extent.first_slot + self._present_slots(extent)
-            wanted.append((extent, slots[(slots >= U64(extent.first_slot)) & (slots < U64(stop))]))
-        self._tally.in_flight = sum(len(slots) for _, slots in wanted)
-        self._begin("in flight", self._tally.in_flight * self._plan.record_bytes)
-        for extent, slots in wanted:
-            self._read(extent, _pieces_of(extent, slots), self._testify)
+        """Let the slots testify that may hold a version newer than the log knows.
 
-    def _testify(self, piece: _Piece, content: Content) -> None:
-        assert piece.wanted is not None
-        record_bytes = piece.extent.record_bytes
-        whole = len(content.data) // record_bytes
-        rows = (piece.wanted - U64(piece.first_slot)).astype(np.intp)
-        odd = set(rows[rows >= whole].tolist()) | (
-            _rows_of(content.unreadable, record_bytes) & set(rows.tolist())
-        )
-        readable = np.array([row for row in rows.tolist() if row not in odd], dtype=np.intp)
-        words = _words(content.data, whole, record_bytes)
-        held = self._oracle.hold(
-            piece.extent.writer, readable.astype(U64) + U64(piece.first_slot), words[readable]
-        )
-        for row in (*odd, *readable[held].tolist()):
-            observation = self._observe(piece, content, row)
+        Where reading them amounts to much of the pass over everything, they are read in that pass: what the
+        other slots must hold does not depend on their testimony, and they are judged at the end anyway.
+        """
+        extents = list(self._extents())
+        self._tally.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)
+        total = sum(bytes_around(extent, self._in_flight_of(extent)) for extent in extents)
+        if total * _IN_FLIGHT_SHARE > self._bytes_of(extents):
+            return
+        self._begin("in flight", total)
+        for extent in extents:
+            self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._testify)
+        self._testified = True
+
+    def _in_flight_of(self, extent: Extent) -> Words:
+        """The slots of `extent` that may have been in flight, and that its file is long enough for."""
+        slots = self._oracle.in_flight_slots(extent.writer)
+        stop = extent.first_slot + self._present_slots(extent)
+        return slots[np.searchsorted(slots, U64(extent.first_slot)) : np.searchsorted(slots, U64(stop))]
+
+    def _testify(self, chunk: Chunk) -> None:
+        """Hold the slots of `chunk` that were in flight, and let them testify."""
+        piece = chunk.piece
+        slots = self._in_flight_of(piece.extent)
+        first, stop = np.searchsorted(slots, (U64(piece.first_slot), U64(piece.first_slot + piece.slots)))
+        rows = (slots[first:stop] - U64(piece.first_slot)).tolist()
+        readable = [row for row in rows if row not in chunk.doubtful]
+        slots = np.array(readable, dtype=U64) + U64(piece.first_slot)
+        odd = self._oracle.hold(piece.extent.writer, slots, chunk.words(readable))
+        for row in (*chunk.doubtful.intersection(rows), *(readable[number] for number in odd)):
+            observation = self._observe(chunk, row)
             self._oracle.testify(observation)
             if len(self._odd) < limits.EXAMPLES_FIRST:
-                self._odd[observation.writer, observation.slot] = _record(piece, content, row)
+                self._odd[observation.writer, observation.slot] = bytes(chunk.record(row))
 
-    def _survey(self, piece: _Piece, content: Content) -> None:
-        whole_sectors = len(content.data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
-        self._oracle.survey(np.frombuffer(content.data[:whole_sectors], dtype=U64))
+    def _survey(self, chunk: Chunk) -> None:
+        self._oracle.survey(chunk.words())
 
-    def _check(self, piece: _Piece, content: Content) -> None:
-        """Hold every slot of `piece` that has no version in flight against what must be there."""
-        record_bytes, writer = piece.extent.record_bytes, piece.extent.writer
-        whole = len(content.data) // record_bytes
-        words = _words(content.data, whole, record_bytes)
-        rows = set(self._oracle.screen(writer, piece.first_slot, words).tolist())
-        doubtful = _rows_of(content.unreadable, record_bytes)
-        if len(content.data) % record_bytes:
-            doubtful.add(whole)
+    def _check(self, chunk: Chunk) -> None:
+        """Hold every slot that has no version in flight against what must be there."""
+        if not self._testified:
+            self._testify(chunk)
+        piece = chunk.piece
+        writer = piece.extent.writer
         in_flight = self._oracle.in_flight_slots(writer)
-        rows |= {row for row in doubtful if not _holds(in_flight, piece.first_slot + row)}
-        self._tally.checked += piece.slots
-        ordered = sorted(rows)
-        observations = [self._observe(piece, content, row) for row in ordered]
+        suspects = set(self._oracle.screen(writer, piece.first_slot, chunk.words()).tolist())
+        suspects |= {row for row in chunk.doubtful if not _holds(in_flight, piece.first_slot + row)}
+        rows = sorted(suspects)
+        observations = self._observe_rows(chunk, rows)
         for observation in observations:
             self._oracle.testify(observation)
-        self._settle(observations, [_record(piece, content, row) for row in ordered])
+        self._tally.checked += piece.slots
+        self._settle(observations, [bytes(chunk.record(row)) for row in rows])
 
     def _check_superblocks(self) -> None:
         """Both copies were durable before the run began."""
@@ -200,24 +194,22 @@ class Scan:
         data = bytes(content.data)
         judgement = self._oracle.judge_superblock(copy, data)
         if content.unreadable:
-            judgement = replace(judgement, finding="unreadable")
+            text = f"copy {copy} of the superblock, written before the run, is unreadable in part"
+            judgement = replace(judgement, finding="unreadable", text=text)
         return _Suspect(judgement, data)
 
     def _read_control(self) -> None:
-        """Count what the control arm completed and the target no longer has; a fact, never a finding (rule
-        15).
-        """
+        """Count what the control arm completed and the target no longer has: no finding (rule 15)."""
         extent = self._plan.extent(self._plan.control_writer)
         completed = self._job.control_completed
         present = min(self._present_slots(extent), completed)
 
-        def check(piece: _Piece, content: Content) -> None:
-            whole = len(content.data) // extent.record_bytes
-            words = _words(content.data, whole, extent.record_bytes)
-            self._tally.control_lost += self._oracle.screen_control(piece.first_slot, words, completed)
+        def check(chunk: Chunk) -> None:
+            lost = self._oracle.screen_control(chunk.piece.first_slot, chunk.words(), completed)
+            self._tally.control_lost += lost + chunk.piece.slots - chunk.whole
 
         self._begin("control arm", present * extent.record_bytes)
-        self._read(extent, _pieces_within(extent, present), check)
+        self._read(extent, pieces_within(extent, present), check)
         self._tally.control_lost += min(completed, extent.slots) - present
 
     def _count_absent(self) -> None:
@@ -232,9 +224,7 @@ class Scan:
             edges += range(max(first + len(edges), absent.stop - limits.EXAMPLES_LAST), absent.stop)
             for slot in edges:
                 observation = self._oracle.observe(extent.writer, slot, b"")
-                judgement = self._oracle.judge(observation)
-                self._tally.convict(judgement)
-                self._keep(judgement.finding or "truncated", judgement, b"")
+                self._convict(self._oracle.judge(observation), b"")
             self._tally.checked += absent.stop - first
             self._tally.findings["truncated"] += absent.stop - first - len(edges)
             self._lose_range(extent.writer, first, absent.stop)
@@ -285,13 +275,11 @@ class Scan:
         observations: list[Observation] = []
         data: list[bytes] = []
         with self._reader(first.suffix) as reader:
-            for piece in _pieces_of(extent, slots):
-                assert piece.wanted is not None
-                offset = extent.offset_of(piece.first_slot)
-                content = reader.read(self._second_look, offset, piece.length)
-                for slot in piece.wanted.tolist():
-                    observations.append(self._observe(piece, content, slot - piece.first_slot))
-                    data.append(_record(piece, content, slot - piece.first_slot))
+            for piece in pieces_around(extent, slots):
+                chunk = Chunk(piece, reader.read(self._second_look, piece.offset, piece.length))
+                rows = (piece.wanted_slots - U64(piece.first_slot)).tolist()
+                observations += self._observe_rows(chunk, rows)
+                data += [bytes(chunk.record(row)) for row in rows]
         for number, judgement in enumerate(self._oracle.judge_all(observations)):
             self._conclude(suspects[number], _Suspect(judgement, data[number]))
 
@@ -304,63 +292,58 @@ class Scan:
             self._tally.unstable += 1
             self._keep("unstable", first.judgement, first.data)
             return
-        # An I/O error counts only if it repeats; one that came the second time does not hide what was read
-        # before.
-        final = second
-        if second.judgement.finding == "unreadable" and first.judgement.finding != "unreadable":
-            final = first
-        assert final.judgement.finding is not None
-        self._tally.convict(final.judgement)
-        self._keep(final.judgement.finding, final.judgement, final.data)
+        # An I/O error that comes only the second time does not hide what was read before.
+        hidden = second.judgement.finding == "unreadable" and first.judgement.finding != "unreadable"
+        final = first if hidden else second
+        self._convict(final.judgement, final.data)
+
+    def _convict(self, judgement: Judgement, data: bytes) -> None:
+        assert judgement.finding is not None
+        self._tally.convict(judgement)
+        self._keep(judgement.finding, judgement, data)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def _pass(self, phase: Phase, extents: Sequence[Extent], visit: Visit) -> None:
         """Visit every slot of `extents` that lies within its file."""
-        present = [self._present_slots(extent) for extent in extents]
-        self._begin(phase, sum(present) * self._plan.record_bytes)
-        for extent, slots in zip(extents, present, strict=True):
-            self._read(extent, _pieces_within(extent, slots), visit)
+        self._begin(phase, self._bytes_of(extents))
+        for extent in extents:
+            self._read(extent, pieces_within(extent, self._present_slots(extent)), visit)
 
-    def _read(self, extent: Extent, pieces: Iterator[_Piece], visit: Visit) -> None:
+    def _read(self, extent: Extent, pieces: Iterator[Piece], visit: Visit) -> None:
         """Read `pieces` of one file, and visit each while the next is read."""
         first = next(pieces, None)
         if first is None:
             return  # and do not open a file that may not exist
         with self._reader(extent.suffix) as reader:
 
-            def read(piece: _Piece, buffer: memoryview) -> tuple[_Piece, Content]:
-                return piece, reader.read(buffer, extent.offset_of(piece.first_slot), piece.length)
+            def read(piece: Piece, buffer: memoryview) -> Chunk:
+                return Chunk(piece, reader.read(buffer, piece.offset, piece.length))
 
-            for piece, content in read_ahead(chain([first], pieces), read, self._buffers):
-                visit(piece, content)
-                self._done += (
-                    len(piece.wanted) * extent.record_bytes if piece.wanted is not None else piece.length
-                )
+            for chunk in read_ahead(chain([first], pieces), read, self._buffers):
+                visit(chunk)
+                self._done += chunk.piece.length
                 self._tell()
 
     def _reader(self, suffix: str) -> Reader:
         return Reader(self._storage, suffix, block_bytes=self._job.block_bytes, tick=self._listener.tick)
 
-    def _observe(self, piece: _Piece, content: Content, row: int) -> Observation:
-        record_bytes = piece.extent.record_bytes
-        start = row * record_bytes
-        unreadable = {
-            sector
-            for span in content.unreadable
-            if span.start < start + record_bytes and span.end > start
-            for sector in range(
-                max(0, span.start - start) // limits.SECTOR_BYTES,
-                min(record_bytes, span.end - start) // limits.SECTOR_BYTES,
-            )
-        }
-        data = content.data[start : start + record_bytes]
-        return self._oracle.observe(piece.extent.writer, piece.first_slot + row, data, unreadable)
+    def _observe(self, chunk: Chunk, row: int) -> Observation:
+        piece = chunk.piece
+        return self._oracle.observe(
+            piece.extent.writer, piece.first_slot + row, chunk.record(row), chunk.unreadable_sectors(row)
+        )
+
+    def _observe_rows(self, chunk: Chunk, rows: Sequence[int]) -> list[Observation]:
+        """`_observe` for many rows, in order."""
+        readable = [row for row in rows if row not in chunk.doubtful]
+        slots = np.array(readable, dtype=U64) + U64(chunk.piece.first_slot)
+        in_bulk = self._oracle.observe_all(chunk.piece.extent.writer, slots, chunk.words(readable))
+        observed = dict(zip(readable, in_bulk, strict=True))
+        return [observed[row] if row in observed else self._observe(chunk, row) for row in rows]
 
     def _extents(self) -> Iterator[Extent]:
-        """Where the writers' slots lie, file by file; those of files that need not exist and do not are left
-        out.
-        """
+        """Where the writers' slots lie, file by file, without files that need not exist and do not."""
         if self._plan.workload != "append":
             yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
             return
@@ -369,9 +352,7 @@ class Scan:
                 yield self._plan.extent(file.writer, file.generation)
 
     def _every_extent(self) -> Iterator[Extent]:
-        """As `_extents`, and every other append file that is there: without a log, none can be called too
-        old.
-        """
+        """As `_extents`, and every other append file that is there: without a log, none is too old."""
         yield from self._extents()
         if self._plan.workload == "append":
             known = {extent.suffix for extent in self._extents()}
@@ -384,6 +365,10 @@ class Scan:
         """How many slots of `extent` its file holds, the last one perhaps in part."""
         within = self._size(extent.suffix) - extent.offset_bytes
         return min(extent.slots, max(0, -(-within // extent.record_bytes)))
+
+    def _bytes_of(self, extents: Iterable[Extent]) -> int:
+        """How much there is to read of `extents`."""
+        return sum(self._present_slots(extent) * extent.record_bytes for extent in extents)
 
     def _size(self, suffix: str) -> int:
         """Length of a file of the target, 0 where it is gone."""
@@ -404,50 +389,13 @@ class Scan:
 
     def _tell(self) -> None:
         self._listener.progress(
-            Progress(
-                phase=self._phase, done=self._done, total=self._total, report=self._report(finished=False)
-            )
+            Progress(phase=self._phase, done=self._done, total=self._total, report=self.so_far)
         )
 
     def _report(self, *, finished: bool) -> Report:
         return self._tally.report(
             testified=self._oracle.testified, newest_seen=self._oracle.newest_seen, finished=finished
         )
-
-
-def _pieces_within(extent: Extent, slots: int) -> Iterator[_Piece]:
-    """The first `slots` slots of `extent`, in chunks."""
-    per_chunk = max(1, CHUNK_BYTES // extent.record_bytes)
-    for start in range(0, slots, per_chunk):
-        yield _Piece(extent, extent.first_slot + start, min(per_chunk, slots - start))
-
-
-def _pieces_of(extent: Extent, slots: Words) -> Iterator[_Piece]:
-    """Pieces that hold `slots` (ascending), without reading over larger gaps."""
-    if not len(slots):
-        return
-    per_chunk = max(1, CHUNK_BYTES // extent.record_bytes)
-    gap = max(1, _GAP_BYTES // extent.record_bytes)
-    chunks = (slots - U64(extent.first_slot)) // U64(per_chunk)
-    breaks = np.flatnonzero((np.diff(slots) > U64(gap)) | (np.diff(chunks) > 0)) + 1
-    for wanted in np.split(slots, breaks):
-        first, last = int(wanted[0]), int(wanted[-1])
-        yield _Piece(extent, first, last - first + 1, wanted)
-
-
-def _rows_of(spans: Sequence[Span], record_bytes: int) -> set[int]:
-    """The records, counted from the start of the data, that `spans` touch."""
-    return {row for span in spans for row in range(span.start // record_bytes, -(-span.end // record_bytes))}
-
-
-def _words(data: memoryview, records: int, record_bytes: int) -> Words:
-    """The first `records` whole records of `data`, one row each."""
-    return np.frombuffer(data[: records * record_bytes], dtype=U64).reshape(records, record_bytes // 8)
-
-
-def _record(piece: _Piece, content: Content, row: int) -> bytes:
-    record_bytes = piece.extent.record_bytes
-    return bytes(content.data[row * record_bytes : (row + 1) * record_bytes])
 
 
 def _holds(ascending: Words, value: int) -> bool:

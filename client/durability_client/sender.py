@@ -1,4 +1,4 @@
-"""The sender: looks at the ledger every few dozen microseconds and tells the server what moved.
+"""The sender: looks at the ledger every hundred microseconds and tells the server what moved.
 
 What a drive acknowledged in its last moments is what a cut can lose, so an ack must not wait; and a writer
 must not pay for it, so nobody wakes anybody: one process polls, and sends one cumulative ack for all
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from durability.plan import Plan
 from durability_client.ledger import Ledger
 
-_POLL_S = 0.00005
+_POLL_S = 0.0001  # sleeping and waking costs some 20 us of processor; half the pause gains 30 us of lag
 _SLACK_NS = 1000
 _PR_SET_TIMERSLACK = 29
 T = TypeVar("T")

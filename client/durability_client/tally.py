@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from durability import limits
 from durability.judgement import FindingClass, Judgement
+from durability.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,11 @@ class Example:
     kind: str
     judgement: Judgement
     data: bytes
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether it was counted against the target."""
+        return self.kind == self.judgement.finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,15 @@ class Report:
     oldest_lost: tuple[int | None, ...]
     newest_lost: tuple[int | None, ...]
     control_lost: int
+
+
+def empty_report(plan: Plan, *, failure: str = "") -> Report:
+    """The report of a scan that has read nothing, because of `failure`."""
+    nothing = (0,) * plan.writers
+    return replace(
+        Tally(writers=plan.writers).report(testified=nothing, newest_seen=nothing, finished=False),
+        failure=failure,
+    )
 
 
 @dataclass(slots=True)

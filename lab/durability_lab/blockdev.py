@@ -42,7 +42,7 @@ _MKFS: dict[FileSystemName, tuple[str, ...]] = {
     "xfs": ("mkfs.xfs", "-q", "-f"),
     "btrfs": ("mkfs.btrfs", "-q", "-f"),
 }
-_PACKAGES = "nbdkit nbdkit-plugin-python nbdfuse e2fsprogs xfsprogs btrfs-progs util-linux"
+_PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btrfs-progs util-linux"
 
 
 class MountError(SetupError):
@@ -58,8 +58,11 @@ def missing(file_system: FileSystemName | None = None) -> str:
     absent = [tool for tool in tools if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} not found: install {_PACKAGES}"
-    if not Path("/dev/fuse").exists():
-        return "/dev/fuse not found: the kernel has no FUSE"
+    if subprocess.run(("nbdkit", "python", "--dump-plugin"), capture_output=True, check=False).returncode:
+        return f"nbdkit has no Python plugin: install {_PACKAGES}"
+    for device in ("/dev/fuse", "/dev/loop-control"):
+        if not Path(device).exists():
+            return f"{device} not found: the kernel lacks FUSE or loop devices"
     return ""
 
 
@@ -95,6 +98,19 @@ class BlockRig:
         self._nbdfuse: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Power the drive on for the first time, make the file system and mount it; `close` undoes it.
+
+        Raises SetupError, and then leaves nothing behind.
+        """
         # In memory where possible: the media's own speed is not what is tested.
         shared = Path("/dev/shm")
         self._directory = Path(
@@ -115,12 +131,6 @@ class BlockRig:
         except BaseException:
             self.close()
             raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def target(self) -> Path:
@@ -155,11 +165,7 @@ class BlockRig:
             self._log("nbdfuse"),
         )
         self.loop = _run(
-            "losetup",
-            "--find",
-            "--show",
-            f"--sector-size={self.sector_bytes}",
-            str(self._device_file),
+            "losetup", "--find", "--show", f"--sector-size={self.sector_bytes}", str(self._device_file)
         ).strip()
         self._diskseq = _diskseq(self.loop)
 

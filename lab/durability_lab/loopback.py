@@ -7,15 +7,21 @@ its token.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from durability.units import format_address
 from durability_server.access import load_token
 from durability_server.app import Server
+from durability_server.runs import Run
+
+_TIMEOUT_S = 120.0
+_POLL_S = 0.001  # an event would cost the server's hot path something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +33,25 @@ class Loopback:
     token: bytes
     token_file: Path
 
-    def acked(self, target: Path) -> int:
-        """How many operations of the run that is live on `target` were acknowledged, as the server has it."""
-        return sum(
-            sum(run.frontiers.acked)
-            for run in self.server.runs
-            if run.armed is not None and run.armed.path == str(target) and run.session_end == "live"
-        )
+    def live_run(self, target: Path) -> Run | None:
+        """The armed run whose client works on `target` now."""
+        for run in self.server.runs:
+            if run.armed is not None and run.armed.path == str(target) and run.session_end == "live":
+                return run
+        return None
+
+    async def until_acked(self, target: Path, count: int, client: asyncio.Future[Any]) -> bool:
+        """Wait until the server has that run's `count` acknowledgements; False if `client` ends first.
+
+        Raises TimeoutError.
+        """
+        async with asyncio.timeout(_TIMEOUT_S):
+            while not client.done():
+                run = self.live_run(target)
+                if run is not None and sum(run.frontiers.acked) >= count:
+                    return True
+                await asyncio.sleep(_POLL_S)
+        return False
 
 
 @asynccontextmanager

@@ -6,7 +6,9 @@ owner's eyes only; one that is there is never replaced.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import secrets
 import shlex
 import socket
@@ -20,6 +22,7 @@ from durability.tokens import APPLICATION, TOKEN_FILE_NAME, parse_token
 from durability.units import format_address, is_loopback
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::"})
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
 _ELSEWHERE = ("192.0.2.1", 9)  # TEST-NET-1: asked for a route, never sent to
 
 
@@ -72,17 +75,37 @@ def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | 
     return context
 
 
-def client_instructions(host: str, port: int, token: bytes, token_file: Path, *, show_token: bool) -> str:
-    """What to type on the machine under test. `show_token`: a person reads it, not a log."""
-    if is_loopback(host):
-        return f"On this machine:  durability run TARGET --server {format_address(host, port)}"
+def certificate_fingerprint(certificate: Path) -> str:
+    """The SHA-256, in hexadecimal, of the first certificate in a PEM file that `tls_context` could use."""
+    pem = _CERTIFICATE.search(certificate.read_text(encoding="ascii", errors="replace"))
+    assert pem is not None
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem[0])).hexdigest()
+
+
+def client_instructions(
+    host: str, port: int, *, token_file: Path, certificate: Path | None, show_token: bool
+) -> str:
+    """The lines to type on the machine under test; `show_token` puts the token into them, for a terminal.
+
+    Without it they name the file: what a service prints is kept in logs.
+    """
+    local = is_loopback(host)
     reachable = _own_address() if host in _ANY_ADDRESS else host
+    run = f"durability run TARGET --server {format_address(reachable, port)}"
+    if not local:
+        run += " --token-file durability.token"
+    elif token_file != user_state_path(APPLICATION) / TOKEN_FILE_NAME:
+        run += f" --token-file {shlex.quote(str(token_file.absolute()))}"
+    if certificate is not None:
+        run += f" --tls-fingerprint {certificate_fingerprint(certificate)}"
+    if local:
+        return f"On this machine:\n  {run}"
     if show_token:
-        bring = f"(umask 077; echo {shlex.quote(token.decode())} > durability.token)"
+        token = parse_token(token_file.read_text(encoding="ascii"), str(token_file)).decode()
+        bring = f"(umask 077; echo {shlex.quote(token)} > durability.token)"
     else:
-        source = shlex.quote(f"{reachable}:{token_file.absolute()}")
-        bring = f"scp -p {source} durability.token"
-    run = f"durability run TARGET --server {format_address(reachable, port)} --token-file durability.token"
+        bracketed = f"[{reachable}]" if ":" in reachable else reachable
+        bring = f"scp -p {shlex.quote(f'{bracketed}:{token_file.absolute()}')} durability.token"
     return f"On the machine under test:\n  {bring}\n  {run}"
 
 

@@ -7,6 +7,7 @@ loopback without a token, because anybody could then write into the evidence.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 import signal
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Server:
-    """One server on one store. `start`, then `stop`; not to be used again."""
+    """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
     def __init__(self, *, store_url: str, token: bytes, tls: ssl.SSLContext | None = None) -> None:
         self._store = Store(store_url)
@@ -58,21 +59,12 @@ class Server:
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError."""
-        await self._thread.call(self._store.open)
         try:
-            self._listener = await asyncio.get_running_loop().create_server(
-                self._peer,
-                host,
-                port,
-                backlog=BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
-            )
-        except OSError as error:
+            await self._thread.call(self._store.open)
+            self._listener = await self._listen(host, port)
+        except SetupError:
             await self._close_store()
-            raise SetupError(
-                f"cannot listen on {format_address(host, port)}: {error.strerror or error}"
-            ) from error
+            raise
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._crowd.watch()),
@@ -84,9 +76,11 @@ class Server:
 
     async def stop(self) -> None:
         """Takes no more connections, makes everything durable that was received, and closes."""
-        assert self._listener is not None
-        watch, work = self._tasks
+        if self._listener is None:
+            return
         self._listener.close()
+        self._listener = None
+        watch, work = self._tasks
         watch.cancel()
         await self._crowd.disperse(GRACE_S)
         self._registry.committer.close()
@@ -95,6 +89,20 @@ class Server:
             await watch
         await self._close_store()
         log.info("stopped")
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server:
+        try:
+            return await asyncio.get_running_loop().create_server(
+                self._peer,
+                host,
+                port,
+                backlog=BACKLOG,
+                ssl=self._tls,
+                ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
+            )
+        except OSError as error:
+            where = format_address(host, port)
+            raise SetupError(f"cannot listen on {where}: {error.strerror or error}") from error
 
     async def _close_store(self) -> None:
         await self._thread.call(self._store.close)
@@ -129,6 +137,8 @@ async def serve(
         loop.add_signal_handler(number, stop.set)
     try:
         bound = await server.start(host, port)
+        gc.collect()
+        gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
         if ready is not None:
             ready(*bound)
         await stop.wait()

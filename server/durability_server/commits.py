@@ -22,7 +22,8 @@ from durability_server.store_thread import StoreThread
 
 RETRY_S = 0.25
 TIMELINE_INTERVAL_NS = 1_000_000_000
-TIMELINE_BUDGET_NS = 5_000_000  # of the event loop's time, in one commit
+GRANTS_AT_ONCE = 16
+TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit
 
 log = logging.getLogger(__name__)
 
@@ -111,15 +112,19 @@ class Committer:
         progress = _snapshot(self._saving)
         try:
             await self._thread.call(self._store.save, list(progress.values()))
-        except StoreError as error:
-            self._failed(waiting, error)
+        except Exception as error:
+            if not isinstance(error, StoreError):
+                log.exception("a defect of this tool")
+            self._failed(waiting, StoreError(str(error)))
             await asyncio.sleep(0 if self._closing else RETRY_S)
             return
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
-        self._saving = {}
-        for run, saved in progress.items():
+        for number, (run, saved) in enumerate(progress.items(), 1):
+            del self._saving[run]
             run.saved(saved)
             self._granted(run)
+            if number % GRANTS_AT_ONCE == 0:
+                await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
         for done in (done for each in waiting.values() for done in each):
             if not done.done():
                 done.set_result(None)

@@ -7,6 +7,7 @@ taken, the oldest stranger goes, so no number of them keeps a client out.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 STRANGERS_MAX = 256
 PEERS_MAX = 2048  # beside the strangers
+TURNS = 10  # in which the peers get their heartbeat, spread over its interval
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +28,8 @@ class Crowd:
     """The peers of one server."""
 
     def __init__(self) -> None:
-        self._peers: set[Peer] = set()
+        self._peers: dict[Peer, int] = {}  # with the part of the heartbeat's interval in which it is its turn
+        self._entered = 0
         self._strangers: dict[Peer, None] = {}  # those of `_peers` that are strangers, oldest first
         self._empty = asyncio.Event()
         self._empty.set()
@@ -39,9 +42,10 @@ class Crowd:
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
-            log.warning("%s: closed: %d newer connections wait to be let in", oldest.name, STRANGERS_MAX)
+            oldest.fail("busy", f"{STRANGERS_MAX} newer connections wait to be let in; try again")
             oldest.abort()
-        self._peers.add(peer)
+        self._peers[peer] = self._entered % TURNS
+        self._entered += 1
         self._strangers[peer] = None
         self._empty.clear()
 
@@ -54,26 +58,29 @@ class Crowd:
     def leave(self, peer: Peer) -> None:
         """The connection is gone."""
         self._strangers.pop(peer, None)
-        self._peers.discard(peer)
+        self._peers.pop(peer, None)
         if not self._peers:
             self._empty.set()
 
     async def watch(self) -> None:
-        """Gives every peer its heartbeat, for ever."""
+        """Gives every peer its heartbeat, for ever; not to all at once: that would hold up what they send."""
         due_ns = clock.now_ns()
-        while True:
-            due_ns = max(due_ns + limits.HEARTBEAT_NS, clock.now_ns())
+        for turn in itertools.cycle(range(TURNS)):
+            due_ns = max(due_ns + limits.HEARTBEAT_NS // TURNS, clock.now_ns())
             await asyncio.sleep((due_ns - clock.now_ns()) / 1e9)
             now_ns = clock.now_ns()
             if now_ns - due_ns > limits.SILENCE_NS // 2:
                 log.warning("the server stood still for %.1f s", (now_ns - due_ns) / 1e9)
                 continue  # what the peers sent meanwhile is still in the sockets: they must not seem silent
-            for peer in tuple(self._peers):
-                try:
-                    peer.tick(now_ns)
-                except Exception:
-                    log.exception("%s: a defect of this tool", peer.name)
-                    peer.abort()
+            for peer in [peer for peer, its_turn in self._peers.items() if its_turn == turn]:
+                self._tick(peer, now_ns)
+
+    def _tick(self, peer: Peer, now_ns: int) -> None:
+        try:
+            peer.tick(now_ns)
+        except Exception:
+            log.exception("%s: a defect of this tool", peer.name)
+            peer.abort()
 
     async def disperse(self, grace_s: float) -> None:
         """Closes all connections; those that do not take what was sent to them within `grace_s` are cut."""

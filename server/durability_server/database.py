@@ -21,8 +21,9 @@ from sqlalchemy.pool import NullPool
 
 from durability.errors import StoreError, UsageError
 
-_LOCK_WAIT_S = 5.0  # how long a server that is just ending may keep the database
+_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the database
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
+_IN_USE = "another server has it open; stop that one first"
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -56,7 +57,7 @@ class Database:
                 self._connection = self._connect()
             with self._connection.begin():
                 yield self._connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
         finally:
             if self._connection is not None and not self._usable(self._connection):
@@ -77,9 +78,9 @@ class Database:
         connection = self._engine.connect()
         try:
             if self.is_sqlite:
-                _check_sqlite(connection, self.name)
+                _prepare_sqlite(connection, self.name)
             else:
-                _check_postgresql(connection, self.name)
+                _prepare_postgresql(connection, self.name)
         except BaseException:
             connection.close()
             raise
@@ -87,8 +88,10 @@ class Database:
         return connection
 
 
-def _reason(error: SQLAlchemyError) -> str:
+def _reason(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
+        return _IN_USE
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
@@ -110,29 +113,21 @@ def _sqlite_engine(url: URL) -> Engine:
 
 def _sqlite_connected(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # the driver leaves BEGIN to us
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA fullfsync = ON")  # macOS: F_FULLFSYNC; ignored elsewhere
-    connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _check_sqlite(connection: Connection, name: str) -> None:
+def _prepare_sqlite(connection: Connection, name: str) -> None:
     driver: Any = connection.connection.dbapi_connection
-    try:
-        mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-        connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema").scalar()
-    except (sqlite3.OperationalError, SQLAlchemyError) as error:
-        if "locked" in str(error):
-            raise StoreError(f"{name}: another server has it open; stop that one first") from error
-        raise StoreError(f"{name}: {error}") from error
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{name}: {error}: this is no store of ours") from error
+    driver.execute("PRAGMA locking_mode = EXCLUSIVE")
+    mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreError(f"{name}: SQLite cannot keep a write-ahead log on this file system; use a local one")
+    driver.execute("PRAGMA synchronous = FULL")
+    driver.execute("PRAGMA fullfsync = ON")  # macOS: F_FULLFSYNC; ignored elsewhere
+    driver.execute("PRAGMA foreign_keys = ON")
 
 
 def _postgresql_engine(url: URL) -> Engine:
@@ -150,7 +145,7 @@ def _postgresql_engine(url: URL) -> Engine:
         ) from error
 
 
-def _check_postgresql(connection: Connection, name: str) -> None:
+def _prepare_postgresql(connection: Connection, name: str) -> None:
     for setting in ("fsync", "synchronous_commit"):
         value = connection.exec_driver_sql(f"SHOW {setting}").scalar()
         if value != "on":
@@ -159,4 +154,4 @@ def _check_postgresql(connection: Connection, name: str) -> None:
             )
     # Held by the connection, so a server that dies gives it free.
     if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar():
-        raise StoreError(f"{name}: another server has it open; stop that one first")
+        raise StoreError(f"{name}: {_IN_USE}")

@@ -167,9 +167,11 @@ class Desk:
                 run.stored.secret, run=run.id, client_nonce=client_nonce, server_nonce=server_nonce
             )
             if not auth.equal(proof, message.proof):
-                raise RefusedError("authentication", f"run {format_run(run.id)} belongs to another client")
-            if run.state not in ("registered", "armed"):
-                raise RefusedError("run-ended", f"run {format_run(run.id)} is {run.state}; begin a new one")
+                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
+            if run.state == "ended":
+                raise RefusedError(
+                    "run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one"
+                )
             return self._accept(peer, run)
 
     def _accept(self, peer: Peer, run: Run) -> Message:

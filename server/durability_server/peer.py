@@ -13,12 +13,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import socket
 from typing import cast
 
 from durability import limits
 from durability.case import SessionEnd
-from durability.errors import DurabilityError, FormatError, PeerError, RefusedError, StoreError
+from durability.errors import (
+    AuthenticationError,
+    DurabilityError,
+    FormatError,
+    PeerError,
+    RefusedError,
+    StoreError,
+)
 from durability.messages import (
     Ack,
     ClientFailed,
@@ -37,14 +43,15 @@ from durability_server.crowd import Crowd
 from durability_server.desk import Desk
 from durability_server.runs import Run
 
+INPUT_BYTES_MAX = 8 << 10  # taken from one peer before it is the others' turn
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a peer gets nothing more, and is dropped
 LINGER_NS = 1_000_000_000  # how long a refused peer may take to read why
 
 log = logging.getLogger(__name__)
 
 
-class Peer(asyncio.Protocol):
-    """The server's side of one connection. `run` is the run that it speaks for, if any."""
+class Peer(asyncio.BufferedProtocol):
+    """The server's side of one connection, on which asyncio has set TCP_NODELAY. It speaks for `run`."""
 
     def __init__(self, desk: Desk, crowd: Crowd, *, token: bytes, server_id: str) -> None:
         self.name = "?"
@@ -58,6 +65,7 @@ class Peer(asyncio.Protocol):
             heartbeat_ns=limits.HEARTBEAT_NS,
         )
         self._transport: asyncio.Transport | None = None
+        self._view = memoryview(bytearray(INPUT_BYTES_MAX))
         self._requests: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self._granted: tuple[int, ...] = ()
@@ -75,12 +83,15 @@ class Peer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        host, port = transport.get_extra_info("peername")[:2]
-        self.name = format_address(host, port)
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        address = transport.get_extra_info("peername")
+        if address:  # a peer that is gone already has none
+            self.name = format_address(*address[:2])
         self._crowd.enter(self)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view  # not the bytearray: asyncio's TLS reads into slices, which must not be copies
+
+    def buffer_updated(self, nbytes: int) -> None:
         at_ns = clock.now_ns()
         if self._closing_ns:
             return
@@ -88,7 +99,7 @@ class Peer(asyncio.Protocol):
         if self.run is not None:
             self.run.heard(at_ns)
         try:
-            for message in self._session.receive(data):
+            for message in self._session.receive(self._view[:nbytes]):
                 self._take(message, at_ns)
         except DurabilityError as error:
             self._refuse(error)
@@ -109,7 +120,7 @@ class Peer(asyncio.Protocol):
         elif isinstance(error, OSError):
             self._leave("silence", f"the connection was given up: {error}")
         else:
-            self._leave("client-error", "the connection was closed here")
+            self._leave("rst", "the connection was closed here")
         if self._stranger and not self._closing_ns:
             log.info("%s: went away before it said who it is", self.name)
         self._crowd.leave(self)
@@ -213,6 +224,8 @@ class Peer(asyncio.Protocol):
         match error:
             case RefusedError(code=code):
                 pass
+            case AuthenticationError():
+                code = "authentication"
             case StoreError():
                 code = "store-unavailable"
             case FormatError():
@@ -234,7 +247,7 @@ class Peer(asyncio.Protocol):
         """Sends what is queued and closes. What the peer still sends is read and thrown away until it has
         read the reason: closing a socket with unread input would reset the connection and lose it."""
         log.warning("%s: closed: %s", self.name, reason)
-        self._leave("client-error", reason)
+        self._leave("rst", reason)
         self._write()
         self._closing_ns = clock.now_ns()
         if self._transport is None or self._transport.is_closing():
@@ -258,7 +271,7 @@ class Peer(asyncio.Protocol):
         unsent = self._transport.get_write_buffer_size()
         if unsent > OUTPUT_BYTES_MAX:
             log.warning("%s: closed: it leaves %d bytes unread", self.name, unsent)
-            self._leave("client-error", f"the client left {unsent} bytes unread")
+            self._leave("rst", f"the client left {unsent} bytes unread")
             self.abort()
             return
         self._transport.write(data)

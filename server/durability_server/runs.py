@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from durability_server.peer import Peer
 
 
+# What a client said of its end holds: it may come back to say it again, but never to go on.
+REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
+
+
 class Run:
     """A run of the store, in memory. `peer` is the connection that speaks for it, `holds` counts users."""
 
@@ -96,13 +100,15 @@ class Run:
         if self.receipt_boot_id != self._boot_id and self.last_receipt_ns:
             # Times of another boot cannot be compared with what comes now.
             self.timeline = Timeline(self.plan.writers)
+            self.timeline_wanted = True
             self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
         self.peer = peer
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
-        self.session_end = "live"
+        if self.session_end not in REPORTED_ENDS:
+            self.session_end = "live"
         self.note(at_ns, "session", f"from {peer.name}")
 
     def silent(self, at_ns: int) -> bool:

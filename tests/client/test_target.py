@@ -8,6 +8,7 @@ import mmap
 import os
 import pickle
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -379,7 +380,7 @@ def test_a_file_system_without_direct_io_is_read_and_prefilled_all_the_same(make
 def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
     make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path], kind: str
 ) -> None:
-    """A file system that was cut while mounted probes well, without a byte written; a wiped one does not."""
+    """A file system that was cut while mounted probes well, its journal included; a wiped one does not."""
     mounted, directory = make_mount(kind)
     storage = KernelStorage(directory / "target")
     for number in range(50):
@@ -389,13 +390,11 @@ def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
     shutil.copyfile(
         _backing(mounted), _backing(device)
     )  # as the drive is at this moment: the journal is full
-    before = _backing(device).read_bytes()
     probe = probe_mount(device)
     assert probe.mounts, probe.text
     file_system = storage.facts().file_system
     assert file_system is not None
     assert (probe.type, probe.uuid) == (kind, file_system.uuid)
-    assert _backing(device).read_bytes() == before
     raw = KernelStorage(device).open_bulk("")
     raw.pwrite(mmap.mmap(-1, 1 << 20), 0)
     raw.sync()
@@ -418,6 +417,23 @@ def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
     assert probe.type == "xfs"
     assert not probe.mounts
     assert "does not mount with ro,norecovery" in probe.text
+
+
+def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Callable[..., Path]) -> None:
+    """A file system that mounts only without its journal does not mount; the probe wrote nothing."""
+    device = make_loop(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-b", "4096", device], check=True)
+    journal = subprocess.run(
+        ["debugfs", "-R", "bmap <8> 0", device], check=True, capture_output=True, text=True
+    ).stdout
+    with device.open("r+b") as file:
+        file.seek(int(journal) * 4096)
+        file.write(bytes(4096))
+    before = _backing(device).read_bytes()
+    probe = probe_mount(device)
+    assert not probe.mounts
+    assert "does not mount with ro:" in probe.text
+    assert _backing(device).read_bytes() == before
 
 
 def _backing(device: Path) -> Path:

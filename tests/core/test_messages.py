@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,6 @@ from durability import limits, messages
 from durability.errors import FormatError, ProtocolError
 from durability.messages import Ack, Message, decode, encode
 from durability.packing import pack
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "protocol.md"
 
 seqs = st.lists(st.integers(0, limits.SEQ_MAX), min_size=1, max_size=limits.WRITERS_MAX).map(tuple)
 plain = st.recursive(
@@ -199,11 +195,3 @@ def test_a_wrong_value_fails_where_it_was_made(message: Message, problem: str) -
     """The sender hears of it, not the other machine."""
     with pytest.raises(FormatError, match=problem):
         encode(message)
-
-
-def test_the_document_lists_every_message_with_its_code() -> None:
-    """docs/protocol.md has one row per kind and no other."""
-    rows = re.findall(r"^\| `0x([0-9a-f]{2})` \| `(\w+)`", DOCUMENT.read_text(), re.MULTILINE)
-    assert {(int(code, 16), name) for code, name in rows} == {
-        (messages.code_of(kind), kind.__name__) for kind in messages.KINDS
-    }

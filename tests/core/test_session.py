@@ -352,6 +352,22 @@ def test_a_failure_ends_both_ends(make_open: MakeEnds, samples: Samples) -> None
     assert client.outgoing() == server.outgoing() == b""
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_what_came_before_an_error_is_not_lost(make_open: MakeEnds, samples: Samples, together: bool) -> None:
+    """Whether the network joined an answer and the failure behind it makes no difference."""
+    client, server = make_open("verify")
+    client.send(samples[messages.Verdict])
+    exchange(client, server)
+    server.send(samples[messages.Stored])
+    answer = server.outgoing()
+    server.fail("internal", "gone")
+    failure = server.outgoing()
+    received = [] if together else client.receive(answer)
+    with pytest.raises(RefusedError):
+        client.receive(answer + failure if together else failure)
+    assert received + client.undelivered == [samples[messages.Stored]]
+
+
 def test_a_pong_that_answers_nothing_is_refused(make_open: MakeEnds) -> None:
     """A round trip cannot be made up."""
     client, server = make_open("run")

@@ -8,14 +8,17 @@ import os
 import pwd
 import secrets
 import shutil
+import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 
@@ -24,13 +27,13 @@ from durability.case import Case, case_from_value
 from durability.documents import to_value
 from durability.facts import Drive, Facts, FileSystem, Host
 from durability.messages import Message
-from durability.packing import Value
 from durability.plan import Plan
 from durability.session import ClientSession
 from durability_server.app import Server
 
 TOKEN = b"a token of both machines"
 SECRET = b"s" * 32
+DEADLINE_S = 20
 
 M = TypeVar("M", bound=Message)
 
@@ -94,32 +97,6 @@ FACTS = Facts(
 )
 
 
-@pytest.fixture(scope="session")
-def make_plan() -> Callable[..., Plan]:
-    """A function that makes a valid plan, any field of it given by keyword."""
-
-    def make(**changes: Any) -> Plan:
-        return Plan(**{**PLAN_FIELDS, **changes})
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def make_facts() -> Callable[..., Facts]:
-    """A function that makes the facts of a file; `serial`, `uuid` and any field of `Facts` by keyword."""
-
-    def make(*, serial: str = "S1", uuid: str = "uuid-1", **changes: Any) -> Facts:
-        assert FACTS.file_system is not None
-        facts = replace(
-            FACTS,
-            file_system=replace(FACTS.file_system, uuid=uuid),
-            drives=(replace(FACTS.drives[0], serial=serial),),
-        )
-        return replace(facts, **changes)
-
-    return make
-
-
 class Client:
     """A client whose every message a test chooses; only the handshake and heartbeats go by themselves."""
 
@@ -168,6 +145,11 @@ class Client:
         self.arrived.clear()
         await self.arrived.wait()
 
+    async def shaken_hands(self) -> None:
+        """Returns when the handshake is over. Raises what ended the connection instead."""
+        while not self.session.authenticated:
+            await self._wait()
+
     async def ask(self, message: Message, kind: type[M]) -> M:
         """Sends `message` and returns the answer."""
         self.say(message)
@@ -211,14 +193,24 @@ class Client:
 
     async def fetch(self, run: int, facts: Facts, *, end: bool = False) -> Case:
         """Fetches a case as verify does."""
-        case_file = await self.ask(
-            messages.Fetch(run=run, facts=to_value(facts), end=end), messages.CaseFile
-        )
+        case_file = await self.ask(messages.Fetch(run=run, facts=to_value(facts), end=end), messages.CaseFile)
         return case_from_value(case_file.case)
 
     async def export(self, run: int) -> Case:
         """Fetches a case as it is now."""
         return case_from_value((await self.ask(messages.Export(run=run), messages.CaseFile)).case)
+
+    def pause(self) -> None:
+        """Reads nothing, so that no heartbeat is answered."""
+        self._transport.pause_reading()
+
+    def go_on(self) -> None:
+        """Reads again."""
+        self._transport.resume_reading()
+
+    @property
+    def _transport(self) -> asyncio.Transport:
+        return cast(asyncio.Transport, self.writer.transport)
 
     def vanish(self) -> None:
         """Stops answering without closing: what a machine without power looks like."""
@@ -228,37 +220,13 @@ class Client:
         """Ends the connection with an RST."""
         linger = (1).to_bytes(4, sys.byteorder) + bytes(4)
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-        self.writer.transport.abort()
+        self._transport.abort()
 
     async def close(self) -> None:
         """Ends the connection as a process does that exits."""
         self.reading.cancel()
         self.writer.close()
         await asyncio.wait([self.reading])
-
-
-Connect = Callable[..., Awaitable[Client]]
-
-
-@pytest.fixture
-async def connect() -> AsyncIterator[Connect]:
-    """A function that connects a client to an address and does the handshake."""
-    clients: list[Client] = []
-
-    async def connect(address: tuple[str, int], role: str = "run", *, token: bytes = TOKEN) -> Client:
-        reader, writer = await asyncio.open_connection(*address)
-        session = ClientSession(role, token, nonce=secrets.token_bytes(32), software="durability test")
-        client = Client(reader, writer, session)
-        clients.append(client)
-        session.start()
-        client.flush()
-        while not session.authenticated:
-            await client._wait()
-        return client
-
-    yield connect
-    for client in clients:
-        await client.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,17 +237,253 @@ class Running:
     address: tuple[str, int]
 
 
-@pytest.fixture
-async def start() -> AsyncIterator[Callable[..., Awaitable[Running]]]:
-    """A function that starts a server on a store and port 0."""
-    running: list[Server] = []
+class Lab:
+    """Makes servers and clients and what they talk about, and cleans up after them."""
 
-    async def start(store_url: str, *, token: bytes = TOKEN, **options: Any) -> Running:
+    def __init__(self) -> None:
+        self._servers: list[Server] = []
+        self._clients: list[Client] = []
+
+    async def start(self, store_url: str, *, token: bytes = TOKEN, **options: Any) -> Running:
+        """Starts a server on a store and port 0."""
         server = Server(store_url=store_url, token=token, **options)
         address = await server.start("127.0.0.1", 0)
-        running.append(server)
+        self._servers.append(server)
         return Running(server=server, address=address)
 
+    async def connect(
+        self,
+        address: tuple[str, int],
+        role: str = "run",
+        *,
+        token: bytes = TOKEN,
+        tls: ssl.SSLContext | None = None,
+    ) -> Client:
+        """Connects a client and does the handshake. Raises what the server refuses it with."""
+        reader, writer = await asyncio.open_connection(*address, ssl=tls)
+        session = ClientSession(role, token, nonce=secrets.token_bytes(32), software="durability test")
+        client = Client(reader, writer, session)
+        self._clients.append(client)
+        session.start()
+        client.flush()
+        await client.shaken_hands()
+        return client
+
+    async def exported(self, address: tuple[str, int], run: int, until: Callable[[Case], bool]) -> Case:
+        """The case of a run as soon as it is as `until` wants it."""
+        client = await self.connect(address, "query")
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                case = await client.export(run)
+                if until(case):
+                    return case
+
+    def plan(self, **changes: Any) -> Plan:
+        """A valid plan, any field of it given by keyword."""
+        return Plan(**{**PLAN_FIELDS, **changes})
+
+    def facts(self, *, serial: str = "S1", uuid: str = "uuid-1", **changes: Any) -> Facts:
+        """The facts of a file: the drive's `serial`, the file system's `uuid`, and fields of `Facts`."""
+        assert FACTS.file_system is not None
+        facts = replace(
+            FACTS,
+            file_system=replace(FACTS.file_system, uuid=uuid),
+            drives=(replace(FACTS.drives[0], serial=serial),),
+        )
+        return replace(facts, **changes)
+
+    async def close(self) -> None:
+        """Closes all clients, then all servers."""
+        for client in self._clients:
+            await client.close()
+        for server in self._servers:
+            await server.stop()
+
+
+@pytest.fixture
+async def lab() -> AsyncIterator[Lab]:
+    """A lab."""
+    lab = Lab()
+    yield lab
+    await lab.close()
+
+
+_SERVE = """
+import asyncio, sys
+from durability_server.app import serve
+listen, store_url, token = sys.argv[1:]
+ready = lambda host, port: print(port, flush=True)
+asyncio.run(serve(listen=listen, store_url=store_url, token=token.encode(), ready=ready))
+"""
+
+
+class ServerProcess:
+    """A server in a process of its own, which can be killed and started again on the same port and store."""
+
+    def __init__(self, store_url: str, log: Path) -> None:
+        self._store_url = store_url
+        self._log = log
+        self.address = ("127.0.0.1", 0)
+        self.token = TOKEN
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def log(self) -> str:
+        """All that its processes have logged."""
+        return self._log.read_text()
+
+    def start(self) -> None:
+        """Starts it and waits until it listens."""
+        listen = f"{self.address[0]}:{self.address[1]}"
+        command = [sys.executable, "-c", _SERVE, listen, self._store_url, self.token.decode()]
+        with self._log.open("a") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.log
+        self.address = (self.address[0], int(line))
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        """Ends it with a signal, waits, and returns its exit code."""
+        assert self.process is not None
+        with self.process as process:
+            process.send_signal(number)
+            return process.wait(timeout=30)
+
+
+@pytest.fixture
+def server_process(tmp_path: Path) -> Iterator[Callable[[str], ServerProcess]]:
+    """A function that starts a server process on a store."""
+    started: list[ServerProcess] = []
+
+    def start(store_url: str) -> ServerProcess:
+        server = ServerProcess(store_url, tmp_path / "server.log")
+        server.start()
+        started.append(server)
+        return server
+
     yield start
-    for server in running:
-        await server.stop()
+    for server in started:
+        if server.process is not None and server.process.poll() is None:
+            server.end()
+
+
+class PostgreSQL:
+    """A PostgreSQL server of the tests' own, on loopback, with its data in a temporary directory."""
+
+    def __init__(self, programs: Path, directory: Path) -> None:
+        self._programs = programs
+        self._data = directory / "data"
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        self._run("initdb", "--auth=trust", "--username=lab", "--no-sync", f"--pgdata={self._data}")
+
+    def start(self, *, fsync: str = "on") -> None:
+        """Starts the server."""
+        options = f"-h 127.0.0.1 -p {self.port} -k {self._directory} -c fsync={fsync}"
+        log = self._directory / "log"
+        self._run(
+            "pg_ctl", "start", "--wait", f"--pgdata={self._data}", f"--log={log}", f"--options={options}"
+        )
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stops the server, by default as a crash does."""
+        self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
+
+    def new_database(self) -> str:
+        """Makes an empty database and returns its URL."""
+        name = f"store{next(self._numbers)}"
+        self._run("createdb", "--host=127.0.0.1", f"--port={self.port}", "--username=lab", name)
+        return f"postgresql://lab@127.0.0.1:{self.port}/{name}"
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # PostgreSQL refuses to run as root.
+        user = "postgres" if os.geteuid() == 0 else None
+        command = [str(self._programs / program), *arguments]
+        subprocess.run(
+            command,
+            user=user,
+            group=user,
+            check=True,
+            cwd=self._directory,
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+        )
+
+
+def _cannot(why: str) -> NoReturn:
+    """Skips the test, but fails it where the whole lab is required."""
+    if os.environ.get("DURABILITY_LAB_REQUIRED") == "1":
+        pytest.fail(why)
+    pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A running PostgreSQL server."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
+        _cannot("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
+    directory = Path(tempfile.mkdtemp(prefix="durability-postgresql-"))
+    if os.geteuid() == 0:
+        account = pwd.getpwnam("postgres")
+        os.chown(directory, account.pw_uid, account.pw_gid)
+    try:
+        server = PostgreSQL(programs[-1].parent, directory)
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store, of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.sqlite'}"
+    server: PostgreSQL = request.getfixturevalue("postgresql")
+    return server.new_database()
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an empty SQLite store."""
+    return f"sqlite:///{tmp_path / 'store.sqlite'}"
+
+
+class SmallDisk:
+    """A file system that can be filled up and given free again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ballast = directory / "ballast"
+
+    @property
+    def store_url(self) -> str:
+        """A store on it."""
+        return f"sqlite:///{self._directory / 'store.sqlite'}"
+
+    def fill(self) -> None:
+        """Leaves not one block free."""
+        with self._ballast.open("wb", buffering=0) as ballast, suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+
+    def free(self) -> None:
+        """Gives the space free."""
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of 4 MiB."""
+    if os.geteuid() != 0:
+        _cannot("mounting a small file system needs root")
+    directory = tmp_path / "small"
+    directory.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)], check=True)
+    yield SmallDisk(directory)
+    subprocess.run(["umount", str(directory)], check=True)

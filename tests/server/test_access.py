@@ -67,8 +67,10 @@ def test_an_unusable_state_directory_is_named(state_home: Path) -> None:
 def test_the_line_to_type_carries_address_and_token(tmp_path: Path) -> None:
     """On a terminal the instructions are complete; in a log they name the file in place of the token."""
     token, path = load_token(tmp_path / "token")
-    shown = client_instructions("192.0.2.7", 7420, token, path, show_token=True)
-    logged = client_instructions("192.0.2.7", 7420, token, path, show_token=False)
+    shown, logged = (
+        client_instructions("192.0.2.7", 7420, token_file=path, certificate=None, show_token=show)
+        for show in (True, False)
+    )
     assert token.decode() in shown
     assert token.decode() not in logged
     assert str(path) in logged
@@ -78,8 +80,9 @@ def test_the_line_to_type_carries_address_and_token(tmp_path: Path) -> None:
 
 def test_a_listener_on_all_addresses_names_one_that_can_be_reached(tmp_path: Path) -> None:
     """Nobody can connect to 0.0.0.0, so the instructions name an address or the name of this machine."""
-    token, path = load_token(tmp_path / "token")
-    assert "0.0.0.0" not in client_instructions("0.0.0.0", 7420, token, path, show_token=True)
+    _, path = load_token(tmp_path / "token")
+    text = client_instructions("0.0.0.0", 7420, token_file=path, certificate=None, show_token=True)
+    assert "0.0.0.0" not in text
 
 
 def test_a_key_without_a_certificate_is_a_usage_error(tmp_path: Path) -> None:

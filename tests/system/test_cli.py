@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from durability.verdict import REASONS
+from durability_client import cautions
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
@@ -45,9 +49,9 @@ def server(environment: dict[str, str]) -> Iterator[str]:
     ) as process:
         try:
             assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(r"--server (\S+)", line)
-            assert found, line
+            lines = process.stdout.readline() + process.stdout.readline()
+            found = re.search(r"--server (\S+)", lines)
+            assert found, lines
             yield found[1]
         finally:
             process.send_signal(signal.SIGTERM)
@@ -89,6 +93,8 @@ def test_what_cannot_be_is_a_usage_error(
     environment: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """A command line that contradicts itself or the documentation ends with 2, a message and no traceback."""
+    (tmp_path / "state/durability").mkdir(parents=True)
+    (tmp_path / "state/durability/token").write_text("0123456789abcdef\n")
     in_place = [str(tmp_path / "t") if argument == "t" else argument for argument in arguments]
     done = _durability(environment, *in_place)
     assert (done.returncode, done.stdout) == (2, "")
@@ -184,7 +190,7 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
     assert done.returncode == 0, done.stderr
     lines = _documents(done.stdout)
     assert {line["schema"] for line in lines} == {"durability.run/1"}
-    assert {"run", "elapsed_s", "acked", "rate", "latency_us", "state"} <= set(lines[-1])
+    assert list(lines[-1]) == _documented("`run --json`")
     assert lines[-1]["state"] == "stopped"
     assert lines[-1]["acked"] > 0
     run = lines[-1]["run"]
@@ -203,24 +209,59 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
         done = _durability(environment, "verify", target, *source, *attested)
         assert done.returncode == 4, done.stderr
         (verdict,) = _documents(done.stdout)
-        assert list(verdict) == _documented_keys()
+        assert list(verdict) == _documented("`verify --json`")
         assert verdict["verdict"] == "inconclusive"
-        assert {reason["code"] for reason in verdict["reasons"]} <= _documented_codes("Reasons")
+        assert {reason["code"] for reason in verdict["reasons"]} <= set(REASONS)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_cleanly(
+    environment: dict[str, str], tmp_path: Path, server: str, number: signal.Signals
+) -> None:
+    """Ctrl-C or SIGTERM while records are written ends with 128 + the signal, after a clean stop."""
+    with subprocess.Popen(
+        [COMMAND, "run", str(tmp_path / "target"), "--server", server, "--size", "4MiB", "--json"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        states = []
+        for line in process.stdout:
+            states.append(json.loads(line)["state"])
+            if states[-1] == "running":
+                process.send_signal(number)
+        assert process.wait(DEADLINE_S) == 128 + number
+    assert states[-1] == "stopped"
 
 
 def _section(title: str) -> str:
-    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^## |\Z)", DOCUMENTATION.read_text(), re.M | re.S)
+    found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", DOCUMENTATION.read_text(), re.M | re.S)
     assert found, f"docs/cli.md has no section {title!r}"
     return found[1]
 
 
-def _documented_codes(title: str) -> set[str]:
-    """The first column of the tables in a section of docs/cli.md."""
-    return set(re.findall(r"^\| `([^`]+)`", _section(title), re.M))
+def _documented(title: str) -> list[str]:
+    """The names in the first column of the table in a section of docs/cli.md, in its order."""
+    cells = re.findall(r"^\| (`[^|]+`) \|", _section(title), re.M)
+    return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
-def _documented_keys() -> list[str]:
-    return re.findall(r"^\| `(\w+)", _section("`verify --json`"), re.M)
+def test_every_reason_is_documented() -> None:
+    """docs/cli.md lists the reason codes of a verdict, all of them and no others."""
+    assert set(_documented("Reasons")) == set(REASONS)
+
+
+def test_every_warning_is_documented() -> None:
+    """docs/cli.md lists the codes that warnings are made with, all of them and no others."""
+    pairs = [
+        node.elts
+        for node in ast.walk(ast.parse(Path(cautions.__file__).read_text()))
+        if isinstance(node, ast.Tuple) and len(node.elts) == 2
+    ]
+    codes = {code.value for code, _ in pairs if isinstance(code, ast.Constant)}
+    assert codes
+    assert set(_documented("Warnings")) == codes
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -40,9 +40,8 @@ def test_every_package_is_listed(metadata: configparser.ConfigParser) -> None:
 
 def test_every_package_is_mapped_to_its_folder(metadata: configparser.ConfigParser) -> None:
     """`package_dir` names, for each package, the folder that holds it under the same name."""
-    mapped = dict(
-        (part.strip() for part in line.split("=")) for line in _lines(metadata["options"]["package_dir"])
-    )
+    lines = [line.partition("=") for line in _lines(metadata["options"]["package_dir"])]
+    mapped = {name.strip(): folder.strip() for name, _, folder in lines}
     assert mapped == {name: folder for name, folder in _packages_in_tree().items() if "." not in name}
 
 
@@ -62,3 +61,15 @@ def test_test_files_have_names_of_their_own() -> None:
     """No two test files share a name, which pytest's importlib mode and mypy both need."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
+
+
+def test_every_module_is_on_the_map() -> None:
+    """docs/architecture.md names each module of each package."""
+    architecture = (ROOT / "docs/architecture.md").read_text()
+    modules = {
+        path.stem
+        for folder in _packages_in_tree().values()
+        for path in (ROOT / folder).glob("*.py")
+        if path.stem != "__init__"
+    }
+    assert {module for module in modules if f"`{module}`" not in architecture} == set()

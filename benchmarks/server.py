@@ -1,0 +1,262 @@
+"""What the server carries: many clients at once, acknowledgements per second of one core, memory, heartbeats
+kept.
+
+    python benchmarks/server.py [--clients 200] [--seconds 10]
+
+Two phases of equal length over real sockets on loopback, each with a server in a process of its own. *Paced*:
+every client acknowledges 20 times a second; what counts is that no
+heartbeat is late. *Flat out*: every client sends without pause, on the same cores; what counts is how many
+acknowledgements one second of the server's CPU time takes in. Ends with an error where not everything is
+credited, and with exit code 1 where a heartbeat was missed while paced: one that came later than two
+intervals after the one before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import cast
+
+from serving import serving
+
+from durability import limits, messages
+from durability.documents import to_value
+from durability.facts import Facts, Host
+from durability.frame import frame
+from durability.messages import Ack, Credit, Message, encode
+from durability.plan import Plan
+from durability.session import ClientSession
+from durability.units import parse_address
+
+PACE_S = 0.05
+BATCH = 64  # acknowledgements per write, flat out
+MISSED_S = 2 * limits.HEARTBEAT_NS / 1e9
+CREDITED_S = 60
+
+
+@dataclass(slots=True)
+class Client:
+    """One client of the load; `beats` are the times at which heartbeats came."""
+
+    session: ClientSession
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    plan: Plan
+    seq: int = 0
+    grant: int = 0
+    beats: list[float] = field(default_factory=list)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def receive(self) -> list[Message]:
+        """The messages that come next."""
+        data = await self.reader.read(1 << 16)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        received = self.session.receive(data)
+        answer = self.session.outgoing()
+        if answer:  # heartbeats are answered by the session
+            self.beats.append(time.monotonic())
+            self.writer.write(answer)
+        for message in received:
+            if isinstance(message, Credit):
+                self.grant = message.grants[0]
+        self.news.set()
+        return received
+
+    async def ask(self, request: Message) -> Message:
+        """Sends a request; its answer."""
+        self.session.send(request)
+        self.writer.write(self.session.outgoing())
+        while True:
+            for message in await self.receive():
+                return message
+
+    async def listen(self) -> None:
+        """Receives for ever."""
+        while True:
+            await self.receive()
+
+    async def acknowledge(self, count: int) -> None:
+        """So many acknowledgements in one write, as soon as the credit allows."""
+        while self.seq + count > self.grant + self.plan.credit:
+            self.news.clear()
+            await self.news.wait()
+        seqs = range(self.seq + 1, self.seq + count + 1)
+        self.writer.write(b"".join(frame(encode(Ack(frontiers=(seq,), control=0))) for seq in seqs))
+        self.seq += count
+        await self.writer.drain()
+
+
+async def connect(
+    address: tuple[str, int], role: str
+) -> tuple[ClientSession, asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection after the handshake."""
+    reader, writer = await asyncio.open_connection(*address)
+    session = ClientSession(role, b"", nonce=secrets.token_bytes(32), software="durability benchmark")
+    session.start()
+    while not session.authenticated:
+        writer.write(session.outgoing())
+        session.receive(await reader.read(1 << 16))
+    return session, reader, writer
+
+
+async def begin(address: tuple[str, int], number: int) -> Client:
+    """A client with an armed run."""
+    plan = Plan(
+        run=number,
+        seed=number,
+        target=number,
+        target_kind="file",
+        workload="overwrite",
+        pattern="random",
+        record_bytes=4096,
+        writers=1,
+        slots=4 * limits.CREDIT_MAX,
+        group=1,
+        credit=limits.CREDIT_MAX,
+        sync="fdatasync",
+        direct=False,
+        block_bytes=4096,
+        control_slots=0,
+        control_interval_us=0,
+    )
+    host = Host(
+        machine_id=f"machine {number}",
+        boot_id="boot",
+        uptime_ns=1,
+        kernel="",
+        virtualisation="none",
+        hostname="benchmark",
+    )
+    facts = Facts(
+        host=host,
+        path="/target",
+        path_in_file_system="",
+        kind="file",
+        size_bytes=plan.main_bytes,
+        offset_bytes=None,
+        file_system=None,
+        layers=(),
+        drives=(),
+        warnings=(),
+    )
+    client = Client(*await connect(address, "run"), plan)
+    register = messages.Register(
+        run=number,
+        plan=plan.encode(),
+        facts=to_value(facts),
+        secret=secrets.token_bytes(32),
+        label="benchmark",
+        force=False,
+    )
+    await client.ask(register)
+    await client.ask(messages.Arm(facts=to_value(facts)))
+    return client
+
+
+async def load(clients: list[Client], seconds: float, *, flat_out: bool) -> None:
+    """All clients acknowledge for so long."""
+    end = time.monotonic() + seconds
+
+    async def one(number: int, client: Client) -> None:
+        await asyncio.sleep(PACE_S * number / len(clients))  # not all at the same moment
+        client.beats.clear()
+        while time.monotonic() < end:
+            if flat_out:
+                await client.acknowledge(BATCH)
+            else:
+                await client.acknowledge(1)
+                await asyncio.sleep(PACE_S)
+
+    await asyncio.gather(*(one(number, client) for number, client in enumerate(clients)))
+
+
+async def credited(clients: list[Client]) -> None:
+    """Returns when everything that was acknowledged has been granted."""
+    for client in clients:
+        while client.grant < client.seq:
+            client.news.clear()
+            await client.news.wait()
+
+
+def usage() -> Callable[[], tuple[float, int]]:
+    """In the server's process: what it has used at the end, CPU seconds and peak resident bytes."""
+
+    def collect() -> tuple[float, int]:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+
+    return collect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What one phase showed; `beat_gap_s` is the longest that any client waited for a heartbeat."""
+
+    acks: int
+    seconds: float
+    cpu_s: float
+    peak_bytes: int
+    beat_gap_s: float
+    beats_missed: int
+
+
+async def phase(address: tuple[str, int], clients: int, seconds: float, *, flat_out: bool) -> Outcome:
+    """One phase on a fresh server; what the server used is filled in when it has ended."""
+    started = [await begin(address, number) for number in range(1, clients + 1)]
+    listening = [asyncio.create_task(client.listen()) for client in started]
+    before = time.monotonic()
+    await load(started, seconds, flat_out=flat_out)
+    took_s = time.monotonic() - before
+    async with asyncio.timeout(CREDITED_S):
+        await credited(started)
+    gaps = [late - early for client in started for early, late in pairwise(client.beats)]
+    for task, client in zip(listening, started, strict=True):
+        task.cancel()
+        client.writer.close()
+    return Outcome(
+        acks=sum(client.seq for client in started),
+        seconds=took_s,
+        cpu_s=0.0,
+        peak_bytes=0,
+        beat_gap_s=max(gaps, default=0.0),
+        beats_missed=sum(gap > MISSED_S for gap in gaps),
+    )
+
+
+def measure(clients: int, seconds: float, *, flat_out: bool) -> Outcome:
+    """One phase on a server of its own."""
+    with serving(usage) as server:
+        outcome = asyncio.run(phase(parse_address(server.address), clients, seconds, flat_out=flat_out))
+        cpu_s, peak_bytes = cast("tuple[float, int]", server.stop())
+    return replace(outcome, cpu_s=cpu_s, peak_bytes=peak_bytes)
+
+
+def main() -> int:
+    """Prints one line per phase; 1 if a heartbeat was missed while paced."""
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    arguments.add_argument("--clients", type=int, default=200)
+    arguments.add_argument("--seconds", type=float, default=10.0)
+    options = arguments.parse_args()
+    missed = 0
+    for name, flat_out in (("paced", False), ("flat out", True)):
+        result = measure(options.clients, options.seconds, flat_out=flat_out)
+        missed += 0 if flat_out else result.beats_missed
+        print(
+            f"{name:9} {options.clients} clients, {result.acks:,} acks in {result.seconds:.1f} s"
+            f" ({result.acks / result.seconds:,.0f}/s, {result.acks / result.cpu_s:,.0f} per CPU second),"
+            f" server CPU {result.cpu_s:.1f} s, peak memory {result.peak_bytes >> 20} MiB,"
+            f" longest wait for a heartbeat {result.beat_gap_s * 1e3:.0f} ms, missed {result.beats_missed}"
+        )
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""How fast verify reads a target back, beside `dd` on the same file, and how much memory that takes.
+
+Cold, both read the drive with O_DIRECT, in turns, and the ratio is that of each pair. From memory (a tmpfs)
+there is no drive to wait for, so the processor's time says what a core could check. The peak memory is that
+of the reading process, for a small target and a large one.
+
+    python benchmarks/verify.py [--directory DIR] [--size 4GiB] [--large 16GiB] [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import resource
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from durability import limits
+from durability.mixing import U64
+from durability.plan import MAIN, Plan
+from durability.record import SECTOR_WORDS, Stamper, superblock
+from durability.units import parse_size
+from durability_client.scan import Listener, Scan, ScanJob
+from durability_client.scanner import Scanner
+from durability_client.tally import Report
+from durability_client.target import KernelStorage
+
+RECORD_BYTES = 4096
+MEMORY = Path("/dev/shm")
+SMALL_BYTES = 64 << 20
+CHUNK_SLOTS = 1024
+
+
+def plan_of(size_bytes: int) -> Plan:
+    """One writer's records over the whole size, with the credit that `run` would give it."""
+    slots = size_bytes // RECORD_BYTES
+    return Plan(
+        run=1,
+        seed=2,
+        target=3,
+        target_kind="file",
+        workload="overwrite",
+        pattern="random",
+        record_bytes=RECORD_BYTES,
+        writers=1,
+        slots=slots,
+        group=1,
+        credit=min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX),
+        sync="fdatasync",
+        direct=False,
+        block_bytes=4096,
+        control_slots=0,
+        control_interval_us=0,
+    )
+
+
+def acked_of(plan: Plan) -> int:
+    return plan.slots * 3 // 2
+
+
+def lay_down(plan: Plan, path: Path) -> KernelStorage:
+    """The target after one and a half passes, written in one go."""
+    storage, stamper, extent = KernelStorage(path), Stamper(plan), plan.extent(0)
+    with path.open("wb") as file:
+        for offset in plan.superblock_offsets:
+            file.seek(offset)
+            file.write(superblock(plan, offset))
+        file.seek(extent.offset_bytes)
+        for first in range(0, plan.slots, CHUNK_SLOTS):
+            slots = np.arange(first, min(plan.slots, first + CHUNK_SLOTS), dtype=U64)
+            out = np.empty((len(slots), RECORD_BYTES // limits.SECTOR_BYTES, SECTOR_WORDS), dtype=U64)
+            seqs = plan.schedule(0).newest_at(slots, acked_of(plan))
+            stamper.stamp_extent(out, extent, slots=slots, seqs=seqs)
+            file.write(out.data)
+    subprocess.run(["sync", str(path)], check=True)
+    return storage
+
+
+def dd_s(path: Path, *flags: str) -> float:
+    began_s = time.perf_counter()
+    subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=4M", "status=none", *flags], check=True)
+    return time.perf_counter() - began_s
+
+
+async def scan_s(storage: KernelStorage, plan: Plan) -> float:
+    """The time of a scan in its process, from the first read to the report."""
+    with Scanner(storage, stall_s=limits.SCAN_STALL_S_MIN) as scanner:
+        await scanner.superblocks(plan)
+        began_s = time.perf_counter()
+        report = await scanner.scan(job_of(plan), on_progress=lambda _: None, on_example=lambda _: None)
+        elapsed_s = time.perf_counter() - began_s
+    check(report, plan)
+    return elapsed_s
+
+
+def job_of(plan: Plan) -> ScanJob:
+    return ScanJob(plan=plan, acked=(acked_of(plan),), control_completed=0, block_bytes=limits.SECTOR_BYTES)
+
+
+def check(report: Report, plan: Plan) -> None:
+    if not report.finished or report.findings or report.checked != plan.slots:
+        raise SystemExit(f"the scan of an intact target came to {report}")
+
+
+def cold(directory: Path, size_bytes: int, rounds: int) -> None:
+    plan = plan_of(size_bytes)
+    path = directory / "target"
+    storage = lay_down(plan, path)
+    rates, ratios = [], []
+    for _ in range(rounds):
+        dd, scan = dd_s(path, "iflag=direct"), asyncio.run(scan_s(storage, plan))
+        rates.append(plan.main_bytes / scan / 1e9)
+        ratios.append(dd / scan)
+    path.unlink()
+    print(
+        f"cold    {plan.main_bytes / 2**30:.1f} GiB: verify {statistics.median(rates):.2f} GB/s, of dd"
+        f" {statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+    )
+
+
+def cached(size_bytes: int, rounds: int) -> None:
+    if not MEMORY.is_dir():
+        print("memory  not measured: this system has no /dev/shm")
+        return
+    plan = plan_of(size_bytes)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        storage = lay_down(plan, Path(directory, "target"))
+        walls, cpus, dds = [], [], []
+        for _ in range(rounds):
+            dds.append(dd_s(storage.path))
+            began_s, began_cpu_s = time.perf_counter(), time.process_time()
+            told = Listener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
+            check(Scan(storage, job_of(plan), told).run(), plan)
+            walls.append(time.perf_counter() - began_s)
+            cpus.append(time.process_time() - began_cpu_s)
+    gigabytes = plan.main_bytes / 1e9
+    print(
+        f"memory  {plan.main_bytes / 2**30:.1f} GiB: {gigabytes / statistics.median(cpus):.2f} GB/s per core,"
+        f" {gigabytes / statistics.median(walls):.2f} in all; dd {gigabytes / statistics.median(dds):.2f}"
+    )
+
+
+def peak(directory: Path, size_bytes: int) -> None:
+    """The children's peak only ever rises, so the small target comes first."""
+    plan = plan_of(size_bytes)
+    storage = lay_down(plan, directory / "target")
+    elapsed_s = asyncio.run(scan_s(storage, plan))
+    storage.unlink(MAIN)
+    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    print(f"peak    {size_bytes / 2**30:.2f} GiB: {peak_mib:.0f} MiB resident, in {elapsed_s:.1f} s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--size", type=parse_size, default=parse_size("4GiB"))
+    parser.add_argument("--large", type=parse_size, default=parse_size("16GiB"))
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        peak(Path(directory), SMALL_BYTES)
+        peak(Path(directory), options.large)
+        cold(Path(directory), options.size, options.rounds)
+    cached(options.size // 2, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""What a verify came to: the verdict with everything that it rests on, for the page, the document and the
+report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from durability import result
+from durability.case import Case
+from durability.cut import Cut
+from durability.exposure import AtRisk, LossWindow
+from durability.facts import Facts
+from durability.packing import Value
+from durability.plan import Plan
+from durability.verdict import Verdict
+from durability_client.tally import Example, Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Everything that a verdict rests on, and the verdict. `case` None: there is no server's log."""
+
+    plan: Plan
+    case: Case | None
+    facts: Facts
+    report: Report
+    cut: Cut
+    at_risk: AtRisk
+    window: LossWindow | None
+    verdict: Verdict
+    examples: Sequence[Example]
+    duration_s: float
+
+    def document(self) -> dict[str, Value]:
+        """The outcome as `verify --json` prints it and the server keeps it."""
+        case = self.case
+        return result.document(
+            plan=self.plan,
+            facts=case.armed if case is not None and case.armed is not None else self.facts,
+            acked=case.frontiers if case is not None else (),
+            control_completed=case.control if case is not None else 0,
+            verdict=self.verdict,
+            cut=self.cut,
+            scan=self.report,
+            at_risk=self.at_risk,
+            window=self.window,
+            examples=[one.judgement for one in self.examples if one.is_finding],
+            duration_s=self.duration_s,
+        )

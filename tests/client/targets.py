@@ -1,0 +1,96 @@
+"""Targets as they are after a cut, as real files, and drives that fail on reading them."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+from durability.facts import Facts
+from durability.plan import Plan
+from durability_client.io import WritableBuffer
+from durability_client.scan import Listener, Progress, Scan, ScanJob
+from durability_client.tally import Example, Report
+from durability_client.target import KernelFile, KernelStorage
+from tests.core.evidence import SECTOR, Disk
+
+
+def lay_down(disk: Disk, directory: Path) -> KernelStorage:
+    """The files of `disk` as real ones; the storage of them."""
+    storage = KernelStorage(directory / "target")
+    for suffix, data in disk.files.items():
+        storage.path_of(suffix).write_bytes(data)
+    return storage
+
+
+class KnownStorage(KernelStorage):
+    """Real files whose facts are given, because a test cannot choose the drive that it runs on."""
+
+    def __init__(self, path: Path, facts: Facts) -> None:
+        super().__init__(path)
+        self._facts = facts
+
+    def facts(self) -> Facts:
+        return self._facts
+
+
+class FailingFile(KernelFile):
+    """A file on a drive that fails on reading some bytes, or flips a bit on the first reads of a byte."""
+
+    __slots__ = ("_bad", "_file", "_flips")
+
+    def __init__(self, file: KernelFile, bad: dict[int, int], flips: dict[int, int]) -> None:
+        self._file = file
+        self._bad = bad
+        self._flips = flips
+        self.direct = file.direct
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        for start, code in self._bad.items():
+            if start < offset + len(buffer) and offset < start + SECTOR:
+                raise OSError(code, "the drive gives an error")
+        got = self._file.pread_into(buffer, offset)
+        for position, times in self._flips.items():
+            if times and offset <= position < offset + got:
+                buffer[position - offset] ^= 1
+                self._flips[position] -= 1
+        return got
+
+    def size(self) -> int:
+        return self._file.size()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FailingStorage(KernelStorage):
+    """Real files on such a drive. `bad`: errno by byte offset of a sector; `flips`: how often, by byte
+    offset.
+    """
+
+    def __init__(
+        self, path: Path, *, bad: dict[int, int] | None = None, flips: dict[int, int] | None = None
+    ) -> None:
+        super().__init__(path)
+        self._bad = bad or {}
+        self._flips = flips or {}
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        return FailingFile(super().open(suffix, plan=plan, create=create), self._bad, self._flips)
+
+
+def unreadable(*offsets: int) -> dict[int, int]:
+    """These sectors with EIO."""
+    return dict.fromkeys(offsets, errno.EIO)
+
+
+def job_of(plan: Plan, acked: tuple[int, ...] | None, *, control: int = 0) -> ScanJob:
+    """The job of scanning a target of `plan`."""
+    return ScanJob(plan=plan, acked=acked, control_completed=control, block_bytes=SECTOR)
+
+
+def scanned(storage: KernelStorage, job: ScanJob) -> tuple[Report, list[Example], list[Progress]]:
+    """A scan in this process, with what it told."""
+    examples: list[Example] = []
+    progress: list[Progress] = []
+    listener = Listener(tick=lambda: None, progress=progress.append, example=examples.append)
+    return Scan(storage, job, listener).run(), examples, progress

@@ -1,0 +1,94 @@
+"""The live line and the JSON lines: what is shown, where, and how often."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from durability_client.live import Live, Sample, duration
+
+SAMPLE = Sample(
+    elapsed_s=12.3456,
+    acked=130_260,
+    rate=10_855.4,
+    p50_ns=91_000,
+    p99_ns=130_000,
+    max_ns=2_100_000,
+    unconfirmed=12,
+    rtt_ns=180_000,
+    state="running",
+    detail="",
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_json_line_per_sample_and_nothing_else_on_stdout() -> None:
+    """Each sample is one document whose first key is its schema; stderr gets no lines of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    live = Live("00000000000000ff", out=out, err=err)
+    live.show(SAMPLE)
+    live.show(replace(SAMPLE, state="stopped"))
+    first, last = map(json.loads, out.getvalue().splitlines())
+    assert next(iter(first)) == "schema"
+    assert first == {
+        "schema": "durability.run/1",
+        "run": "00000000000000ff",
+        "elapsed_s": 12.346,
+        "acked": 130_260,
+        "rate": 10_855.4,
+        "latency_us": {"p50": 91.0, "p99": 130.0, "max": 2100.0},
+        "unconfirmed": 12,
+        "state": "running",
+    }
+    assert last["state"] == "stopped"
+    assert err.getvalue() == ""
+
+
+def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it() -> None:
+    """Two samples take one line; a message between them starts on a line of its own."""
+    err = Terminal()
+    live = Live("00000000000000ff", out=None, err=err)
+    live.show(SAMPLE)
+    live.show(SAMPLE)
+    assert "\n" not in err.getvalue() and err.getvalue().count("\r") == 2
+    live.say("server: the disk is full")
+    assert err.getvalue().endswith("running\nserver: the disk is full\n")
+
+
+def test_without_a_terminal_a_line_comes_with_news_only() -> None:
+    """A log gets a line when the state changes, not one per second, and no control characters."""
+    err = io.StringIO()
+    live = Live("00000000000000ff", out=None, err=err)
+    live.show(SAMPLE)
+    live.show(SAMPLE)
+    live.show(replace(SAMPLE, state="waiting for credit", detail="the server's disk is full"))
+    lines = err.getvalue().splitlines()
+    assert len(lines) == 2 and err.getvalue().replace("\n", "").isprintable()
+    assert "10,855/s" in lines[0] and "p99 130 us" in lines[0] and "12 behind" in lines[0]
+    assert lines[1].endswith("waiting for credit: the server's disk is full")
+
+
+def test_no_bar_without_a_terminal() -> None:
+    """The prefill's progress writes nothing into a log, and its bar works on a terminal."""
+    for err in (io.StringIO(), Terminal()):
+        live = Live("00000000000000ff", out=None, err=err)
+        with live.prefill() as progress:
+            progress(1 << 20, 4 << 20)
+            progress(4 << 20, 4 << 20)
+        assert bool(err.getvalue()) == err.isatty()
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [(0, "0 ns"), (999, "999 ns"), (91_234, "91.2 us"), (2_100_000, "2.1 ms"), (12_000_000_000, "12 s")],
+)
+def test_times_for_people(nanoseconds: int, text: str) -> None:
+    """Three digits and the unit that fits."""
+    assert duration(nanoseconds) == text

@@ -1,0 +1,176 @@
+"""Peers that break the rules, each beside an honest client that must not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability import limits, messages
+from durability.errors import AuthenticationError, RefusedError
+from durability.frame import FrameDecoder, frame
+from durability.messages import Failure, Hello, decode, encode
+from durability_server.crowd import STRANGERS_MAX
+from durability_server.peer import OUTPUT_BYTES_MAX
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Client, Lab, Running
+
+DEADLINE_S = 20
+
+
+@asynccontextmanager
+async def honest_client(lab: Lab, running: Running) -> AsyncIterator[Client]:
+    """A client that is given credit before the block and, undisturbed, after it."""
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    yield client
+    await client.acknowledge(2, 2)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.session_end, case.frontiers, case.tainted) == ("live", (2, 2), "")
+    assert case.gap_max_ns < limits.SILENCE_NS
+
+
+async def _closed(lab: Lab, running: Running, connections: int) -> None:
+    """Waits until the server has no more than so many connections."""
+    asker = await lab.connect(running.address, "query")
+    async with asyncio.timeout(DEADLINE_S):
+        while running.server.connections > connections + 1:
+            await asker.ask(messages.List(limit=1), messages.Listing)
+    await asker.close()
+
+
+async def _answer_to(address: tuple[str, int], data: bytes) -> list[messages.Message]:
+    """Sends `data` on a new connection; what came back before the server closed it."""
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(data)
+    async with asyncio.timeout(DEADLINE_S):
+        received = await reader.read(-1)
+    writer.close()
+    return [decode(body) for body in FrameDecoder(limits.FRAME_BYTES_MAX).feed(received)]
+
+
+HELLO = Hello(versions=(1,), role="run", nonce=bytes(32), software="test")
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "protocol"),
+        (b"\xff\xff\xff\xff", "protocol"),
+        (bytes(4), "protocol"),
+        (frame(b"\xc1" * 100), "protocol"),
+        (frame(encode(messages.Ping(sent_ns=1))), "protocol"),
+        (frame(encode(HELLO)) * 2, "protocol"),
+        (frame(encode(Hello(versions=(7, 9), role="run", nonce=bytes(32), software="test"))), "version"),
+        (frame(encode(HELLO)) + frame(encode(messages.Proof(mac=bytes(32)))), "authentication"),
+    ],
+    ids=["http", "oversized", "empty", "garbage", "too-early", "twice", "version", "token"],
+)
+async def test_nonsense_is_told_so_and_closed(
+    lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture, data: bytes, code: str
+) -> None:
+    """Whatever a stranger says wrong, it gets one Failure with the reason; the log gets one line."""
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        caplog.clear()
+        *_, last = await _answer_to(running.address, data)
+        await _closed(lab, running, 1)
+    assert isinstance(last, Failure)
+    assert last.code == code
+    lines = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
+    assert len([line for line in lines if code in line]) == 1
+
+
+async def test_a_wrong_token_is_named(lab: Lab, sqlite_url: str) -> None:
+    """A client with another token learns that the token is the matter."""
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        with pytest.raises(AuthenticationError, match="token"):
+            await lab.connect(running.address, token=b"another token of 16")
+
+
+async def test_a_large_frame_is_not_waited_for(lab: Lab, sqlite_url: str) -> None:
+    """A stranger that announces more than a greeting's length is refused at the length, before the body."""
+    running = await lab.start(sqlite_url)
+    length = (limits.FRAME_BYTES_HELLO_MAX + 1).to_bytes(4, "big")
+    (answer,) = await _answer_to(running.address, length)
+    assert isinstance(answer, Failure)
+    assert str(limits.FRAME_BYTES_HELLO_MAX) in answer.text
+
+
+async def test_a_slow_stranger_is_closed_in_time(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither silence nor one byte at a time keeps a stranger's connection open."""
+    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 0.5)
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        silent = asyncio.create_task(_answer_to(running.address, b""))
+        reader, writer = await asyncio.open_connection(*running.address)
+        dripping = asyncio.create_task(reader.read(-1))
+        for byte in frame(encode(HELLO)):
+            writer.write(bytes([byte]))
+            await asyncio.wait([dripping], timeout=0.05)
+            if dripping.done():
+                break
+        (answer,) = await silent
+        assert isinstance(answer, Failure)
+        assert answer.code == "timeout"
+        assert b"timeout" in await dripping
+        writer.close()
+
+
+async def test_half_open_strangers_keep_nobody_out(lab: Lab, sqlite_url: str) -> None:
+    """With every stranger's place taken by connections that say nothing, an honest client still gets in."""
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        idle = [socket.create_connection(running.address) for _ in range(2 * STRANGERS_MAX)]
+        asker = await lab.connect(running.address, "query")
+        await asker.ask(messages.List(limit=1), messages.Listing)
+        assert running.server.connections <= STRANGERS_MAX + 3
+        for connection in idle:
+            connection.close()
+        await _closed(lab, running, 2)
+
+
+async def test_a_peer_that_does_not_read_is_dropped(
+    lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that makes the server answer and never reads is dropped before the answers fill its memory."""
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        deaf = await lab.connect(running.address, "query")
+        deaf.pause()
+        pings = frame(encode(messages.Ping(sent_ns=1))) * 1000
+        with pytest.raises(ConnectionError):
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    deaf.writer.write(pings)
+                    await deaf.writer.drain()
+        await _closed(lab, running, 1)
+    (unread,) = re.findall(r"leaves (\d+) bytes unread", caplog.text)
+    assert OUTPUT_BYTES_MAX < int(unread) < 2 * OUTPUT_BYTES_MAX
+
+
+async def test_a_broken_frame_of_a_known_client_ends_only_its_own_run(lab: Lab, sqlite_url: str) -> None:
+    """A client that turns to garbage is closed, its run recorded as reset here; its neighbour goes on."""
+    running = await lab.start(sqlite_url)
+    async with honest_client(lab, running):
+        plan = lab.plan(run=5)
+        broken = await lab.connect(running.address)
+        await broken.begin(plan, lab.facts(serial="S5"))
+        await broken.acknowledge(3, 3)
+        broken.writer.write(frame(b"\xc1garbage"))
+        error = await broken.ended()
+        assert isinstance(error, RefusedError)
+        assert error.code == "protocol"
+        case = await lab.exported(running.address, plan.run, lambda case: True)
+        assert (case.session_end, case.frontiers) == ("rst", (3, 3))

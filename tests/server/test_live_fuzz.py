@@ -1,0 +1,148 @@
+"""A fuzzer against a live server: 100,000 malformed frames, an honest client beside them.
+
+The frames come in bursts, one burst to a connection: the first closes it, the rest finds the server
+discarding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from durability import limits, messages
+from durability.errors import PeerError, ProtocolError
+from durability.frame import frame
+from durability.messages import Message, decode, encode
+from durability.session import ClientSession
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab, ServerProcess
+
+SEED = 20_240_229
+CONNECTIONS = 25_000
+BURST = 4
+KNOWN_SHARE = 0.1  # of the connections that shake hands before they turn bad
+TORN_SHARE = 0.05  # that end in the middle of a frame
+GROWTH_BYTES_MAX = 8 << 20
+WAIT_S = 20
+
+ROLES = ("run", "verify", "query")
+VALID: tuple[Message, ...] = (
+    messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="fuzz"),
+    messages.Proof(mac=bytes(32)),
+    messages.Ping(sent_ns=1),
+    messages.Register(
+        run=1, plan=b"plan", facts={"a": [1, {"b": None}]}, secret=bytes(32), label="x", force=True
+    ),
+    messages.Resume(run=1, proof=bytes(32)),
+    messages.Ack(frontiers=(1, 2, 3), control=4),
+    messages.Stop(frontiers=(1,), control=2, statistics={"rate": 1.5}),
+    messages.Fetch(run=0, facts={"path": "/x"}, end=True),
+    messages.Evidence(run=1, name="x", data=bytes(100)),
+    messages.Verdict(run=1, document={"verdict": "loss"}),
+    messages.List(limit=1),
+)
+
+
+class Fuzzer:
+    """Makes malformed frames from a seed and throws them at a server."""
+
+    def __init__(self, address: tuple[str, int], token: bytes) -> None:
+        self._chance = random.Random(SEED)
+        self._address = address
+        self._token = token
+        self.frames = 0
+
+    def attack(self, connections: int) -> None:
+        """So many connections, one after the other. Raises TimeoutError if the server does not close one."""
+        for _ in range(connections):
+            with socket.create_connection(self._address, timeout=WAIT_S) as connection:
+                if self._chance.random() < KNOWN_SHARE:
+                    self._shake_hands(connection)
+                if self._chance.random() < TORN_SHARE:
+                    connection.sendall(frame(encode(self._chance.choice(VALID)))[:-1])
+                    continue
+                burst = b"".join(self.malformed() for _ in range(BURST))
+                self.frames += BURST
+                try:
+                    connection.sendall(burst)
+                    while connection.recv(1 << 16):
+                        pass
+                except ConnectionError:
+                    continue  # closed with a part of the burst unread
+
+    def _shake_hands(self, connection: socket.socket) -> None:
+        session = ClientSession(
+            self._chance.choice(ROLES), self._token, nonce=self._chance.randbytes(32), software="fuzz"
+        )
+        session.start()
+        while not session.authenticated:
+            connection.sendall(session.outgoing())
+            session.receive(connection.recv(1 << 16))
+
+    def malformed(self) -> bytes:
+        """A frame that no session may accept."""
+        while True:
+            body = self._mutated(encode(self._chance.choice(VALID)))
+            try:
+                decode(body)
+            except ProtocolError:
+                return frame(body)
+            except PeerError as error:
+                raise AssertionError(f"seed {SEED}: {body.hex()}: {error!r}") from error
+
+    def _mutated(self, body: bytes) -> bytes:
+        chance = self._chance
+        at = chance.randrange(len(body))
+        match chance.randrange(6):
+            case 0:
+                return chance.randbytes(chance.randrange(1, 200))
+            case 1:
+                return body[:at] + bytes([body[at] ^ 1 << chance.randrange(8)]) + body[at + 1 :]
+            case 2:
+                return body[:at] or b"\x90"
+            case 3:
+                return body + chance.randbytes(chance.randrange(1, 20))
+            case 4:
+                return body[:at] + chance.randbytes(4) + body[at + 4 :]
+            case _:
+                return body[:2] + b"\x91" * chance.randrange(1, 500)  # nested deeper than anything is
+
+
+def _resident_bytes(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text(encoding="ascii")
+    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", status)
+    return int(kib) << 10
+
+
+async def test_malformed_frames_disturb_nobody(
+    lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
+) -> None:
+    """The server refuses each and does not grow; an honest client keeps its heartbeat and its credit."""
+    server = server_process(sqlite_url)
+    assert server.process is not None
+    plan = lab.plan(writers=1)
+    client = await lab.connect(server.address)
+    await client.begin(plan, lab.facts())
+    fuzzer = Fuzzer(server.address, server.token)
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, fuzzer.attack, CONNECTIONS // 10)
+    before = _resident_bytes(server.process.pid)
+    attack = loop.run_in_executor(None, fuzzer.attack, CONNECTIONS)
+    seq = 0
+    while not attack.done():
+        seq += 1
+        await client.acknowledge(seq)
+    await attack
+    growth = _resident_bytes(server.process.pid) - before
+    assert fuzzer.frames >= 100_000, f"seed {SEED}"
+    assert growth < GROWTH_BYTES_MAX, f"seed {SEED}: the server grew by {growth} bytes"
+    case = await lab.exported(server.address, plan.run, lambda case: True)
+    assert (case.session_end, case.frontiers, case.tainted) == ("live", (seq,), ""), f"seed {SEED}"
+    assert case.gap_max_ns < limits.SILENCE_NS, f"seed {SEED}"
+    assert "Traceback" not in server.log, f"seed {SEED}"

@@ -1,0 +1,336 @@
+"""Runs over real sockets: from registration to verdict, and every way in which a session can end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability import limits, messages
+from durability.documents import to_value
+from durability.errors import ProtocolError, RefusedError
+from durability.packing import Value
+from durability.plan import Plan
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+
+async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> None:
+    """What was acknowledged is granted, fetched, listed and shown, and survives the server."""
+    running = await lab.start(store_url)
+    plan, facts = lab.plan(), lab.facts()
+    client = await lab.connect(running.address)
+    accepted = await client.register(plan, facts)
+    assert (accepted.frontiers, accepted.grants) == ((0, 0), (0, 0))
+    await client.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
+    await client.acknowledge(10, 20, control=3)
+    stop = messages.Stop(frontiers=(11, 20), control=4, statistics={"rate": 1.5})
+    await client.ask(stop, messages.Stopped)
+    await running.server.stop()
+
+    running = await lab.start(store_url)
+    verifier = await lab.connect(running.address, "verify")
+    case = await verifier.fetch(0, facts, end=True)
+    assert (case.run, case.frontiers, case.control) == (f"{plan.run:016x}", (11, 20), 4)
+    assert (case.state, case.session_end) == ("ended", "stop")
+    assert Plan.decode(bytes.fromhex(case.plan)) == plan
+    assert case.armed == facts
+    assert case.timeline[-1].frontiers == (11, 20)
+    assert case.timeline[-1].at_ns <= case.last_receipt_ns <= case.now_ns
+    evidence = messages.Evidence(run=plan.run, name="lost-000", data=b"\xff" * 512)
+    await verifier.ask(evidence, messages.Stored)
+    document: dict[str, Value] = {"verdict": "loss", "cut": {"class": "power"}, "at_risk": {"ms1000": 7}}
+    await verifier.ask(messages.Verdict(run=plan.run, document=document), messages.Stored)
+
+    asker = await lab.connect(running.address, "query")
+    (row,) = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
+    assert (row["run"], row["verdict"], row["acked"]) == (f"{plan.run:016x}", "loss", 31)
+    shown = (await asker.ask(messages.Show(run=plan.run), messages.Shown)).document
+    assert shown["verdicts"] == [document]
+    assert shown["evidence"] == [{"name": "lost-000", "bytes": 512}]
+    case = await asker.export(plan.run)
+    assert [(past.verdict, past.cut_class, past.at_risk_ms1000) for past in case.verdicts] == [
+        ("loss", "power", 7)
+    ]
+
+
+async def test_nothing_is_acknowledged_before_arming(lab: Lab, sqlite_url: str) -> None:
+    """A run that was resumed but never armed has nothing to acknowledge."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.register(plan, lab.facts())
+    again = await lab.connect(running.address)
+    await again.resume(plan.run)
+    again.say(messages.Ack(frontiers=(1, 1), control=0))
+    error = await again.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "protocol"
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert case.frontiers == (0, 0)
+
+
+async def test_credit_is_what_is_durable(lab: Lab, store_url: str) -> None:
+    """A frontier is granted only as it was reported, and a merged acknowledgement costs nothing."""
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(), lab.facts())
+    for step in range(1, 200):
+        client.say(messages.Ack(frontiers=(step, 2 * step), control=0))
+    grants: tuple[int, ...] = (0, 0)
+    while grants != (199, 398):
+        grants, before = (await client.get(messages.Credit)).grants, grants
+        assert grants[1] == 2 * grants[0] > before[1]
+
+
+async def test_half_of_the_credit_is_granted_at_once(lab: Lab, sqlite_url: str) -> None:
+    """A run with little credit is not slowed to one commit per interval."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(writers=1, credit=4, slots=16), lab.facts())
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    commits = 50
+    for seq in range(4, 4 * commits + 1, 4):
+        await client.acknowledge(seq)
+    assert loop.time() - before < commits * limits.COMMIT_INTERVAL_NS / 1e9 / 2
+
+
+async def test_a_frontier_beyond_its_credit_taints(lab: Lab, sqlite_url: str) -> None:
+    """A report that no honest client can make moves nothing and is remembered."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.say(messages.Ack(frontiers=(plan.credit + 1, 1), control=0))
+    case = await lab.exported(running.address, plan.run, lambda case: case.frontiers[1] == 1)
+    assert case.frontiers == (0, 1)
+    assert f"writer 0 is {plan.credit + 1}" in case.tainted
+
+
+async def test_resuming_needs_the_secret_and_fences(lab: Lab, sqlite_url: str) -> None:
+    """A newer connection with the secret takes the run over; one without it changes nothing."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    first = await lab.connect(running.address)
+    await first.begin(plan, lab.facts())
+    await first.acknowledge(5, 5)
+
+    thief = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await thief.resume(plan.run, secret=b"t" * 32)
+    assert refused.value.code == "fenced"
+    await first.acknowledge(6, 6)
+
+    second = await lab.connect(running.address)
+    accepted = await second.resume(plan.run)
+    assert accepted.frontiers == accepted.grants == (6, 6)
+    error = await first.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "fenced"
+    await second.acknowledge(7, 7)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert case.session_end == "live"
+
+
+async def test_an_unknown_run_cannot_be_resumed(lab: Lab, sqlite_url: str) -> None:
+    """A client of another server is told so."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await client.resume(99)
+    assert refused.value.code == "run-unknown"
+
+
+async def test_a_run_goes_on_over_a_graceful_restart(lab: Lab, store_url: str) -> None:
+    """A server that is stopped keeps every receipt; its successor says `server-down` and takes the run up."""
+    running = await lab.start(store_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.say(messages.Ack(frontiers=(9, 8), control=1))
+    await lab.exported(running.address, plan.run, lambda case: case.frontiers == (9, 8))
+    await running.server.stop()
+    assert isinstance(await client.ended(), ConnectionError)
+
+    running = await lab.start(store_url)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.session_end, case.frontiers) == ("server-down", (9, 8))
+    again = await lab.connect(running.address)
+    assert (await again.resume(plan.run)).grants == (9, 8)
+    await again.acknowledge(10, 10)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert case.session_end == "live"
+    assert [receipt.frontiers for receipt in case.timeline] == [(9, 8), (10, 10)]
+
+
+@pytest.mark.parametrize("how", ["fin", "rst", "silence", "stop", "target-error", "client-error"])
+async def test_how_a_session_ended_is_recorded(lab: Lab, sqlite_url: str, how: str) -> None:
+    """Each end that the server can tell from another is told from it (rule 12)."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    match how:
+        case "fin":
+            await client.close()
+        case "rst":
+            client.reset()
+        case "silence":
+            client.vanish()
+        case "stop":
+            client.say(messages.Stop(frontiers=(1, 1), control=0, statistics={}))
+            await client.close()  # the answer is not waited for
+        case "target-error":
+            client.say(messages.TargetFailed(errno=5, writer=1, seq=2, text="Input/output error"))
+            await client.close()
+        case "client-error":
+            client.say(messages.ClientFailed(text="out of memory"))
+            await client.close()
+    case = await lab.exported(running.address, plan.run, lambda case: case.session_end != "live")
+    assert case.session_end == how
+    assert case.timeline[-1].frontiers == (1, 1)
+    if how == "silence":
+        assert case.now_ns - case.last_receipt_ns > limits.SILENCE_NS
+
+
+async def test_silence_may_end(lab: Lab, sqlite_url: str) -> None:
+    """A client that was only slow is live again, and its gap widens the estimate of any later cut."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.pause()  # no heartbeat is answered any more
+    await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
+    client.go_on()
+    case = await lab.exported(running.address, plan.run, lambda case: case.session_end == "live")
+    assert case.gap_max_ns > limits.SILENCE_NS
+    assert case.rtt_max_ns > limits.SILENCE_NS
+
+
+async def test_a_dead_peer_is_given_up(
+    lab: Lab,
+    sqlite_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection on which nothing comes for long is closed; the session still ended in silence."""
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", limits.SILENCE_NS * 3 // 2)
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.vanish()
+    case = await lab.exported(running.address, plan.run, lambda case: "given up" in case.events[-1].text)
+    assert case.session_end == "silence"
+
+
+async def test_heartbeats_measure_the_round_trip(lab: Lab, sqlite_url: str) -> None:
+    """Round trips and gaps of an idle client are known, and small on loopback."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    case = await lab.exported(running.address, plan.run, lambda case: case.rtt_max_ns > 0)
+    assert 0 < case.rtt_max_ns < limits.SILENCE_NS
+    assert 0 < case.gap_max_ns < limits.SILENCE_NS
+
+
+async def test_verify_refuses_a_live_run_and_ends_a_silent_one(lab: Lab, sqlite_url: str) -> None:
+    """While frames come a run cannot be judged; once it is judged, its session is over (rule 10)."""
+    running = await lab.start(sqlite_url)
+    plan, facts = lab.plan(), lab.facts()
+    client = await lab.connect(running.address)
+    await client.begin(plan, facts)
+    await client.acknowledge(3, 4)
+    verifier = await lab.connect(running.address, "verify")
+    with pytest.raises(RefusedError) as refused:
+        await verifier.fetch(plan.run, facts, end=True)
+    assert refused.value.code == "run-live"
+
+    client.vanish()
+    await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
+    verifier = await lab.connect(running.address, "verify")
+    case = await verifier.fetch(0, facts, end=True)
+    assert (case.state, case.session_end, case.frontiers) == ("ended", "silence", (3, 4))
+    again = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await again.resume(plan.run)
+    assert refused.value.code == "run-ended"
+
+
+async def test_an_unverified_run_guards_its_target_over_the_wire(lab: Lab, sqlite_url: str) -> None:
+    """A second run on a target is refused until the first is verified; if forced, it supersedes it."""
+    running = await lab.start(sqlite_url)
+    first, second = lab.plan(run=1), lab.plan(run=2)
+    client = await lab.connect(running.address)
+    await client.begin(first, lab.facts())
+    await client.close()
+    refused_client = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await refused_client.register(second, lab.facts())
+    assert refused.value.code == "unverified-run"
+    forced = await lab.connect(running.address)
+    await forced.begin(second, lab.facts(), force=True)
+    case = await lab.exported(running.address, first.run, lambda case: True)
+    assert case.superseded_by == f"{second.run:016x}"
+
+
+async def test_requests_that_make_no_sense_are_refused(lab: Lab, sqlite_url: str) -> None:
+    """A plan that is none, facts that are none and a verdict that is none are refused by name."""
+    running = await lab.start(sqlite_url)
+    good = messages.Register(
+        run=1,
+        plan=lab.plan(run=1).encode(),
+        facts=to_value(lab.facts()),
+        secret=bytes(32),
+        label="",
+        force=False,
+    )
+    requests: list[tuple[str, messages.Message]] = [
+        ("run", messages.Register(run=1, plan=b"x", facts={}, secret=bytes(32), label="", force=False)),
+        (
+            "run",
+            messages.Register(
+                run=2, plan=good.plan, facts=good.facts, secret=bytes(32), label="", force=False
+            ),
+        ),
+        ("run", messages.Register(run=1, plan=good.plan, facts={}, secret=bytes(32), label="", force=False)),
+        ("verify", messages.Fetch(run=0, facts={"path": 1}, end=False)),
+        ("verify", messages.Verdict(run=1, document={"verdict": "fine"})),
+    ]
+    for role, request in requests:
+        client = await lab.connect(running.address, role)
+        client.say(request)
+        error = await client.ended()
+        assert isinstance(error, RefusedError), request
+        assert error.code == "bad-request"
+
+
+async def test_many_clients_at_once(lab: Lab, store_url: str) -> None:
+    """Forty clients on forty targets each get the credit of their own run."""
+    running = await lab.start(store_url)
+
+    async def one(run: int) -> tuple[int, ...]:
+        client = await lab.connect(running.address)
+        await client.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
+        for step in range(1, 20):
+            await client.acknowledge(step * run, step)
+        case = await lab.exported(running.address, run, lambda case: True)
+        return case.frontiers
+
+    frontiers = await asyncio.gather(*map(one, range(1, 41)))
+    assert frontiers == [(19 * run, 19) for run in range(1, 41)]
+
+
+async def test_a_second_request_before_the_first_answer_is_refused(lab: Lab, sqlite_url: str) -> None:
+    """The protocol has one request under way at a time."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address, "query")
+    client.session.send(messages.List(limit=1))
+    twice = client.session.outgoing() * 2
+    client.writer.write(twice)
+    error = await client.ended()
+    assert isinstance(error, ProtocolError | RefusedError)

@@ -1,0 +1,331 @@
+"""The store, on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from durability.case import Event, PastVerdict
+from durability.documents import to_value
+from durability.errors import RefusedError, StoreError, UsageError
+from durability.facts import Facts
+from durability.plan import Plan
+from durability_server.store import EVENTS_MAX, Progress, Registration, Store
+from durability_server.targets import series_key, target_keys
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+
+class Bench:
+    """A store under test and the runs that a test puts into it."""
+
+    def __init__(self, store: Store, lab: Lab) -> None:
+        self.store = store
+        self.lab = lab
+
+    def register(self, run: int, *, facts: Facts | None = None, force: bool = False) -> None:
+        """Registers a run of two writers."""
+        facts = facts or self.lab.facts()
+        plan = self.lab.plan(run=run)
+        new = Registration(
+            run=run,
+            label="label",
+            plan=plan.encode(),
+            secret=b"s" * 32,
+            keys=target_keys(facts),
+            path=facts.path,
+            host="shelf",
+            wall="2026-01-01T00:00:00Z",
+            writers=plan.writers,
+        )
+        self.store.register(new, force=force)
+
+    def arm(self, run: int, *, facts: Facts | None = None) -> None:
+        """Arms a registered run."""
+        facts = facts or self.lab.facts()
+        stored = self.store.load(run)
+        plan = Plan.decode(stored.plan)
+        armed = replace(
+            stored, armed=to_value(facts), keys=target_keys(facts), series=series_key(plan, facts)
+        )
+        self.store.arm(armed)
+
+    def save(self, run: int, **changes: Any) -> Progress:
+        """Saves changes of a run's progress."""
+        progress = replace(self.store.load(run).progress, events=(), **changes)
+        self.store.save([progress])
+        return progress
+
+    def judge(self, run: int, verdict: str) -> None:
+        """Adds a verdict."""
+        past = PastVerdict(
+            run=f"{run:016x}",
+            verdict=verdict,
+            cut_class="power",
+            at_risk_ms1000=3,
+            wall="2026-01-02T00:00:00Z",
+        )
+        self.store.add_verdict(past, {"verdict": verdict})
+
+
+@pytest.fixture
+def bench(store_url: str, lab: Lab) -> Iterator[Bench]:
+    """An open store."""
+    store = Store(store_url)
+    store.open()
+    yield Bench(store, lab)
+    store.close()
+
+
+def _event(number: int) -> tuple[int, Event]:
+    return number, Event(at_ns=number, wall="2026-01-01T00:00:00Z", kind="note", text=f"event {number}")
+
+
+def test_a_run_comes_back_as_it_was_saved(bench: Bench, store_url: str) -> None:
+    """After closing and opening the store, every field of a run is what was saved last."""
+    bench.register(1 << 63)
+    bench.arm(1 << 63)
+    saved = bench.save(
+        1 << 63,
+        session_end="silence",
+        frontiers=(5, (1 << 63) - 1),
+        control=9,
+        last_receipt_ns=1 << 60,
+        receipt_boot_id="boot",
+        receipt_wall="wall",
+        rtt_max_ns=3,
+        gap_max_ns=4,
+        tainted="a reason",
+        timeline=b"\x00timeline",
+    )
+    bench.store.close()
+    store = Store(store_url)
+    store.open()
+    stored = store.load(1 << 63)
+    store.close()
+    assert stored.progress == saved
+    assert store.server_id == bench.store.server_id
+    assert stored.armed is not None
+
+
+def test_saving_again_changes_nothing(bench: Bench) -> None:
+    """The same progress may be saved twice, as after a commit whose outcome is unknown."""
+    bench.register(1)
+    progress = replace(
+        bench.store.load(1).progress, frontiers=(1, 2), timeline=b"t", events=(_event(1), _event(2))
+    )
+    bench.store.save([progress])
+    bench.store.save([progress])
+    assert bench.store.load(1).progress == progress
+
+
+def test_events_are_bounded(bench: Bench) -> None:
+    """Only the newest events are kept."""
+    bench.register(1)
+    for first in range(1, 2 * EVENTS_MAX, 100):
+        events = tuple(map(_event, range(first, first + 100)))
+        bench.store.save([replace(bench.store.load(1).progress, events=events)])
+    kept = [number for number, _ in bench.store.load(1).progress.events]
+    assert kept == list(range(kept[-1] - EVENTS_MAX + 1, kept[-1] + 1))
+
+
+def test_many_runs_are_saved_in_one_transaction(bench: Bench) -> None:
+    """A commit that fails for one run changes none."""
+    for run in (1, 2):
+        bench.register(run, facts=None)
+    good = replace(bench.store.load(1).progress, frontiers=(7, 7))
+    bad = replace(bench.store.load(2).progress, events=(_event(1), _event(1)))
+    with pytest.raises(StoreError):
+        bench.store.save([good, bad])
+    assert bench.store.load(1).progress.frontiers == (0, 0)
+    bench.store.save([good])
+    assert bench.store.load(1).progress.frontiers == (7, 7)
+
+
+def test_a_known_run_id_is_refused(bench: Bench) -> None:
+    """A run id is used once."""
+    bench.register(1)
+    with pytest.raises(RefusedError) as refused:
+        bench.register(1, force=True)
+    assert refused.value.code == "run-exists"
+
+
+def test_an_unverified_run_guards_its_target(bench: Bench) -> None:
+    """A target whose armed run was neither stopped nor verified takes no other run, unless forced."""
+    bench.register(1)
+    bench.register(2)  # run 1 was never armed: nothing to lose
+    bench.arm(2)
+    with pytest.raises(RefusedError, match=f"{2:016x}") as refused:
+        bench.register(3)
+    assert refused.value.code == "unverified-run"
+    bench.register(3, force=True)
+
+
+@pytest.mark.parametrize("way_out", ["stop", "verdict"])
+def test_a_settled_run_does_not_guard_its_target(bench: Bench, way_out: str) -> None:
+    """After a clean stop, or a verdict of any kind, the target may be used again."""
+    bench.register(1)
+    bench.arm(1)
+    if way_out == "stop":
+        bench.save(1, session_end="stop", finish="stopped")
+    else:
+        bench.judge(1, "inconclusive")
+    bench.register(2)
+    assert bench.store.load(2).number == 2
+
+
+def test_another_target_is_not_guarded(bench: Bench) -> None:
+    """The same path on another drive is another target."""
+    bench.register(1)
+    bench.arm(1)
+    bench.register(2, facts=bench.lab.facts(serial="S2"))
+    assert bench.store.load(2).number == 2
+
+
+def test_the_newest_armed_run_is_found_by_its_target(bench: Bench) -> None:
+    """Facts lead to the newest armed run on their target, at whatever path it is mounted now."""
+    for run in (1, 2):
+        bench.register(run, force=True)
+        bench.arm(run)
+    bench.register(3, force=True)
+    moved = target_keys(bench.lab.facts(path="/elsewhere/target"))
+    assert bench.store.newest_on_target(moved) == 2
+    with pytest.raises(RefusedError) as refused:
+        bench.store.newest_on_target(target_keys(bench.lab.facts(serial="S9")))
+    assert refused.value.code == "run-unknown"
+
+
+def test_a_later_run_supersedes(bench: Bench) -> None:
+    """A run registered later on the same target may have prefilled it, so it supersedes; others do not."""
+    bench.register(1)
+    bench.register(2, facts=bench.lab.facts(serial="S2"))
+    assert bench.store.relations(bench.store.load(1)).superseded_by == ""
+    bench.register(3)
+    assert bench.store.relations(bench.store.load(1)).superseded_by == f"{3:016x}"
+    assert bench.store.relations(bench.store.load(3)).superseded_by == ""
+
+
+def test_a_loss_stands(bench: Bench) -> None:
+    """Every verdict of a run is kept; in its series a loss is never cleared by a later pass."""
+    for run in (1, 2):
+        bench.register(run, force=True)
+        bench.arm(run)
+    for verdict in ("inconclusive", "loss", "durable"):
+        bench.judge(1, verdict)
+    own = bench.store.relations(bench.store.load(1))
+    assert [past.verdict for past in own.verdicts] == ["inconclusive", "loss", "durable"]
+    assert own.series == ()
+    assert [past.verdict for past in bench.store.relations(bench.store.load(2)).series] == ["loss"]
+
+
+def test_a_cut_that_nobody_verified_shows_in_the_series(bench: Bench) -> None:
+    """A run that met a cut and has no verdict is "unverified"; one that was stopped is no cut."""
+    for run, end in ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "live")):
+        bench.register(run, force=True)
+        bench.arm(run)
+        bench.save(run, session_end=end)
+    series = bench.store.relations(bench.store.load(4)).series
+    assert [(past.run, past.verdict) for past in series] == [
+        (f"{1:016x}", "unverified"),
+        (f"{3:016x}", "unverified"),
+    ]
+
+
+def test_a_server_that_died_leaves_no_run_live(bench: Bench, store_url: str) -> None:
+    """Runs that were live when the server died are marked so at its next start; others keep their end."""
+    for run, end in ((1, "live"), (2, "silence")):
+        bench.register(run, force=True)
+        bench.save(run, session_end=end)
+    bench.store.close()
+    store = Store(store_url)
+    store.open()
+    ends = [store.load(run).progress.session_end for run in (1, 2)]
+    store.close()
+    assert ends == ["server-down", "silence"]
+
+
+def test_evidence_replaces_what_had_its_name(bench: Bench) -> None:
+    """Evidence is kept by name, and listed with its size."""
+    bench.register(1)
+    bench.store.add_evidence(1, "lost-000", b"first")
+    bench.store.add_evidence(1, "lost-000", b"second")
+    bench.judge(1, "loss")
+    verdicts, evidence = bench.store.documents(1)
+    assert verdicts == ({"verdict": "loss"},)
+    assert evidence == ({"name": "lost-000", "bytes": 6},)
+
+
+def test_nothing_is_kept_of_an_unknown_run(bench: Bench) -> None:
+    """Evidence and verdicts of a run that was never registered are refused."""
+    with pytest.raises(RefusedError) as refused:
+        bench.store.add_evidence(1, "x", b"")
+    assert refused.value.code == "run-unknown"
+    with pytest.raises(RefusedError) as refused:
+        bench.judge(1, "loss")
+    assert refused.value.code == "run-unknown"
+
+
+def test_the_listing_is_newest_first_and_limited(bench: Bench) -> None:
+    """The listing has the newest runs with their state, verdict and sum of acknowledged operations."""
+    for run in (1, 2, 3):
+        bench.register(run)
+    bench.arm(3)
+    bench.save(3, frontiers=(5, 6))
+    bench.judge(3, "durable")
+    rows = bench.store.listing(2)
+    assert [row["run"] for row in rows] == [f"{3:016x}", f"{2:016x}"]
+    assert (rows[0]["state"], rows[0]["verdict"], rows[0]["acked"]) == ("armed", "durable", 11)
+    assert (rows[1]["state"], rows[1]["verdict"], rows[1]["acked"]) == ("registered", "", 0)
+
+
+def test_a_second_server_is_refused(bench: Bench, store_url: str) -> None:
+    """Two servers on one store would grant credit against each other."""
+    bench.register(1)
+    second = Store(store_url)
+    with pytest.raises(StoreError, match="another server"):
+        second.open()
+    second.close()
+
+
+def test_a_store_of_another_format_is_refused(bench: Bench, store_url: str) -> None:
+    """A database that a newer release wrote is named as such and left alone."""
+    with bench.store._database.transaction() as db:
+        db.exec_driver_sql("UPDATE meta SET format = 99")
+    bench.store.close()
+    store = Store(store_url)
+    with pytest.raises(StoreError, match="format 99"):
+        store.open()
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://x/y"])
+def test_what_cannot_be_a_store_is_refused(url: str) -> None:
+    """A URL that names no durable database is a usage error."""
+    with pytest.raises(UsageError):
+        Store(url)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    """A file of something else is not overwritten."""
+    file = tmp_path / "store.sqlite"
+    file.write_bytes(b"not a database, but long enough to be one" * 100)
+    store = Store(f"sqlite:///{file}")
+    with pytest.raises(StoreError, match=str(file)):
+        store.open()
+    store.close()
+    assert file.read_bytes().startswith(b"not a database")
+
+
+def test_the_store_is_its_owners_alone(tmp_path: Path) -> None:
+    """The SQLite file and the directory made for it are closed to others: it holds the runs' secrets."""
+    file = tmp_path / "state" / "store.sqlite"
+    store = Store(f"sqlite:///{file}")
+    store.open()
+    modes = {path.stat().st_mode & 0o077 for path in (file.parent, *file.parent.iterdir())}
+    store.close()
+    assert modes == {0}

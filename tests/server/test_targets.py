@@ -1,0 +1,84 @@
+"""Which targets are one and the same, by what the facts tell."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from durability.facts import Facts
+from durability_server.targets import same_target, series_key, target_keys
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+
+def _same(one: Facts, other: Facts) -> bool:
+    forth = same_target(target_keys(one), target_keys(other))
+    assert forth == same_target(target_keys(other), target_keys(one))
+    return forth
+
+
+def test_a_drive_is_itself_on_another_machine_and_mount_point(lab: Lab) -> None:
+    """Serial, place on the drive, file system and path in it make the target, wherever it is mounted."""
+    facts = lab.facts()
+    moved = replace(facts, path="/elsewhere/target", host=replace(facts.host, machine_id="machine-2"))
+    assert _same(facts, moved)
+
+
+def test_what_makes_another_target(lab: Lab) -> None:
+    """Another drive, partition, file system or path within it is another target, at the same path or not."""
+    facts = lab.facts()
+    assert not _same(facts, lab.facts(serial="S2"))
+    assert not _same(facts, lab.facts(uuid="uuid-2"))
+    assert not _same(facts, replace(facts, offset_bytes=0))
+    assert not _same(facts, replace(facts, path_in_file_system="/other"))
+
+
+def test_a_file_system_without_known_drives_is_known_by_its_uuid(lab: Lab) -> None:
+    """Where one look saw no serials, as on layers or without rights, the file system's UUID decides."""
+    facts = lab.facts()
+    blind = replace(facts, drives=(), offset_bytes=None)
+    assert _same(facts, blind)
+    assert not _same(blind, replace(lab.facts(uuid="uuid-2"), drives=()))
+
+
+def test_a_target_without_any_identity_is_known_by_machine_and_path(lab: Lab) -> None:
+    """On tmpfs there is only the machine and the path."""
+    bare = replace(lab.facts(), drives=(), offset_bytes=None, file_system=None)
+    assert _same(bare, bare)
+    assert not _same(bare, replace(bare, path="/other"))
+    assert not _same(bare, replace(bare, host=replace(bare.host, machine_id="machine-2")))
+
+
+def test_a_serial_that_every_machine_has_is_its_machines_alone(lab: Lab) -> None:
+    """Loop devices and emulated drives have the same serial on many machines."""
+    for drive in (
+        replace(lab.facts().drives[0], serial="loop:/tmp/disk.img"),
+        replace(lab.facts().drives[0], serial="QM00001", emulated=True),
+    ):
+        facts = replace(lab.facts(), kind="device", file_system=None, drives=(drive,))
+        twin = replace(facts, host=replace(facts.host, machine_id="machine-2"))
+        assert _same(facts, facts)
+        assert not _same(facts, twin)
+
+
+def test_a_device_is_known_by_serial_and_offset(lab: Lab) -> None:
+    """Two partitions of one drive are two targets; the device's name does not matter."""
+    device = replace(lab.facts(), kind="device", file_system=None, path="/dev/sda1", path_in_file_system="")
+    assert _same(device, replace(device, path="/dev/sdb1"))
+    assert not _same(device, replace(device, offset_bytes=1 << 30))
+    assert not _same(device, lab.facts())
+
+
+def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
+    """Within a series only run, seed and path differ; firmware, options or plan make another (rule 16)."""
+    plan, facts = lab.plan(), lab.facts()
+    series = series_key(plan, facts)
+    assert series == series_key(lab.plan(run=9, seed=9, target=9), replace(facts, path="/moved"))
+    assert facts.file_system is not None
+    others = (
+        (lab.plan(group=2), facts),
+        (plan, replace(facts, drives=(replace(facts.drives[0], firmware="G"),))),
+        (plan, replace(facts, file_system=replace(facts.file_system, options="rw,nobarrier"))),
+    )
+    assert series not in {series_key(*other) for other in others}
