@@ -13,6 +13,7 @@ from durability.documents import from_value, to_value
 from durability.errors import FormatError
 from durability.facts import Facts
 from durability.packing import Value
+from durability.statistics import Statistics
 
 CASE_SCHEMA = "durability.case/1"
 
@@ -42,13 +43,16 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastVerdict:
-    """The verdict of an earlier verify, of this run or of another run of the same series."""
+    """The verdict of an earlier verify, of this run or of another run of the same series. `reasons`: their
+    codes.
+    """
 
     run: str
     verdict: str
     cut_class: str
     at_risk_ms1000: int
     wall: str
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +66,8 @@ class Case:
     it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
     cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
     this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
-    with the verdict "unverified" for runs that were cut but never verified.
+    with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest that
+    the client sent, None where it sent none.
     """
 
     schema: str
@@ -88,6 +93,7 @@ class Case:
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]
     series: tuple[PastVerdict, ...]
+    statistics: Statistics | None = None
 
 
 def case_to_value(case: Case) -> dict[str, Value]:
@@ -102,4 +108,7 @@ def case_from_value(value: object) -> Case:
         raise FormatError(
             f"schema is {schema!r}, expected {CASE_SCHEMA!r}: no export of a run, or one of another release"
         )
-    return from_value(Case, value)
+    case = from_value(Case, value)
+    if case.statistics is not None:
+        case.statistics.latencies()  # refuses a histogram that contradicts itself
+    return case

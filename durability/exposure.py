@@ -131,5 +131,6 @@ def _received_ns(case: Case, writer: int, seq: int, latest: int) -> tuple[int, i
     late = case.timeline[position].at_ns if position < len(case.timeline) else latest
     if position:
         return case.timeline[position - 1].at_ns, late
+    # Not before the armed event; the time of one in an earlier boot of the server may be later than `late`.
     armed = [event.at_ns for event in case.events if event.kind == "armed"]
-    return (armed[0] if armed else late), late
+    return min(armed[0], late) if armed else late, late

@@ -100,11 +100,11 @@ def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[st
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
-    """True if serials are known on both sides and are not the same."""
+    """True if serials were known at arming and those of now are not the same, or not known."""
     if armed is None or now is None:
         return False
-    wanted, present = serials(armed.drives), serials(now.drives)
-    return wanted is not None and present is not None and wanted != present
+    wanted = serials(armed.drives)
+    return wanted is not None and wanted != serials(now.drives)
 
 
 def serials(drives: Sequence[Drive]) -> list[str] | None:

@@ -262,7 +262,7 @@ class ClientFailed(ClientMessage):
 @_wire(0x1A)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(ClientMessage):
-    """A clean end: the last frontiers, and figures for the listing."""
+    """A clean end: the last frontiers, and the last statistics as in `Progress`, or an empty map."""
 
     frontiers: Seqs
     control: Seq
@@ -273,6 +273,14 @@ class Stop(ClientMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(ServerMessage):
     """Answers `Stop`, `TargetFailed` or `ClientFailed`, once it is durable."""
+
+
+@_wire(0x1C)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(ClientMessage):
+    """What the run did so far, sent every second: a `statistics.Statistics` as a value; the newest counts."""
+
+    statistics: Statistics
 
 
 # Role `verify`.

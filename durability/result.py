@@ -12,13 +12,16 @@ from typing import cast, get_args
 
 from durability.cut import Cut
 from durability.exposure import AtRisk, LossWindow
-from durability.facts import Drive, Facts
+from durability.facts import Facts
+from durability.flushes import LeafFlushes, leaf_flushes
 from durability.judgement import FindingClass, Judgement
 from durability.packing import Value
 from durability.plan import Plan
+from durability.statistics import Statistics
 from durability.verdict import Scan, Verdict
 
 VERIFY_SCHEMA = "durability.verify/1"
+NO_FLUSH = "no-flush"  # the warning that syncs were acknowledged and a drive got no flush
 EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their bytes
 
 
@@ -26,6 +29,7 @@ def document(
     *,
     plan: Plan,
     facts: Facts | None,
+    statistics: Statistics | None,
     acked: Sequence[int],
     control_completed: int,
     verdict: Verdict,
@@ -38,15 +42,16 @@ def document(
 ) -> dict[str, Value]:
     """The verdict on one run as plain values.
 
-    `facts`: the target at arming, or as found where there is no log. `acked`: the frontiers that the server
-    received. `control_completed`: writes that the control arm completed.
+    `facts`: the target at arming, or as found where there is no log. `statistics`: the newest that the server
+    received. `acked`: the frontiers that it received. `control_completed`: writes that the control arm
+    completed.
     """
     return {
         "schema": VERIFY_SCHEMA,
         "run": f"{plan.run:016x}",
         "verdict": verdict.word,
         "reasons": [{"code": reason.code, "text": reason.text} for reason in verdict.reasons],
-        "subject": subject(plan, facts),
+        "subject": subject(plan, facts, statistics),
         "cut": {"class": cut.cut_class, "proof": list(cut.proof), "attested": cut.attested},
         "acked": sum(acked),
         "checked": scan.checked,
@@ -74,9 +79,14 @@ def document(
     }
 
 
-def subject(plan: Plan, facts: Facts | None) -> dict[str, Value]:
+def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> dict[str, Value]:
     """What the verdict is on (rule 17): the whole stack, from the operations down to the drives."""
     file_system = facts.file_system if facts else None
+    leaves = leaf_flushes(plan, facts, statistics) if facts else ()
+    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings] if facts else []
+    warnings += [
+        {"code": NO_FLUSH, "text": f"{leaf.drive.name}: {leaf.note}"} for leaf in leaves if leaf.none_sent
+    ]
     return {
         "path": facts.path if facts else "",
         "kind": plan.target_kind,
@@ -90,14 +100,17 @@ def subject(plan: Plan, facts: Facts | None) -> dict[str, Value]:
         "slots": plan.slots,
         "file_system": cast("Value", asdict(file_system)) if file_system else None,
         "layers": list(facts.layers) if facts else [],
-        "drives": [_drive(drive) for drive in facts.drives] if facts else [],
+        "drives": [_drive(leaf) for leaf in leaves],
         "kernel": facts.host.kernel if facts else "",
         "virtualisation": facts.host.virtualisation if facts else "",
-        "warnings": [{"code": one.code, "text": one.text} for one in facts.warnings] if facts else [],
+        "warnings": warnings,
+        "syncs": statistics.syncs(plan.group) if statistics else None,
+        "commit_us": _commit_us(statistics) if statistics else None,
     }
 
 
-def _drive(drive: Drive) -> dict[str, Value]:
+def _drive(leaf: LeafFlushes) -> dict[str, Value]:
+    drive, per_sync = leaf.drive, leaf.per_sync
     return {
         "name": drive.name,
         "model": drive.model,
@@ -108,16 +121,20 @@ def _drive(drive: Drive) -> dict[str, Value]:
         "fua": drive.fua,
         "rotational": drive.rotational,
         "atomic_write_bytes": drive.atomic_write_bytes,
-        "flushes": drive.flushes,
-        "flush_note": flush_note(drive),
+        "flushes": leaf.flushes,
+        "flushes_per_sync": None if per_sync is None else round(per_sync, 4),
+        "fua_writes": None,  # Linux does not count them
+        "flush_note": leaf.note,
     }
 
 
-def flush_note(drive: Drive) -> str:
-    """What the flush count at arming says, after a prefill that was synced: "" if it says nothing special."""
-    if drive.flushes is None:
-        return "this system does not count flushes"
-    return "" if drive.flushes else "no flush was sent"
+def _commit_us(statistics: Statistics) -> dict[str, Value]:
+    latencies = statistics.latencies()
+    return {
+        "p50": latencies.percentile(50) / 1000,
+        "p99": latencies.percentile(99) / 1000,
+        "max": latencies.max_value / 1000,
+    }
 
 
 def example(judgement: Judgement) -> dict[str, Value]:

@@ -13,6 +13,11 @@ from durability.case import Case, PastVerdict
 from durability.cut import CUT_CLASSES, CutClass
 
 CONFIDENCE = 0.95
+# An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
+HIDE_LOSSES = frozenset(
+    {"superseded", "tainted", "log-behind", "drive-changed"}
+    | {"scan-unfinished", "unstable", "earlier-unstable"}
+)
 _STEPS = 60  # bisections: far below the precision of a float
 
 
@@ -57,7 +62,7 @@ class Strength:
     """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability.
 
     `bound` None: there is no cut to speak of, or `left_out` runs of the series were cut but never verified,
-    or discarded, and so may hide losses.
+    or so that a loss may be hidden.
     """
 
     cuts: int
@@ -66,14 +71,21 @@ class Strength:
     left_out: int
 
 
-def strength(case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: int) -> Strength:
+def strength(
+    case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: int, reasons: tuple[str, ...] = ()
+) -> Strength:
     """The series of `case` with this run, whose outcome is given.
 
     A cut counts if it was of the same class, verified, and had records at risk. A loss counts also if its
     cut was of a lesser class, or had no record at risk: it was lost all the same.
     """
     this = PastVerdict(
-        run=case.run, verdict=verdict, cut_class=cut_class, at_risk_ms1000=at_risk_ms1000, wall=""
+        run=case.run,
+        verdict=verdict,
+        cut_class=cut_class,
+        at_risk_ms1000=at_risk_ms1000,
+        wall="",
+        reasons=reasons,
     )
     every = (*case.series, this)
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
@@ -85,7 +97,11 @@ def strength(case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: i
         past.verdict == "durable" and past.cut_class == cut_class and past.at_risk_ms1000 > 0
         for past in shown
     )
-    left_out = sum(past.verdict in ("unverified", "discarded") for past in every)
+    left_out = sum(
+        past.verdict == "unverified"
+        or (past.verdict == "inconclusive" and not HIDE_LOSSES.isdisjoint(past.reasons))
+        for past in every
+    )
     cuts = kept + losses
     bound = upper_bound(losses, cuts) if cuts and not left_out else None
     return Strength(cuts=cuts, losses=losses, bound=bound, left_out=left_out)

@@ -51,12 +51,13 @@ REASONS: Mapping[str, str] = {
     "nothing-checked": "no record was checked",
     "nothing-at-risk": "no record was at risk when the cut came",
     "unstable": "a wrong slot was right when it was read again",
+    "earlier-unstable": "an earlier pass read a slot wrong and then right; no later pass clears that",
     "too-few-cuts": "the series has fewer verified cuts than asked for",
     "series-has-loss": "another cut of the series lost data",
-    "series-incomplete": "cuts of the series were never verified",
+    "series-incomplete": "cuts of the series were never verified, or so that a loss may be hidden",
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
-EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind"})
+EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
 
 _SESSION_REASONS: Mapping[str, str] = {
     "stop": "session-stopped",
@@ -140,12 +141,19 @@ def decide(
         *_session_reasons(case),
         *_cut_reasons(cut, require_cut),
         *_scan_reasons(scan, at_risk),
+        *_earlier_reasons(case),
     ]
     loss = _loss_reasons(case, scan, explained=any(reason.code in EXPLAIN_FINDINGS for reason in missing))
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
-        series = strength(case, cut_class=cut.cut_class, verdict=word, at_risk_ms1000=at_risk.ms1000)
+        series = strength(
+            case,
+            cut_class=cut.cut_class,
+            verdict=word,
+            at_risk_ms1000=at_risk.ms1000,
+            reasons=tuple(reason.code for reason in missing),
+        )
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
@@ -214,6 +222,12 @@ def _scan_reasons(scan: Scan, at_risk: AtRisk) -> Iterator[Reason]:
         yield _reason("nothing-at-risk", stalled)
     if scan.unstable:
         yield _reason("unstable", f"{scan.unstable} slots; suspect memory, cable or controller")
+
+
+def _earlier_reasons(case: Case | None) -> Iterator[Reason]:
+    """What earlier passes saw that more evidence cannot clear: a drive that needs two looks is no pass."""
+    if case is not None and any("unstable" in past.reasons for past in case.verdicts):
+        yield _reason("earlier-unstable")
 
 
 def _series_reasons(series: Strength, min_cuts: int) -> Iterator[Reason]:

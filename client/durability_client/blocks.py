@@ -73,7 +73,6 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         model = f"{vendor} {model}".strip()
     emulated = bool(_EMULATED_NAME.fullmatch(name) or _EMULATED_MODEL.search(model))
     rotational, fua = _number(block / "queue" / "rotational"), _number(block / "queue" / "fua")
-    stat = _text(block / "stat").split()
     return Drive(
         name=name,
         model=model,
@@ -90,9 +89,15 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         diskseq=_number(block / "diskseq"),
         unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(name),
         atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
-        flushes=int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None,
+        flushes=flushes_of(name, sys=sys),
         emulated=emulated,
     )
+
+
+def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
+    """Flush requests that completed on the drive `name` since it was enumerated; None where not counted."""
+    stat = _text(_class(name, sys) / "stat").split()
+    return int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None
 
 
 def is_read_only(name: str, *, sys: Path = SYS) -> bool:

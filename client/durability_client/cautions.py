@@ -22,6 +22,11 @@ _MEMORY_DRIVE = re.compile(r"(zram|ram|brd|pmem)\d+")
 _RAID_CONTROLLER = re.compile(
     r"perc|megaraid|logical volume|smart array|servera?id|avago|adaptec|areca|hptiop", re.I
 )
+# Every spelling of "do not replay the log"; btrfs joins its rescue options by colons.
+_NO_REPLAY = frozenset(
+    {"norecovery", "noload", "nologreplay", "disable_roll_forward", "nochanges"}
+    | {"rescue=nologreplay", "rescue=all"}
+)
 _NO_BARRIER = frozenset({"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"})
 
 
@@ -59,6 +64,19 @@ def lacks_journal(file_system: FileSystem) -> bool:
     return file_system.type in _JOURNAL_LESS or NO_JOURNAL in file_system.options.split(",")
 
 
+def skips_replay(file_system: FileSystem) -> str:
+    """The mount option by which the file system left its log unreplayed, "" where there is none.
+
+    What was synced may be in the log alone, so on such a mount an honest drive seems to have lost it.
+    """
+    for option in file_system.options.split(","):
+        name, _, value = option.partition("=")
+        spelled = {f"rescue={one}" for one in value.split(":")} if name == "rescue" else {option}
+        if spelled & _NO_REPLAY:
+            return option
+    return ""
+
+
 def _of_file_system(file_system: FileSystem) -> Iterator[tuple[str, str]]:
     kind, options = file_system.type, frozenset(file_system.options.split(","))
     if kind in _MEMORY:
@@ -76,6 +94,11 @@ def _of_file_system(file_system: FileSystem) -> Iterator[tuple[str, str]]:
             f"{kind} without a journal: a cut can damage its structures whatever the drive does",
         )
     yield from _of_mount_options(options)
+    if option := skips_replay(file_system):
+        yield (
+            "no-recovery",
+            f"mounted with {option}: what was synced may be in the log alone; `verify` refuses such a mount",
+        )
     if kind == "zfs" and "sync=disabled" in options:
         yield "zfs-sync-disabled", "the ZFS property sync=disabled turns every sync into nothing"
     if kind == "overlay":
@@ -100,8 +123,6 @@ def _of_mount_options(options: frozenset[str]) -> Iterator[tuple[str, str]]:
             "mounted-sync",
             "mounted sync or dirsync: writes are synced even without asking, which hides missing syncs",
         )
-    if "norecovery" in options or "noload" in options:
-        yield "no-recovery", "mounted without journal recovery: what was synced may not be in its place"
 
 
 def _of_layers(layers: tuple[str, ...]) -> Iterator[tuple[str, str]]:

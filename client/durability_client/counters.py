@@ -1,8 +1,10 @@
 """A drive's own count of power losses without warning: the one thing on a machine that proves a power cut.
 
-Read with smartctl where it is installed and permitted. Only counters that mean exactly this are taken:
-attributes such as Power-Off_Retract_Count also rise when a machine shuts down in good order, and would prove
-cuts that never were. Anything doubtful is None.
+Read with smartctl where it is installed and permitted. Only counters that certainly mean this are taken,
+since any other would prove cuts that never were: the NVMe log's Unsafe Shutdowns, and of ATA attributes those
+that are in the place and under the name that makers of SSDs document so. Hard disks count retracts of the
+heads in 192 (Power-Off_Retract_Count), also when a machine shuts down in good order; POR_Recovery_Count
+counts whatever its firmware calls a recovery. Anything doubtful is None: then the operator attests.
 """
 
 from __future__ import annotations
@@ -12,15 +14,9 @@ from typing import Any
 
 from durability_client.tools import output_of
 
-_ATA_NAMES = frozenset(
-    {
-        "Unexpect_Power_Loss_Ct",
-        "Unexpected_Power_Loss",
-        "Unsafe_Shutdown_Count",
-        "Unsafe_Shutdowns",
-        "Sudden_Power_Loss_Ct",
-        "POR_Recovery_Count",
-    }
+# Number and smartctl's name of the attribute: Crucial and Micron; Intel and Solidigm, by generation.
+_ATA_ATTRIBUTES = frozenset(
+    {(174, "Unexpect_Power_Loss_Ct"), (174, "Unsafe_Shutdown_Count"), (192, "Unsafe_Shutdown_Count")}
 )
 
 
@@ -42,7 +38,7 @@ def counter_in(document: Any) -> int | None:
     attributes = document.get("ata_smart_attributes")
     table = attributes.get("table") if isinstance(attributes, dict) else None
     for row in table if isinstance(table, list) else ():
-        if isinstance(row, dict) and row.get("name") in _ATA_NAMES:
+        if isinstance(row, dict) and (row.get("id"), row.get("name")) in _ATA_ATTRIBUTES:
             raw = row.get("raw")
             if isinstance(raw, dict) and isinstance(raw.get("value"), int):
                 return int(raw["value"])

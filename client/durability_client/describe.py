@@ -1,4 +1,4 @@
-"""The facts of a target as lines for people: what `device` prints, and `run` before it writes.
+"""Facts and figures as words for people: what `device` prints, `run` before it writes, and `show` after it.
 
 Says "unknown" where the system does not say, and never guesses.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from durability.facts import Drive, Facts
+from durability.flushes import LeafFlushes
+from durability.statistics import Statistics
+from durability_client.live import duration
 
 DEVICE_SCHEMA = "durability.device/1"
 
@@ -28,6 +31,22 @@ def describe(facts: Facts) -> Iterator[str]:
         yield from _drive_lines(drive)
     for warning in facts.warnings:
         yield f"warning: {warning.text} [{warning.code}]"
+
+
+def describe_commits(statistics: Statistics) -> str:
+    """What the commits of a run cost."""
+    latencies = statistics.latencies()
+    p50, p99 = (duration(latencies.percentile(percent)) for percent in (50, 99))
+    return f"p50 {p50}, p99 {p99}, max {duration(latencies.max_value)} in {statistics.elapsed_s:.1f} s"
+
+
+def describe_flushes(leaf: LeafFlushes) -> str:
+    """What of the syncs reached one drive."""
+    if leaf.note:
+        return f"{leaf.drive.name}: {leaf.note}"
+    if leaf.per_sync is None:
+        return f"{leaf.drive.name}: nothing was synced"
+    return f"{leaf.drive.name}: {leaf.per_sync:.3g} per sync ({leaf.flushes:,} for {leaf.syncs:,} syncs)"
 
 
 def _drive_lines(drive: Drive) -> Iterator[str]:

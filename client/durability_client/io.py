@@ -104,3 +104,6 @@ class Storage(Protocol):
 
     def facts(self) -> Facts:
         """What is known of target and machine now."""
+
+    def flushes(self, drive: str) -> int | None:
+        """What `Drive.flushes` of the drive named so is now; cheap enough for every second."""

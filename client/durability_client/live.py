@@ -122,6 +122,7 @@ def _document(run: str, sample: Sample) -> dict[str, object]:
         },
         "unconfirmed": sample.unconfirmed,
         "state": sample.state,
+        "detail": sample.detail,
     }
 
 

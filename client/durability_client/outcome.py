@@ -14,6 +14,7 @@ from durability.exposure import AtRisk, LossWindow
 from durability.facts import Facts
 from durability.packing import Value
 from durability.plan import Plan
+from durability.statistics import Statistics
 from durability.verdict import Verdict
 from durability_client.tally import Example, Report
 
@@ -33,12 +34,23 @@ class Outcome:
     examples: Sequence[Example]
     duration_s: float
 
+    @property
+    def armed(self) -> Facts:
+        """The target at arming, which the verdict is on; as it was found where there is no log of it."""
+        return self.case.armed if self.case is not None and self.case.armed is not None else self.facts
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The newest statistics that the server received."""
+        return self.case.statistics if self.case is not None else None
+
     def document(self) -> dict[str, Value]:
         """The outcome as `verify --json` prints it and the server keeps it."""
         case = self.case
         return result.document(
             plan=self.plan,
-            facts=case.armed if case is not None and case.armed is not None else self.facts,
+            facts=self.armed,
+            statistics=self.statistics,
             acked=case.frontiers if case is not None else (),
             control_completed=case.control if case is not None else 0,
             verdict=self.verdict,

@@ -15,10 +15,11 @@ from typing import TextIO, get_args
 from rich.console import Console
 from rich.text import Text
 
+from durability.flushes import leaf_flushes
 from durability.judgement import FindingClass
-from durability.result import flush_note
 from durability.stats import CONFIDENCE
 from durability.verdict import REASONS, Word
+from durability_client.describe import describe_commits, describe_flushes
 from durability_client.outcome import Outcome
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
@@ -58,7 +59,8 @@ ADVICE: Mapping[str, str] = {
     "scan-unfinished": "verify again; a drive that never answers must be replaced before it can be judged",
     "nothing-checked": "run again for longer before the cut",
     "nothing-at-risk": "cut while records are being acknowledged, with the server within reach",
-    "unstable": "test memory and cables of this machine, then verify again",
+    "unstable": "test memory and cables of this machine, then make another run",
+    "earlier-unstable": "test memory and cables of this machine, then make another run",
     "too-few-cuts": "run, cut and verify again, on the same target with the same options",
     "series-has-loss": "look at the loss: `durability runs` lists the series",
     "series-incomplete": "verify the other cuts of the series",
@@ -93,7 +95,8 @@ def first_line(outcome: Outcome) -> str:
         return f"DURABLE{verdict.headline.removeprefix('durable')}"
     first, *others = (reason.code for reason in verdict.reasons)
     if first == "findings":
-        wrong = sum(report.findings.values())
+        # The copies of the superblock may be among the findings; they are no slots.
+        wrong = min(sum(report.findings.values()), report.checked)
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold what was acknowledged"
     more = f" (and {_count(len(others), 'more reason')})" if others else ""
     return f"{verdict.word.upper()}: {REASONS[first]}{more}"
@@ -138,14 +141,14 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "target", facts.path
     if facts.file_system is not None:
         yield "file system", f"{facts.file_system.type} on {facts.file_system.source}"
-    for drive in facts.drives:
+    for drive in outcome.armed.drives:
         name = f"{drive.model or drive.name}, serial {drive.serial or 'unknown'}"
-        note = flush_note(drive)
         firmware = f", firmware {drive.firmware}" if drive.firmware else ""
-        yield "drive", f"{name}{firmware}{', ' if note else ''}{note}"
+        yield "drive", f"{name}{firmware}"
     sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
     grouped = f", {plan.group} to a sync" if plan.group > 1 else ""
     yield "writes", f"{plan.workload} {plan.pattern}, {plan.record_bytes:,} bytes each, {sync}{grouped}"
+    yield from _syncs(outcome)
     yield "cut", _cut(outcome)
     if outcome.case is not None:
         yield (
@@ -163,6 +166,14 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "in flight", _in_flight(outcome)
     if plan.control_slots and outcome.case is not None:
         yield "control arm", _control(outcome)
+
+
+def _syncs(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """What the syncs cost and what of them reached each drive, as the client last said."""
+    if outcome.statistics is not None:
+        yield "commits", describe_commits(outcome.statistics)
+    for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
+        yield "flushes", describe_flushes(leaf)
 
 
 def _cut(outcome: Outcome) -> str:
@@ -244,6 +255,9 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
             )
     if len(outcome.facts.drives) > 1:
         yield "anything about copies that were not read: of a mirror, one copy was"
+    for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
+        if leaf.none_sent:
+            yield f"that {leaf.drive.name} honours a flush: {leaf.note}"
     for warning in outcome.facts.warnings:
         yield f"more than this set-up can: {warning.text}"
 

@@ -2,8 +2,10 @@
 
 A connection is a thin asyncio shell around `durability.session`: it moves bytes, keeps the heartbeat, and
 notices a server that fell silent. The link of a run connects again, for ever and with growing pauses, proves
-with the run's secret that it is the same process, and says again what the server has not confirmed. It
-refuses to go on once the server says that the run is no longer this client's.
+with the run's secret that it is the same process, and says again what the server has not confirmed. A server
+that no longer knows the token is tried for ever as well, and `trouble` says what to do: it may have been
+started by mistake with another token file, and giving up would cost the run. The link refuses to go on once
+the server says that the run is no longer this client's.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from typing import TypeVar, cast
 
 import durability
 from durability import auth, limits
-from durability.errors import PeerError, ProtocolError, RefusedError, SetupError, UsageError
+from durability.errors import (
+    AuthenticationError,
+    PeerError,
+    ProtocolError,
+    RefusedError,
+    SetupError,
+    UsageError,
+)
 from durability.messages import (
     Accepted,
     Ack,
@@ -34,6 +43,7 @@ from durability.messages import (
     Notice,
     Ping,
     Pong,
+    Progress,
     Register,
     Resume,
     Role,
@@ -293,6 +303,7 @@ class RunLink:
         self._arm: Arm | None = None
         self._ack: Ack | None = None
         self._ending: Ending | None = None
+        self._stop_sent = False
         self._armed = asyncio.Event()
         self._stopped = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -342,6 +353,12 @@ class RunLink:
         connection.send(self._ack)
         return True
 
+    def report(self, statistics: Mapping[str, Value]) -> None:
+        """Send statistics where the network takes them at once; else the next ones say the same and more."""
+        connection = self._connection
+        if connection is not None and connection.session.may_send(Progress) and not connection.backlog_bytes:
+            connection.send(Progress(statistics=statistics))
+
     async def finish(self, ending: Ending) -> None:
         """End the run and wait until the server has it durably. Raises PeerError where the run is over."""
         self._ending = ending
@@ -361,7 +378,11 @@ class RunLink:
     def _say(self, message: Arm | Ending) -> None:
         connection = self._connection
         if connection is not None and connection.session.may_send(type(message)):
-            connection.send(message)
+            self._send(connection, message)
+
+    def _send(self, connection: Connection, message: Arm | Ending) -> None:
+        self._stop_sent |= isinstance(message, Stop)
+        connection.send(message)
 
     async def _until(self, event: asyncio.Event) -> None:
         await _first_of(event.wait(), self.ended.wait())
@@ -380,10 +401,18 @@ class RunLink:
                 return
             except RefusedError as error:
                 self.trouble = str(error)
+                if error.code == "run-ended" and self._stop_sent:
+                    self._stopped.set()  # the answer was lost, but the run is as ended as `Stop` wants it
+                    return
                 if error.code in FINAL_CODES:
                     self.final = error
                     self.ended.set()
                     return
+            except AuthenticationError as error:
+                self.trouble = (
+                    f"{self._endpoint} does not take this run's token any more ({error}); start it with the"
+                    " token of before and the run goes on, or stop the run"
+                )
             except PeerError as error:
                 self.trouble = str(error)
             if self._connection is not None:
@@ -413,11 +442,11 @@ class RunLink:
         self._on_grants(accepted.grants)
         # What was said on the old connection may not have arrived; said twice, it costs nothing.
         if self._arm is not None and not self._armed.is_set():
-            connection.send(self._arm)
-        elif self._ack is not None:
-            connection.send(self._ack)
+            self._send(connection, self._arm)
+        elif self._ack is not None and not isinstance(self._ending, Stop):
+            connection.send(self._ack)  # a stopped run takes no more of them, and `Stop` says all of it
         if self._ending is not None:
-            connection.send(self._ending)
+            self._send(connection, self._ending)
         return connection
 
     async def _listen(self, connection: Connection) -> None:

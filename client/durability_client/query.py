@@ -11,15 +11,16 @@ from typing import Any, TextIO
 
 from durability.case import Case, case_from_value
 from durability.documents import to_json
+from durability.flushes import leaf_flushes
 from durability.messages import CaseFile, Export, List, Listing, Show, Shown
 from durability.plan import Plan
-from durability_client.describe import describe
+from durability_client.describe import describe, describe_commits, describe_flushes
 from durability_client.peer import Endpoint, connect
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"
 _COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
-_TEXT_CHARACTERS = 160  # of an event; a stop's holds the run's whole histogram
+_TEXT_CHARACTERS = 160  # of an event
 
 Row = Mapping[str, Any]
 
@@ -90,6 +91,11 @@ def _head(case: Case) -> Iterator[str]:
     yield f"plan         {plan.workload} {plan.pattern}, {plan.record_bytes} byte records, {sync}"
     yield f"             {plan.writers} writers of {plan.slots} slots, credit of {plan.credit} operations"
     yield f"acked        {sum(case.frontiers)}, control arm completed {case.control}"
+    if case.statistics is not None:
+        yield f"commits      {describe_commits(case.statistics)}"
+        if case.armed is not None:
+            leaves = leaf_flushes(plan, case.armed, case.statistics)
+            yield from (f"flushes      {describe_flushes(leaf)}" for leaf in leaves)
     if case.tainted:
         yield f"tainted      {case.tainted}"
     if case.superseded_by:

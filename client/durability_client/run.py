@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, TextIO
 
-import numpy as np
-
 from durability.documents import to_value
 from durability.errors import EXIT_OK, DurabilityError, PeerError, TargetError
 from durability.facts import Facts
@@ -25,7 +23,9 @@ from durability.histogram import Histogram
 from durability.messages import ClientFailed, Notice, Stop, TargetFailed
 from durability.packing import Value
 from durability.plan import Plan
+from durability.statistics import statistics_to_value
 from durability_client import guards
+from durability_client.account import Account
 from durability_client.crew import Crew
 from durability_client.describe import describe
 from durability_client.io import Storage
@@ -121,9 +121,7 @@ class _Run:
         self._signals: list[int] = []
         self._notice_text = ""  # what the server last complained of
         self._began_s = time.monotonic()
-        self._latencies = Histogram()
-        self._second = Histogram()  # the latencies since the last line
-        self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
+        self._account = Account(plan, storage, self._crew.ledger)
         self._line_s = self._began_s
         self._line_acked = 0
 
@@ -174,6 +172,7 @@ class _Run:
                 self._check()
                 await asyncio.sleep(_TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
+            self._account.armed(facts)
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         arming = asyncio.create_task(self._during(self.link.arm(to_value(facts))))
@@ -239,25 +238,17 @@ class _Run:
             await asyncio.sleep(_STOP_TICK_S)
         self._sender.stop()
         elapsed_s = time.monotonic() - self._began_s
-        self._digest()
-        latencies = Histogram()
-        latencies.merge(self._latencies)
-        latencies.merge(self._second)
+        self._account.digest()
         summary = RunSummary(
             run=self._plan.run,
             frontiers=tuple(self._crew.ledger.frontiers()[: self._plan.writers]),
             control=self._crew.control_completed,
             elapsed_s=elapsed_s,
-            latencies=latencies,
+            latencies=self._account.latencies(),
             exit_code=128 + self._signals[0] if self._signals else EXIT_OK,
         )
-        statistics: dict[str, Value] = {
-            "ops": summary.frontiers,
-            "elapsed_s": elapsed_s,
-            "latency_ns": latencies.to_value(),
-        }
         await self._confirmed(
-            Stop(frontiers=summary.frontiers, control=summary.control, statistics=statistics)
+            Stop(frontiers=summary.frontiers, control=summary.control, statistics=self._statistics())
         )
         self._show("stopped", due=True)
         return summary
@@ -284,25 +275,15 @@ class _Run:
 
     # What is shown of it.
 
-    def _digest(self) -> None:
-        """Count the latencies of the commits since the last time."""
-        ledger = self._crew.ledger
-        fresh = []
-        for writer, frontier in enumerate(ledger.frontiers()[: self._plan.writers]):
-            commits = frontier // self._plan.group
-            fresh.append(ledger.latencies(writer, self._digested[writer], commits))
-            self._digested[writer] = commits
-        self._second.record(np.concatenate(fresh))
-
     def _show(self, state: State, detail: str = "", *, due: bool = False) -> None:
         """Show a line if one is due."""
-        self._digest()
+        self._account.digest()
         now_s = time.monotonic()
         if not due and now_s < self._line_s + _LINE_S:
             return
         self._crew.look()
         frontiers = self._crew.ledger.frontiers()[: self._plan.writers]
-        acked, second = sum(frontiers), self._second
+        acked, second = sum(frontiers), self._account.second
         self._live.show(
             Sample(
                 elapsed_s=now_s - self._began_s,
@@ -317,9 +298,12 @@ class _Run:
                 detail=detail,
             )
         )
-        self._latencies.merge(second)
-        self._second = Histogram()
+        self._account.next_second()
         self._line_s, self._line_acked = now_s, acked
+        self.link.report(self._statistics())
+
+    def _statistics(self) -> dict[str, Value]:
+        return statistics_to_value(self._account.statistics(time.monotonic() - self._began_s))
 
     # How it ends.
 
@@ -330,6 +314,8 @@ class _Run:
         if not failure.errno:
             await self._end(ClientFailed(text=what))
             raise DurabilityError(f"a defect of this tool: {what}")
+        self._account.digest()
+        self.link.report(self._statistics())
         told = await self._end(
             TargetFailed(errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text)
         )

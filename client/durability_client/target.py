@@ -25,6 +25,7 @@ from durability.facts import Facts
 from durability.mixing import U64
 from durability.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind
 from durability.record import SECTOR_WORDS, Stamper, read_superblock, superblock
+from durability_client import blocks
 from durability_client import facts as facts_module
 from durability_client.io import Buffer, Storage, TargetFile, WritableBuffer
 
@@ -207,6 +208,9 @@ class KernelStorage:
 
     def facts(self) -> Facts:
         return facts_module.collect(self.path, self.kind)
+
+    def flushes(self, drive: str) -> int | None:
+        return blocks.flushes_of(drive)
 
     def path_of(self, suffix: str) -> Path:
         """The path of TARGET + `suffix`."""

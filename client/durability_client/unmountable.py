@@ -1,7 +1,8 @@
 """A file target whose file system does not mount: nothing of it is there, and the device says whose it was.
 
 It is a storage without files, so a scan of it finds every acknowledged record missing. Whether the file
-system is the run's is still to be shown, by drives, place and UUID. It writes nothing, and cannot.
+system is the run's is still to be shown, by drives, place and UUID. It writes nothing; what the one mount
+that is tried may write, `mountprobe` says.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ class UnmountableStorage:
         """What was tried, for people."""
         return self._probe.text
 
+    def flushes(self, drive: str) -> int | None:
+        return self._device.flushes(drive)
+
     def facts(self) -> Facts:
         return collect(self.path, "device")
 
@@ -53,7 +57,7 @@ class UnmountableStorage:
         """`found`, the facts of the device, in the terms of the file that lay on it.
 
         A UUID that is gone with the file system's superblock contradicts nothing; another one does. Raises
-        WrongTargetError where the device is another part of the drive.
+        WrongTargetError where the device is another part of the drive, or may be.
         """
         armed = case.armed
         if armed is None or armed.file_system is None:
@@ -62,6 +66,11 @@ class UnmountableStorage:
             raise WrongTargetError(
                 f"{self.path} starts at byte {found.offset_bytes} of its drive; the file system of run"
                 f" {case.run} started at {armed.offset_bytes}"
+            )
+        if not self._probe.uuid and found.offset_bytes is None:
+            raise WrongTargetError(
+                f"{self._probe.text}, and below it are layers ({', '.join(found.layers)}), so no offset"
+                f" shows that it is the device of run {case.run}"
             )
         file_system = FileSystem(
             type=self._probe.type or armed.file_system.type,

@@ -1,7 +1,8 @@
 """`verify`: after a cut, holds the target against the server's log and says durable, loss or inconclusive.
 
 The order is the evidence's: lock, facts, superblocks, case, identity, and only then the run is ended and
-read. Nothing is written to the target. What is no verdict on the drive (another target, not mounted, a run
+read. Nothing is written to the target, but by the kernel where `--device` has it mounted (see `mountprobe`).
+What is no verdict on the drive (another target, not mounted, a run
 that goes on, a server that cannot be reached) is an error, exit code 5, never a loss.
 """
 
@@ -24,7 +25,7 @@ from durability import limits
 from durability.case import Case
 from durability.cut import Cut, CutClass, assess
 from durability.documents import to_json
-from durability.errors import PeerError, SetupError, UsageError, WrongTargetError
+from durability.errors import PeerError, SetupError, TargetError, UsageError, WrongTargetError
 from durability.exposure import AtRisk, at_risk, loss_window
 from durability.facts import Facts
 from durability.identity import Identity, identify
@@ -33,6 +34,7 @@ from durability.units import format_run
 from durability.verdict import decide
 from durability_client import junit, page
 from durability_client.casebook import Casebook, ExportCasebook, ServerCasebook
+from durability_client.cautions import skips_replay
 from durability_client.io import Storage
 from durability_client.outcome import Outcome
 from durability_client.peer import Endpoint
@@ -124,6 +126,7 @@ async def examine(
     started_s = time.monotonic()
     with Scanner(storage, stall_s=options.stall_s) as scanner:
         facts = await asyncio.to_thread(storage.facts)
+        _require_replay(facts)
         subject = await _subject(facts, scanner, None)
         run = options.run or (0 if options.from_export else subject.run)
         case = await casebook.open(run, subject.facts, end=False)
@@ -155,6 +158,20 @@ async def examine(
         report=report,
         examples=examples,
         started_s=started_s,
+    )
+
+
+def _require_replay(facts: Facts) -> None:
+    """Raises TargetError for a mount on which an honest drive seems to have lost what it holds."""
+    option = skips_replay(facts.file_system) if facts.file_system is not None else ""
+    if facts.file_system is None or not option:
+        return
+    raise TargetError(
+        f"{facts.path} lies on {facts.file_system.type} mounted with {option}: what was synced may be in the"
+        " log that this mount did not replay, so nothing can be judged. Unmount it and mount it without that"
+        f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
+        f" {facts.file_system.mount_point}). If it does not mount then, use --device"
+        f" {facts.file_system.source}"
     )
 
 

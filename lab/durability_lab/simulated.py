@@ -134,6 +134,9 @@ class SimulatedStorage:
             warnings=(),
         )
 
+    def flushes(self, drive: str) -> int | None:
+        return self._drive.flushes
+
     def _refuse_names(self, suffix: str) -> None:
         if suffix != MAIN:
             raise FileNotFoundError(f"{self.path}{suffix}: a device holds no files")

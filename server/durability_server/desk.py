@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from durability import auth, limits
 from durability.case import Case, PastVerdict, SessionEnd, case_to_value
-from durability.documents import from_value, to_json
+from durability.documents import from_value
 from durability.errors import FormatError, ProtocolError, RefusedError
 from durability.facts import Facts
 from durability.messages import (
@@ -28,6 +28,7 @@ from durability.messages import (
     List,
     Listing,
     Message,
+    Progress,
     Register,
     Resume,
     Show,
@@ -38,8 +39,10 @@ from durability.messages import (
     TargetFailed,
     Verdict,
 )
+from durability.packing import Value
 from durability.plan import Plan
 from durability.units import format_run
+from durability.verdict import REASONS
 from durability_server import clock
 from durability_server.registry import Registry
 from durability_server.runs import Run
@@ -75,12 +78,18 @@ class Desk:
         urgent = run.acknowledge(at_ns, ack.frontiers, ack.control)
         self._committer.touch(run, urgent=urgent)
 
+    def report(self, run: Run, message: Progress) -> None:
+        """Takes in what the client says of the run so far; nothing is granted for it. Raises FormatError."""
+        run.report(message.statistics)
+        self._committer.touch(run)
+
     def finish(self, run: Run, message: Stop | TargetFailed | ClientFailed, at_ns: int) -> None:
         """Takes in the end that the client reports; `answer` makes it durable."""
         if isinstance(message, Stop):
             if run.state == "armed":
                 run.acknowledge(at_ns, message.frontiers, message.control)
-            run.stopped(at_ns, to_json(message.statistics))
+            run.report(message.statistics)
+            run.stopped(at_ns, "the client stopped the run")
         elif isinstance(message, TargetFailed):
             what = f"errno {message.errno} at seq {message.seq} of writer {message.writer}: {message.text}"
             run.failed(at_ns, "target-error", what)
@@ -241,6 +250,7 @@ def _past_verdict(message: Verdict) -> PastVerdict:
             "verdict": str(verdict),
             "cut": {"class": str(cut_class)},
             "at_risk": {"ms1000": int(at_risk)},
+            "reasons": list(reasons),
         } if verdict in VERDICTS and cut_class in CUT_CLASSES and 0 <= at_risk <= limits.SEQ_MAX:
             return PastVerdict(
                 run=format_run(message.run),
@@ -248,5 +258,14 @@ def _past_verdict(message: Verdict) -> PastVerdict:
                 cut_class=cut_class,
                 at_risk_ms1000=at_risk,
                 wall=clock.wall(),
+                reasons=_codes(reasons),
             )
-    raise FormatError("not a verdict: expected verdict, cut.class and at_risk.ms1000 as in docs/cli.md")
+    raise FormatError(
+        "not a verdict: expected verdict, reasons, cut.class and at_risk.ms1000 as in docs/cli.md"
+    )
+
+
+def _codes(reasons: list[Value]) -> tuple[str, ...]:
+    """The known codes among the reasons of a verdict; a later pass is judged by them."""
+    codes = (reason.get("code") for reason in reasons if isinstance(reason, dict))
+    return tuple(code for code in codes if isinstance(code, str) and code in REASONS)

@@ -33,6 +33,7 @@ from durability.messages import (
     Notice,
     Ping,
     Pong,
+    Progress,
     Stop,
     TargetFailed,
 )
@@ -201,6 +202,9 @@ class Peer(asyncio.BufferedProtocol):
         elif isinstance(message, Ack):
             assert self.run is not None  # the session's tables: no Ack before Accepted
             self._desk.acknowledge(self.run, message, at_ns)
+        elif isinstance(message, Progress):
+            assert self.run is not None
+            self._desk.report(self.run, message)
         else:
             if isinstance(message, Stop | TargetFailed | ClientFailed):
                 assert self.run is not None

@@ -16,7 +16,9 @@ from durability.case import CASE_SCHEMA, Case, Event, SessionEnd
 from durability.documents import from_value
 from durability.facts import Facts
 from durability.frontier import Frontiers
+from durability.packing import Value
 from durability.plan import Plan
+from durability.statistics import Statistics, statistics_from_value, statistics_to_value
 from durability.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
@@ -46,6 +48,9 @@ class Run:
         self.timeline = (
             Timeline.unpack(progress.timeline) if progress.timeline else Timeline(self.plan.writers)
         )
+        # Frontiers are saved more often than timelines: what is newer than this timeline came by then.
+        self.timeline.add(progress.last_receipt_ns, progress.frontiers)
+        self.statistics = self._read(progress.statistics)
         self.last_receipt_ns = progress.last_receipt_ns
         self.receipt_boot_id = progress.receipt_boot_id
         self.receipt_wall = progress.receipt_wall
@@ -82,6 +87,16 @@ class Run:
         ahead: int = max(map(sub, self.frontiers.acked, self.frontiers.grants))
         return ahead * 2 >= self.plan.credit
 
+    def report(self, value: Value) -> None:
+        """Takes in newer statistics; an empty map says nothing. Raises FormatError. Saved with the
+        timeline."""
+        if value:
+            self.statistics = self._read(value)
+            self.timeline_changed = True
+
+    def _read(self, value: Value) -> Statistics | None:
+        return None if value is None else statistics_from_value(value, writers=self.plan.writers)
+
     def heard(self, at_ns: int) -> None:
         """Something came from the client at `at_ns`: its machine was alive then."""
         gap_ns = at_ns - self.last_receipt_ns
@@ -98,8 +113,10 @@ class Run:
     def attached(self, at_ns: int, peer: Peer) -> None:
         """`peer` speaks for the run from `at_ns` on."""
         if self.receipt_boot_id != self._boot_id and self.last_receipt_ns:
-            # Times of another boot cannot be compared with what comes now.
+            # Times of another boot cannot be compared with what comes now, but all that was received in it
+            # was received before this one began.
             self.timeline = Timeline(self.plan.writers)
+            self.timeline.add(0, self.frontiers.acked)
             self.timeline_wanted = True
             self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
         elif self.session_end == "silence":
@@ -173,6 +190,7 @@ class Run:
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
             timeline=self._packed_timeline() if timeline else None,
+            statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
         )
 
@@ -216,4 +234,5 @@ class Run:
             superseded_by=relations.superseded_by,
             verdicts=relations.verdicts,
             series=relations.series,
+            statistics=self.statistics,
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from sqlalchemy import Connection, Row, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
 
 from durability.case import Event, PastVerdict, SessionEnd
 from durability.errors import RefusedError, StoreError
@@ -50,8 +50,8 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline` None leaves
-    the stored one; `events` are those not saved before, numbered."""
+    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline` and
+    `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
 
     run: int
     finish: str
@@ -65,6 +65,7 @@ class Progress:
     gap_max_ns: int
     tainted: str
     timeline: bytes | None
+    statistics: Value
     events: tuple[tuple[int, Event], ...]
 
 
@@ -177,8 +178,9 @@ class Store:
             for progress in changed:
                 key = format_run(progress.run)
                 if progress.timeline is not None:
-                    db.execute(delete(tables.timelines).where(tables.timelines.c.run == key))
-                    db.execute(insert(tables.timelines).values(run=key, data=progress.timeline))
+                    _replace(db, tables.timelines, key, progress.timeline)
+                if progress.statistics is not None:
+                    _replace(db, tables.statistics, key, pack(progress.statistics))
                 if progress.events:
                     _save_events(db, key, progress.events)
 
@@ -235,6 +237,7 @@ class Store:
                     cut_class=past.cut_class,
                     at_risk_ms1000=past.at_risk_ms1000,
                     wall=past.wall,
+                    reasons=" ".join(past.reasons),
                     document=pack(document),
                 )
             )
@@ -327,6 +330,12 @@ def _frontier_values(progress: Progress) -> Iterable[dict[str, Value]]:
     return ({"key": key, "number": writer, "acked": acked} for writer, acked in enumerate(progress.frontiers))
 
 
+def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
+    """Makes `data` the one row of the run."""
+    db.execute(delete(table).where(table.c.run == key))
+    db.execute(insert(table).values(run=key, data=data))
+
+
 def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
     """Events are numbered, so that saving them again after a commit of unknown outcome adds none twice."""
     first, last = events[0][0], events[-1][0]
@@ -389,6 +398,7 @@ def _known(db: Connection, run: int) -> Row[Any]:
 def _stored(db: Connection, row: Row[Any]) -> Stored:
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
     timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
+    packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return Stored(
         number=row.number,
@@ -411,6 +421,7 @@ def _stored(db: Connection, row: Row[Any]) -> Stored:
             gap_max_ns=row.gap_max_ns,
             tainted=row.tainted,
             timeline=db.execute(timeline).scalar(),
+            statistics=None if packed is None else unpack(packed),
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
                 for one in db.execute(events)
@@ -431,6 +442,7 @@ def _verdicts(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVe
                 cut_class=row.cut_class,
                 at_risk_ms1000=row.at_risk_ms1000,
                 wall=row.wall,
+                reasons=tuple(row.reasons.split()),
             )
         )
     return given

@@ -4,11 +4,12 @@
     runs       one row per run: what was registered, and what changes while it goes on
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`durability.timeline`)
+    statistics one row per run: the newest that the client sent (`durability.statistics`)
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
 
-Documents (facts, verdicts) are msgpack: exactly the values that came over the wire.
+Documents (facts, statistics, verdicts) are msgpack: exactly the values that came over the wire.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ frontiers = Table(
 
 timelines = Table("timelines", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
+statistics = Table("statistics", metadata, _run(), Column("data", LargeBinary, nullable=False))
+
 events = Table(
     "events",
     metadata,
@@ -111,6 +114,7 @@ verdicts = Table(
     _text("cut_class"),
     _number("at_risk_ms1000"),
     _text("wall"),
+    _text("reasons"),
     Column("document", LargeBinary, nullable=False),
 )
 

@@ -58,10 +58,16 @@ def same_target(one: TargetKeys, other: TargetKeys) -> bool:
 
 
 def series_key(plan: Plan, facts: Facts) -> str:
-    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan."""
+    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan.
+
+    "", no series, where a drive tells no serial: two drives of one model would be one.
+    """
+    machine = facts.host.machine_id
+    drives = sorted((drive.model, _serial(drive, machine), drive.firmware) for drive in facts.drives)
+    if not drives or not all(serial for _, serial, _ in drives):
+        return ""
     essentials = {
         name: value for name, value in asdict(plan).items() if name not in ("run", "seed", "target")
     }
-    drives = sorted((drive.model, drive.serial, drive.firmware) for drive in facts.drives)
     file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
     return hashlib.sha256(pack([essentials, drives, file_system])).hexdigest()

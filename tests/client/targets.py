@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import Any
 
 from durability.facts import Facts
 from durability.plan import Plan
@@ -94,3 +95,17 @@ def scanned(storage: KernelStorage, job: ScanJob) -> tuple[Report, list[Example]
     progress: list[Progress] = []
     listener = Listener(tick=lambda: None, progress=progress.append, example=examples.append)
     return Scan(storage, job, listener).run(), examples, progress
+
+
+class FlickeringStorage(FailingStorage):
+    """Such files with facts that are given."""
+
+    def __init__(self, path: Path, facts: Facts, flips: dict[int, int]) -> None:
+        super().__init__(path, flips=flips)
+        self._facts = facts
+
+    def __reduce__(self) -> tuple[type[KernelStorage], tuple[Any, ...]]:
+        return FlickeringStorage, (self.path, self._facts, self._flips)
+
+    def facts(self) -> Facts:
+        return self._facts

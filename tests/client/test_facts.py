@@ -273,18 +273,22 @@ def test_emulated_drives_are_known(
     assert blocks.drive(name, sys=tmp_path).emulated is emulated
 
 
+def _ata(row: dict[str, object]) -> dict[str, object]:
+    return {"ata_smart_attributes": {"table": [row]}}
+
+
 @pytest.mark.parametrize(
     ("document", "count"),
     [
         ({"nvme_smart_health_information_log": {"unsafe_shutdowns": 42}}, 42),
         (
-            {"ata_smart_attributes": {"table": [{"name": "Unexpect_Power_Loss_Ct", "raw": {"value": 7}}]}},
+            _ata({"id": 174, "name": "Unexpect_Power_Loss_Ct", "raw": {"value": 7}}),
             7,
         ),
-        (
-            {"ata_smart_attributes": {"table": [{"name": "Power-Off_Retract_Count", "raw": {"value": 9}}]}},
-            None,
-        ),
+        (_ata({"id": 192, "name": "Unsafe_Shutdown_Count", "raw": {"value": 8}}), 8),
+        (_ata({"id": 192, "name": "Power-Off_Retract_Count", "raw": {"value": 9}}), None),
+        (_ata({"id": 235, "name": "POR_Recovery_Count", "raw": {"value": 9}}), None),
+        (_ata({"id": 12, "name": "Unsafe_Shutdown_Count", "raw": {"value": 9}}), None),
         ({"ata_smart_attributes": {"table": "nonsense"}}, None),
         ({"smartctl": {"exit_status": 2}}, None),
         ([], None),
@@ -308,6 +312,12 @@ def test_the_unsafe_shutdown_counter_of_smartctl(document: object, count: int | 
         ("vfat", "rw", "no-journal"),
         ("ext4", "rw,sync", "mounted-sync"),
         ("xfs", "ro,norecovery", "no-recovery"),
+        ("ext4", "ro,noload", "no-recovery"),
+        ("btrfs", "ro,rescue=nologreplay,space_cache=v2", "no-recovery"),
+        ("btrfs", "ro,rescue=usebackuproot:nologreplay", "no-recovery"),
+        ("btrfs", "ro,rescue=all", "no-recovery"),
+        ("btrfs", "ro,nologreplay", "no-recovery"),
+        ("f2fs", "ro,disable_roll_forward", "no-recovery"),
         ("tmpfs", "rw", "memory-file-system"),
         ("ramfs", "rw", "memory-file-system"),
         ("overlay", "rw,volatile", "overlay-volatile"),
@@ -329,6 +339,7 @@ def test_an_honest_set_up_gives_no_warning() -> None:
     """A journalled file system on a real drive with a readable counter is nothing to warn of."""
     assert _codes(options="rw,relatime,data=ordered") == []
     assert _codes(file_system="xfs", options="rw,attr2,inode64") == []
+    assert _codes(file_system="btrfs", options="ro,rescue=usebackuproot") == []
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_a_json_line_per_sample_and_nothing_else_on_stdout() -> None:
         "latency_us": {"p50": 91.0, "p99": 130.0, "max": 2100.0},
         "unconfirmed": 12,
         "state": "running",
+        "detail": "",
     }
     assert last["state"] == "stopped"
     assert err.getvalue() == ""

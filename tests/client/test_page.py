@@ -16,7 +16,7 @@ from durability.verdict import REASONS
 from durability_client import page
 from durability_client.outcome import Outcome
 from tests.client.outcomes import judged
-from tests.core.evidence import after_power_loss, drive, facts
+from tests.core.evidence import after_power_loss, drive, facts, make_statistics
 
 MakePlan = Callable[..., Plan]
 HEADINGS = ["Why", "What was checked", "What this does not prove", "What to do next"]
@@ -155,6 +155,32 @@ def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyP
     lines = text.splitlines()
     assert all(line == line.rstrip() for line in lines)
     assert max(map(len, lines[1:])) <= min(int(columns), 100)
+
+
+def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:
+    """Each drive's flushes per sync stand beside what the commits cost."""
+    text = words(section(printed(judged(make_plan)), HEADINGS[1]))
+
+    assert "flushes sda: 1 per sync (100 for 100 syncs)" in text
+    assert "commits p50 1 ms, p99 1 ms, max 1 ms in 10.0 s" in text
+
+
+def test_drive_that_got_no_flush_was_not_tested_for_it(make_plan: MakePlan) -> None:
+    """A pass without one flush is no pass of the flush, and the page says so (rule 17)."""
+    silent = make_statistics(operations=(100,), flushes={"sda": 0})
+
+    text = printed(judged(make_plan, case={"statistics": silent}))
+
+    assert "sda: no flush was sent" in words(section(text, HEADINGS[1]))
+    assert "that sda honours a flush: no flush was sent" in words(section(text, HEADINGS[2]))
+
+
+def test_run_without_statistics_claims_nothing(make_plan: MakePlan) -> None:
+    """Where no figures arrived, flushes are unknown, not none."""
+    text = printed(judged(make_plan, case={"statistics": None}))
+
+    assert "sda: flushes unknown: no statistics of this run arrived" in words(section(text, HEADINGS[1]))
+    assert "no flush was sent" not in text
 
 
 def test_brackets_are_not_markup(make_plan: MakePlan) -> None:

@@ -16,11 +16,12 @@ import pytest
 from durability import limits
 from durability.documents import to_value
 from durability.errors import AuthenticationError, PeerError, RefusedError, SetupError, UsageError
-from durability.messages import CaseFile, ClientFailed, Fetch, List, Listing, Notice, Stop
+from durability.messages import CaseFile, ClientFailed, Export, Fetch, List, Listing, Notice, Stop
 from durability.packing import Value as AnyValue
 from durability.plan import Plan
 from durability_client.peer import Endpoint, RunLink, connect, endpoint
 from durability_client.target import KernelStorage
+from durability_lab.proxy import Proxy
 from durability_server.app import Server
 
 Value = Mapping[str, AnyValue]
@@ -37,10 +38,10 @@ class Served:
         self._port = 0
         self.server: Server | None = None
 
-    async def start(self) -> Endpoint:
-        self.server = Server(store_url=f"sqlite:///{self._store}", token=TOKEN, tls=self._tls)
+    async def start(self, token: bytes = TOKEN) -> Endpoint:
+        self.server = Server(store_url=f"sqlite:///{self._store}", token=token, tls=self._tls)
         host, self._port = await self.server.start("127.0.0.1", self._port)
-        return Endpoint(host=host, port=self._port, token=TOKEN)
+        return Endpoint(host=host, port=self._port, token=token)
 
     async def stop(self) -> None:
         if self.server is not None:
@@ -108,7 +109,7 @@ async def test_what_a_run_acknowledges_is_granted(served: Served, facts: Value, 
     async with running(await served.start(), make_plan(), facts) as heard:
         assert heard.link.acknowledge((10, 20), 3)
         await heard.until_granted(10, 20)
-        await heard.link.finish(Stop(frontiers=(11, 20), control=4, statistics={"ops": [11, 20]}))
+        await heard.link.finish(Stop(frontiers=(11, 20), control=4, statistics={}))
         assert heard.link.final is None and heard.link.trouble == ""
 
 
@@ -165,6 +166,58 @@ async def test_a_run_that_verify_ended_does_not_come_back(
         with pytest.raises(RefusedError):
             await heard.link.finish(ClientFailed(text="too late"))
         verify.close()
+
+
+@pytest.mark.parametrize("verified", [False, True], ids=["stopped", "stopped-and-verified"])
+async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
+    served: Served, facts: Value, make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, verified: bool
+) -> None:
+    """Where the server has the stop and only its answer is lost, `finish` succeeds after the reconnect."""
+    where, plan = await served.start(), make_plan()
+    async with (
+        Proxy(where.host, where.port) as proxy,
+        running(endpoint(proxy.address, TOKEN, ca=None, fingerprint=None), plan, facts) as heard,
+    ):
+        heard.link.acknowledge((5, 5), 0)
+        await heard.until_granted(5, 5)
+        proxy.to_client.lost = True
+        finish = asyncio.create_task(heard.link.finish(Stop(frontiers=(6, 5), control=0, statistics={})))
+        query = await connect(where, "query")
+        async with asyncio.timeout(20):
+            while (await query.request(Export(run=plan.run), CaseFile)).case["state"] != "stopped":
+                pass
+        query.close()
+        if verified:
+            monkeypatch.setattr(limits, "SILENCE_NS", 0)  # so that verify may end a run that just spoke
+            verify = await connect(where, "verify")
+            await verify.request(Fetch(run=plan.run, facts=facts, end=True), CaseFile)
+            verify.close()
+        assert not finish.done()
+        proxy.to_client.lost = False
+        proxy.cut()
+        await asyncio.wait_for(finish, 20)
+        assert heard.link.final is None
+
+
+async def test_a_server_with_another_token_is_waited_for_with_words(
+    served: Served, facts: Value, make_plan: MakePlan
+) -> None:
+    """A server that was restarted with another token does not end the run: the link says what is wrong and
+    goes on once the token is back."""
+    async with running(await served.start(), make_plan(), facts) as heard:
+        await served.stop()
+        await served.start(b"another token")
+        async with asyncio.timeout(20):
+            while "token" not in heard.link.trouble:  # noqa: ASYNC110 - the live line polls, too
+                await asyncio.sleep(0)
+        assert "start it with the token of before" in heard.link.trouble
+        assert heard.link.final is None
+        await served.stop()
+        await served.start()
+        while not heard.link.acknowledge((7, 7), 0):  # noqa: ASYNC110 - the sender polls, too
+            await asyncio.sleep(0)
+        await heard.until_granted(7, 7)
+        assert heard.link.trouble == ""
 
 
 async def test_a_wrong_token_is_said_to_be_one(served: Served) -> None:

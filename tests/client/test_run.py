@@ -49,18 +49,22 @@ class Lines(io.StringIO):
     def documents(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.getvalue().splitlines()]
 
-    async def until(self, state: str, task: asyncio.Task[RunSummary]) -> dict[str, Any]:
-        """The first line that says `state`; what ended the run instead is raised."""
+    async def until_under_way(self, task: asyncio.Task[RunSummary]) -> dict[str, Any]:
+        """The first line after the start of the writers, which use up a small target's credit at once."""
+        return await self.until(("running", "waiting for credit"), task)
+
+    async def until(self, states: tuple[str, ...], task: asyncio.Task[RunSummary]) -> dict[str, Any]:
+        """The first line that says one of `states`; what ended the run instead is raised."""
         while True:
             self._written.clear()
             for document in self.documents:
-                if document["state"] == state:
+                if document["state"] in states:
                     return document
             written = asyncio.ensure_future(self._written.wait())
             await asyncio.wait({written, task}, return_when=asyncio.FIRST_COMPLETED)
             written.cancel()
             if task.done():
-                raise AssertionError(f"ended before it was {state}: {task.result()}")
+                raise AssertionError(f"ended before it was {states}: {task.result()}")
 
 
 class Lab:
@@ -193,7 +197,7 @@ async def test_a_signal_is_a_clean_stop(
     """Ctrl-C and SIGTERM stop the run in order; the exit code is the signal's."""
     before = signal.getsignal(number)
     task = lab.run(storage)
-    await lab.lines.until("running", task)
+    await lab.lines.until_under_way(task)
     os.kill(os.getpid(), number)
     summary = await task
     assert summary.exit_code == code
@@ -237,7 +241,7 @@ async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
     """When the drive loses power under the client, the server hears of the I/O error and the person does."""
     drive = SimulatedStorage(HONEST, seed=1)
     task = lab.run(drive, writers=2)
-    await lab.lines.until("running", task)
+    await lab.lines.until_under_way(task)
     drive.cut()
     with pytest.raises(TargetError, match="Errno 5") as failed:
         await task
@@ -250,13 +254,13 @@ async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
 async def test_a_run_outlives_its_server(lab: Lab, storage: KernelStorage) -> None:
     """While the server is away the run says so; with a new one on the store it goes on and stops cleanly."""
     task = lab.run(storage)
-    await lab.lines.until("running", task)
+    await lab.lines.until_under_way(task)
     await lab.stop()
-    await lab.lines.until("reconnecting", task)
+    await lab.lines.until(("reconnecting",), task)
     await lab.start()
     lab.lines.seek(0)
     lab.lines.truncate()
-    before = (await lab.lines.until("running", task))["acked"]
+    before = (await lab.lines.until_under_way(task))["acked"]
     os.kill(os.getpid(), signal.SIGINT)
     summary = await task
     assert sum(summary.frontiers) >= before
@@ -270,7 +274,7 @@ async def test_a_run_that_the_server_ended_stops(
 ) -> None:
     """When verify takes the run away, the writers stop and the command says who ended it."""
     task = lab.run(storage)
-    run_id = int((await lab.lines.until("running", task))["run"], 16)
+    run_id = int((await lab.lines.until_under_way(task))["run"], 16)
     monkeypatch.setattr(limits, "SILENCE_NS", 0)
     verify = await connect(Endpoint(host="127.0.0.1", port=lab.port, token=TOKEN), "verify")
     await verify.request(Fetch(run=run_id, facts={}, end=True), CaseFile)
@@ -283,7 +287,7 @@ async def test_an_unverified_run_is_not_overwritten(lab: Lab, storage: KernelSto
     """A run that ended in a cut and was never verified keeps its target, unless forced."""
     drive = SimulatedStorage(HONEST, seed=2)
     task = lab.run(drive)
-    await lab.lines.until("running", task)
+    await lab.lines.until_under_way(task)
     drive.cut()
     with pytest.raises(TargetError):
         await task
@@ -307,7 +311,7 @@ async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
 async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelStorage) -> None:
     """The lock is held while the run lasts and given back at its end."""
     task = lab.run(storage, duration_s=1.5)
-    await lab.lines.until("running", task)
+    await lab.lines.until_under_way(task)
     with pytest.raises(TargetError):
         KernelStorage(storage.path).lock()
     await task

@@ -416,7 +416,48 @@ def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
     probe = probe_mount(device)
     assert probe.type == "xfs"
     assert not probe.mounts
-    assert "does not mount with ro,norecovery" in probe.text
+    assert "does not mount with ro,nouuid" in probe.text
+
+
+def test_the_mount_probe_asks_only_for_what_a_mount_with_replay_gives(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A file system that is whole only once its log is replayed mounts: that is all an honest drive owes."""
+    mounted, directory = make_mount("ext4", mkfs=("-b", "4096"))
+    (directory / "file").touch()
+    KernelStorage(directory / "file").sync_directory()
+    device = make_loop(384 << 20)
+    shutil.copyfile(_backing(mounted), _backing(device))
+    _spoil_what_the_journal_restores(device)
+    failed = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"mount -o ro,noload {device} /mnt && ls -A /mnt/"],
+        capture_output=True,
+        check=False,
+    )
+    assert failed.returncode, "without replay it does not mount, or its root cannot be listed"
+
+    probe = probe_mount(device)
+
+    assert probe.mounts, probe.text
+
+
+def test_the_mount_probe_takes_no_set_up_for_damage(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A read-only device, or one with signatures of two file systems, is refused: it proves no damage."""
+    mounted, directory = make_mount("ext4")
+    KernelStorage(directory / "file").sync_directory()
+    device = make_loop(384 << 20)
+    shutil.copyfile(_backing(mounted), _backing(device))
+    subprocess.run(["blockdev", "--setro", device], check=True)
+    with pytest.raises(TargetError, match="is read-only"):
+        probe_mount(device)
+    subprocess.run(["blockdev", "--setrw", device], check=True)
+    other, _ = make_mount("xfs")
+    with other.open("rb") as source, device.open("r+b") as file:
+        file.write(source.read(512))  # its superblock lies before that of ext4
+    with pytest.raises(TargetError, match="several file systems"):
+        probe_mount(device)
 
 
 def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Callable[..., Path]) -> None:
@@ -434,6 +475,16 @@ def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Call
     assert not probe.mounts
     assert "does not mount with ro:" in probe.text
     assert _backing(device).read_bytes() == before
+
+
+def _spoil_what_the_journal_restores(device: Path) -> None:
+    """Zero the block of the root directory's names, of which the journal of an ext4 in use has a copy."""
+    block = subprocess.run(
+        ["debugfs", "-R", "bmap <2> 0", device], check=True, capture_output=True, text=True
+    ).stdout
+    with device.open("r+b") as file:
+        file.seek(int(block) * 4096)
+        file.write(bytes(4096))
 
 
 def _backing(device: Path) -> Path:

@@ -47,11 +47,13 @@ from durability.messages import (
     TargetFailed,
 )
 from durability.plan import MAIN, Plan
+from durability_client.mountprobe import MountProbe
 from durability_client.peer import Connection, Endpoint, connect
 from durability_client.target import KernelStorage
+from durability_client.unmountable import UnmountableStorage
 from durability_client.verify import VerifyOptions, verify
 from durability_server.app import Server
-from tests.client.targets import KnownStorage, lay_down
+from tests.client.targets import FlickeringStorage, KnownStorage, lay_down
 from tests.core.evidence import Disk, after_power_loss, drive, facts, make_case, small
 
 MakePlan = Callable[..., Plan]
@@ -328,14 +330,19 @@ async def test_export_of_something_else_is_refused(lab: Lab, make_plan: MakePlan
 async def test_drive_that_never_answers_is_inconclusive(lab: Lab) -> None:
     """Not even the superblocks can be read: known by its drive, judged unfinished, not lost (rule 10)."""
 
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
     class SilentStorage(KnownStorage):
         def facts(self) -> Facts:
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            for child in children:
+            for child in children() - elders:
                 os.kill(int(child), signal.SIGSTOP)  # as silent as a process that waits for its drive
             return super().facts()
 
     await lab.run()
+    elders = (
+        children()
+    )  # begun by other tests: a helper of multiprocessing that is stopped hangs the next one
     lab.storage = SilentStorage(lay_down(lab.disk, lab.directory).path, lab.now)
 
     document = await lab.verify(stall_s=1.0)
@@ -378,6 +385,37 @@ async def test_target_must_be_named(lab: Lab) -> None:
         await verify(VerifyOptions(target=None, endpoint=lab.endpoint))
 
 
+async def test_mount_without_replay_is_refused(lab: Lab) -> None:
+    """What was synced may be in the log alone: exit 5 and how to mount, and the run is not judged."""
+    await lab.run()
+    lab.lose(40)
+    for kind, options in (("ext4", "ro,norecovery"), ("btrfs", "ro,rescue=usebackuproot:nologreplay")):
+        found = lab.now.file_system
+        assert found is not None
+        lab.storage = None
+        mounted = replace(lab.now, file_system=replace(found, type=kind, options=options))
+        lab.storage = KnownStorage(lay_down(lab.disk, lab.directory).path, mounted)
+        with pytest.raises(TargetError, match=r"mount -o ro /dev/sda1 /mnt") as refused:
+            await lab.verify()
+        assert refused.value.exit_code == EXIT_ENVIRONMENT
+    assert not (await lab.shown())["verdicts"]
+
+
+async def test_unstable_pass_is_never_cleared(lab: Lab) -> None:
+    """A slot that was wrong once, and right on every later look, is no pass: exit 4 for good."""
+    await lab.run()
+    path = lay_down(lab.disk, lab.directory).path
+    offset = lab.disk.versions.place(0, lab.disk.slot_of(0, 40))[1]
+    lab.storage = FlickeringStorage(path, lab.now, {offset: 1})
+    assert codes(await lab.verify()) == ["unstable"]
+    lab.storage = KnownStorage(path, lab.now)
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["unstable"]) == (EXIT_INCONCLUSIVE, 0)
+    assert codes(document) == ["earlier-unstable"]
+
+
 async def verify_device(lab: Lab, device: Path) -> int:
     options = VerifyOptions(
         target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
@@ -410,3 +448,13 @@ async def test_file_system_that_does_not_mount_is_loss(lab: Lab, make_loop: Call
         file.write(bytes(8 << 20))
 
     assert await verify_device(lab, device) == EXIT_LOSS
+
+
+async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
+    """`--device`: without a UUID, and through layers, another volume of the same drives looks the same."""
+    case = make_case(lab.plan, (ACKED,), armed=facts(offset_bytes=None))
+    probe = MountProbe(type="", uuid="", mounts=False, text="no file system is recognised on /dev/dm-1")
+    storage = UnmountableStorage(Path("/dev/dm-1"), probe)
+
+    with pytest.raises(WrongTargetError, match="no offset shows that it is the device of run"):
+        storage.facts_as_target_of(case, facts(kind="device", file_system=None, offset_bytes=None))

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from durability import messages
 from durability.messages import Message
+from durability.packing import Value
 from durability.plan import Plan
 from durability.session import ClientSession, ServerSession
 
@@ -48,6 +49,12 @@ def make_plan() -> Callable[..., Plan]:
 
 
 TOKEN = b"a token of both machines"
+STATISTICS: dict[str, Value] = {
+    "elapsed_s": 1.5,
+    "operations": [9, 9],
+    "latency_ns": {"buckets": [288, 290], "counts": [17, 1], "max": [9000]},
+    "drives": [{"name": "sda", "flushes": 18}, {"name": "sdb", "flushes": None}],
+}
 SAMPLES: tuple[Message, ...] = (
     messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="durability 1"),
     messages.Challenge(version=1, nonce=bytes(32), server_id="server", heartbeat_ms=50),
@@ -68,7 +75,8 @@ SAMPLES: tuple[Message, ...] = (
     messages.Notice(code="store-unavailable", text="the disk is full"),
     messages.TargetFailed(errno=5, writer=1, seq=8, text="Input/output error"),
     messages.ClientFailed(text="out of memory"),
-    messages.Stop(frontiers=(9, 9), control=13, statistics={"rate": 1.5}),
+    messages.Stop(frontiers=(9, 9), control=13, statistics=STATISTICS),
+    messages.Progress(statistics=STATISTICS),
     messages.Stopped(),
     messages.Fetch(run=0, facts={}, end=True),
     messages.CaseFile(case={"timeline": [[1, [2, 3]]]}),

@@ -14,12 +14,14 @@ from durability.case import CASE_SCHEMA, Case, Event, Receipt
 from durability.cut import Cut, assess
 from durability.exposure import at_risk
 from durability.facts import Drive, Facts, FileSystem, Host
+from durability.histogram import Histogram
 from durability.identity import Identity, identify
 from durability.judgement import FindingClass, Judgement
 from durability.mixing import U64, Words
 from durability.oracle import ExpectedFile, Oracle
 from durability.plan import MAIN, Plan
 from durability.record import SECTOR_WORDS, Stamper, superblock
+from durability.statistics import DriveFlushes, Statistics
 from durability.verdict import Verdict, decide
 from durability.versions import Versions
 
@@ -325,8 +327,21 @@ def make_case(plan: Plan, acked: tuple[int, ...], **changes: Any) -> Case:
         "superseded_by": "",
         "verdicts": (),
         "series": (),
+        "statistics": make_statistics(operations=acked, flushes={"sda": sum(acked)}),
     }
     return Case(**{**fields, **changes})
+
+
+def make_statistics(*, operations: tuple[int, ...], flushes: dict[str, int | None]) -> Statistics:
+    """What a client said of ten seconds: a commit of 1 ms for each operation, flushes by drive."""
+    latencies = Histogram()
+    latencies.record(np.full(sum(operations), MS, dtype=np.uint64))
+    return Statistics(
+        elapsed_s=10.0,
+        operations=operations,
+        latency_ns={name: list(numbers) for name, numbers in latencies.to_value().items()},
+        drives=tuple(DriveFlushes(name=name, flushes=count) for name, count in flushes.items()),
+    )
 
 
 def judge(

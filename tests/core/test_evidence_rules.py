@@ -32,6 +32,7 @@ from tests.core.evidence import (
     facts,
     judge,
     make_case,
+    make_statistics,
     scan,
     small,
     words,
@@ -249,7 +250,7 @@ def test_rule_16_strength_is_counted_honestly(plan: Plan) -> None:
 
 def test_rule_17_the_verdict_is_on_the_stack(plan: Plan) -> None:
     """False blame without it: file system, options and layers below it lose data as well as drives do."""
-    stack = facts(layers=("md0", "sda", "sdb"), drives=(drive(flushes=0), drive(name="sdb", serial="S2")))
-    named = subject(plan, stack)
+    stack = facts(layers=("md0", "sda", "sdb"), drives=(drive(), drive(name="sdb", serial="S2")))
+    named = subject(plan, stack, make_statistics(operations=(ACKED,), flushes={"sda": 0, "sdb": 2001}))
     assert named["layers"] == ["md0", "sda", "sdb"]
     assert "no flush was sent" in str(named["drives"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from durability.case import Case, Receipt
+from durability.case import Case, Event, Receipt
 from durability.exposure import at_risk, cut_interval_ns, loss_window
 from durability.plan import Plan
 from tests.core.evidence import LAST_NS, MS, MakePlan, make_case, small
@@ -102,6 +102,18 @@ def test_what_was_lost_from_the_start_reaches_back_to_arming(plan: Plan) -> None
     assert window.operations == 100
     assert window.ms_min == pytest.approx(9.5)
     assert window.ms_max == pytest.approx(5051)
+
+
+def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
+    """A timeline that begins at 0 with what came before a reboot: none of that is at risk, and its loss
+    reaches back to the reboot at least, whatever the clock of that earlier boot said at arming."""
+    timeline = (Receipt(at_ns=0, frontiers=(2000,)), Receipt(at_ns=LAST_NS, frontiers=(2010,)))
+    armed = Event(at_ns=LAST_NS * 2, wall="", kind="armed", text="")
+    case = make_case(plan, (2010,), timeline=timeline, events=(armed,))
+    assert counts(case, plan, 2010) == (10, 10, 10, 10)
+    window = loss_window(case, testified=(2010,), oldest_lost=(1500,))
+    assert window is not None
+    assert window.ms_max >= window.ms_min > 1000
 
 
 def test_no_cut_has_no_loss_window(plan: Plan) -> None:

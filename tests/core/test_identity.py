@@ -82,5 +82,6 @@ def test_a_superblock_of_a_later_run_supersedes(make_plan: MakePlan) -> None:
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:
     """A superblock travels with a copy; the drive that was cut does not."""
     plan = small(make_plan)
-    copy = facts(drives=(drive(serial="S2"),))
-    assert identify(make_case(plan, (10,)), copy, (plan, plan)).drive_changed
+    for drives in ((drive(serial="S2"),), (drive(serial=""),), ()):
+        copy = facts(drives=drives)
+        assert identify(make_case(plan, (10,)), copy, (plan, plan)).drive_changed

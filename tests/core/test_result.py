@@ -13,7 +13,7 @@ from durability.exposure import at_risk, loss_window
 from durability.facts import Facts
 from durability.packing import Value
 from durability.plan import Plan
-from durability.result import EXAMPLES_MAX, document, flush_note
+from durability.result import EXAMPLES_MAX, document, subject
 from tests.core.evidence import (
     Disk,
     Found,
@@ -23,6 +23,7 @@ from tests.core.evidence import (
     facts,
     judge,
     make_case,
+    make_statistics,
     scan,
     small,
 )
@@ -75,6 +76,7 @@ def made(plan: Plan, found: Found, now: Facts | None = None) -> dict[str, Value]
     return document(
         plan=plan,
         facts=now or case.armed,
+        statistics=case.statistics,
         acked=case.frontiers,
         control_completed=7,
         verdict=judge(case, plan, found),
@@ -136,17 +138,28 @@ def test_the_subject_is_the_whole_stack(plan: Plan) -> None:
     """File system with its options, layers and drives are named, as the verdict is on all of them."""
     disk = Disk(plan)
     disk.write_to(0, 2000)
-    result: dict[str, Any] = dict(made(plan, scan(disk, (2000,)), facts(drives=(drive(flushes=0),))))
+    result: dict[str, Any] = dict(made(plan, scan(disk, (2000,))))
     subject = result["subject"]
     assert subject["file_system"]["options"] == "rw"
     assert subject["layers"] == ["sda1", "sda"]
     assert subject["drives"][0]["firmware"] == "1.0"
-    assert subject["drives"][0]["flush_note"] == "no flush was sent"
+    assert (subject["syncs"], subject["commit_us"]["max"]) == (2000, 1000.0)
 
 
-@pytest.mark.parametrize(
-    ("flushes", "note"), [(0, "no flush was sent"), (7, ""), (None, "this system does not count flushes")]
-)
-def test_the_flush_note(flushes: int | None, note: str) -> None:
-    """A drive that was prefilled and synced without one flush was never asked to keep anything."""
-    assert flush_note(drive(flushes=flushes)) == note
+def test_the_subject_says_what_was_flushed(plan: Plan) -> None:
+    """Flushes per sync of each drive, FUA writes as unknown, and a warning where no flush was sent."""
+    armed = facts(drives=(drive(), drive(name="sdb", serial="S2")))
+    statistics = make_statistics(operations=(2000,), flushes={"sda": 3000, "sdb": 0})
+    named: dict[str, Any] = subject(plan, armed, statistics)
+    first, second = named["drives"]
+    assert (first["flushes"], first["flushes_per_sync"], first["fua_writes"]) == (3000, 1.5, None)
+    assert (second["flushes"], second["flushes_per_sync"]) == (0, 0)
+    assert [warning["code"] for warning in named["warnings"]] == ["no-flush"]
+    assert named["warnings"][0]["text"].startswith("sdb: no flush was sent")
+
+
+def test_a_run_without_statistics(plan: Plan) -> None:
+    """What no client said is null, and nothing is concluded from it."""
+    named: dict[str, Any] = subject(plan, facts(), None)
+    assert (named["syncs"], named["commit_us"], named["warnings"]) == (None, None, [])
+    assert (named["drives"][0]["flushes"], named["drives"][0]["flushes_per_sync"]) == (None, None)

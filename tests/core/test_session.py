@@ -48,6 +48,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Ack,
         messages.Credit,
         messages.Ack,
+        messages.Progress,
         messages.Credit,
         messages.Stop,
         messages.Stopped,

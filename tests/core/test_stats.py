@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.case import PastVerdict
-from durability.stats import at_most_probability, strength, upper_bound
+from durability.stats import HIDE_LOSSES, at_most_probability, strength, upper_bound
 from tests.core.evidence import MakePlan, make_case, small
 
 
@@ -64,9 +65,14 @@ def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
     assert (series.cuts, series.losses) == (3, 2)
 
 
-@pytest.mark.parametrize("verdict", ["unverified", "discarded"])
-def test_runs_that_were_left_out_void_the_bound(make_plan: MakePlan, verdict: str) -> None:
-    """A cut that nobody verified may have lost data: its number is told in place of a bound."""
-    case = make_case(small(make_plan), (10,), series=(past(verdict, "none", 0),))
+@pytest.mark.parametrize(
+    ("verdict", "reasons"), [("unverified", ()), *(("inconclusive", (code,)) for code in sorted(HIDE_LOSSES))]
+)
+def test_runs_that_were_left_out_void_the_bound(
+    make_plan: MakePlan, verdict: str, reasons: tuple[str, ...]
+) -> None:
+    """A cut that nobody verified, or not to the end, may have lost data: its number is told, and no bound."""
+    left_out = replace(past(verdict, "none", 0), reasons=reasons)
+    case = make_case(small(make_plan), (10,), series=(left_out,))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
     assert (series.bound, series.left_out, series.cuts) == (None, 1, 1)

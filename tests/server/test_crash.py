@@ -73,6 +73,7 @@ async def test_a_killed_server_keeps_every_run(
         "verdict": "inconclusive",
         "cut": {"class": "none"},
         "at_risk": {"ms1000": 0},
+        "reasons": [],
     }
     await verifier.ask(messages.Verdict(run=3, document=document), messages.Stored)
     server.end(signal.SIGKILL)

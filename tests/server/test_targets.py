@@ -70,6 +70,16 @@ def test_a_device_is_known_by_serial_and_offset(lab: Lab) -> None:
     assert not _same(device, lab.facts())
 
 
+def test_drives_that_cannot_be_told_apart_have_no_series(lab: Lab) -> None:
+    """Nothing is pooled across drives: two without a serial, or with one that every machine has, stay two."""
+    facts = lab.facts()
+    nameless = replace(facts, drives=(*facts.drives, replace(facts.drives[0], serial="")))
+    assert series_key(lab.plan(), nameless) == series_key(lab.plan(), replace(facts, drives=())) == ""
+    emulated = replace(facts, drives=(replace(facts.drives[0], emulated=True),))
+    twin = replace(emulated, host=replace(facts.host, machine_id="machine-2"))
+    assert series_key(lab.plan(), emulated) != series_key(lab.plan(), twin)
+
+
 def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
     """Within a series only run, seed and path differ; firmware, options or plan make another (rule 16)."""
     plan, facts = lab.plan(), lab.facts()

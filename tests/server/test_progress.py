@@ -1,0 +1,67 @@
+"""What a client says of its run every second is kept, and outlives client, server and connection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability import messages
+from durability.errors import RefusedError
+from durability.packing import Value
+from durability.statistics import statistics_to_value
+from tests.core.evidence import make_statistics
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+FIRST = make_statistics(operations=(10, 20), flushes={"sda": 30})
+NEWEST = make_statistics(operations=(12, 20), flushes={"sda": 32})
+
+
+async def test_the_newest_statistics_outlive_client_and_server(lab: Lab, store_url: str) -> None:
+    """A machine that lost its power cannot say Stop: what it said a second before is in the case."""
+    running = await lab.start(store_url)
+    plan, client = lab.plan(), await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.say(messages.Ack(frontiers=(12, 20), control=0))
+    for statistics in (FIRST, NEWEST):
+        client.say(messages.Progress(statistics=statistics_to_value(statistics)))
+    case = await lab.exported(running.address, plan.run, lambda case: case.statistics == NEWEST)
+    assert case.session_end == "live"
+    client.vanish()
+    await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
+    await running.server.stop()
+
+    running = await lab.start(store_url)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.statistics, case.frontiers) == (NEWEST, (12, 20))
+
+
+async def test_a_stop_without_statistics_keeps_the_last(lab: Lab, sqlite_url: str) -> None:
+    """An empty map says nothing, and takes nothing back."""
+    running = await lab.start(sqlite_url)
+    plan, client = lab.plan(), await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    client.say(messages.Ack(frontiers=(12, 20), control=0))
+    client.say(messages.Progress(statistics=statistics_to_value(NEWEST)))
+    await client.ask(messages.Stop(frontiers=(12, 20), control=0, statistics={}), messages.Stopped)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.session_end, case.statistics) == ("stop", NEWEST)
+
+
+@pytest.mark.parametrize("wrong", [{"rate": 1.5}, {"operations": [1]}, {"latency_ns": {}}])
+async def test_statistics_that_cannot_be_are_refused(
+    lab: Lab, sqlite_url: str, wrong: dict[str, Value]
+) -> None:
+    """They end their own connection and change nothing."""
+    running = await lab.start(sqlite_url)
+    plan, client = lab.plan(), await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    client.say(messages.Progress(statistics={**statistics_to_value(FIRST), **wrong}))
+    error = await client.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "bad-request"
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert (case.statistics, case.frontiers, case.tainted) == (None, (1, 1), "")

@@ -1,0 +1,175 @@
+"""The server is killed again and again under a run, and the verdict after the cut is still the right one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.case import Case, case_from_value
+from durability.errors import TargetError
+from durability.messages import CaseFile, Export, List, Listing
+from durability.units import format_run
+from durability_client.peer import Connection, Endpoint, connect, endpoint
+from durability_client.planning import RunOptions
+from durability_client.run import RunSummary, run
+from durability_client.verify import VerifyOptions, verify
+from durability_lab.drive import HONEST, LIAR
+from durability_lab.simulated import SimulatedStorage
+
+COMMAND = str(Path(sys.executable).with_name("durability"))
+KILLS = 20
+OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of both runs between two kills
+LAST_OPERATIONS = 2000  # of each run between the last restart and the cut
+SIZE_BYTES = 16 << 20
+DEADLINE_S = 60
+
+Client = asyncio.Task[RunSummary]
+
+
+class KillableServer:
+    """`durability serve` as a process that can be killed and started again on the same port and store."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._listen = "127.0.0.1:0"
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it; returns when it listens."""
+        command = [COMMAND, "serve", "--listen", self._listen]
+        command += [
+            "--store",
+            f"sqlite:///{self._directory}/store.sqlite",
+            "--token-file",
+            f"{self.token_file}",
+        ]
+        log_file = self._directory / "server.log"
+        with log_file.open("a") as log:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        said = self._process.stdout.readline() + self._process.stdout.readline()
+        found = re.search(r"--server (\S+)", said)
+        assert found, said + log_file.read_text()
+        self._listen = found[1]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            with self._process as process:
+                process.kill()
+
+    @property
+    def token_file(self) -> Path:
+        return self._directory / "token"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return endpoint(self._listen, self.token_file.read_bytes().strip(), ca=None, fingerprint=None)
+
+
+async def armed_runs(server: KillableServer, clients: Sequence[Client]) -> list[int]:
+    """The runs of all `clients`, in the order of their targets' paths, once all are armed."""
+    query = await connect(server.endpoint, "query")
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            rows = (await query.request(List(limit=10), Listing)).rows
+            armed = sorted(
+                (str(row["path"]), int(str(row["run"]), 16)) for row in rows if row["state"] == "armed"
+            )
+            if len(armed) == len(clients):
+                query.close()
+                return [run_id for _, run_id in armed]
+            assert not any(client.done() for client in clients)
+
+
+async def case_of(query: Connection, run_id: int) -> Case:
+    """The run as the server has it in memory."""
+    return case_from_value((await query.request(Export(run=run_id), CaseFile)).case)
+
+
+async def received(query: Connection, runs: Sequence[int]) -> int:
+    """How many acknowledgements of `runs` the server has."""
+    return sum([sum((await case_of(query, run_id)).frontiers) for run_id in runs])
+
+
+async def until_acked(
+    server: KillableServer, runs: Sequence[int], clients: Sequence[Client], count: int
+) -> None:
+    """Wait until the server has received `count` acknowledgements more of `runs` together."""
+    query = await connect(server.endpoint, "query")
+    wanted = await received(query, runs) + count
+    async with asyncio.timeout(DEADLINE_S):
+        while await received(query, runs) < wanted:
+            assert not any(client.done() for client in clients)
+    query.close()
+
+
+async def verdict(server: KillableServer, storage: SimulatedStorage, run_id: int) -> dict[str, Any]:
+    """The document of `verify --json`."""
+    answer = io.StringIO()
+    options = VerifyOptions(
+        target=None, endpoint=server.endpoint, run=run_id, attest_cut="the drive was cut", json=True
+    )
+    await verify(options, storage=storage, out=answer)
+    document: dict[str, Any] = json.loads(answer.getvalue())
+    return document
+
+
+async def kill_under_load(
+    server: KillableServer, runs: Sequence[int], clients: Sequence[Client], chance: random.Random
+) -> None:
+    """Kill the server at moments that `chance` draws, and start it again each time."""
+    for _ in range(KILLS):
+        await until_acked(server, runs, clients, chance.randrange(1 + chance.choice(OPERATIONS)))
+        server.kill()
+        await asyncio.to_thread(server.start)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[KillableServer]:
+    """A server that has not been started yet; killed at the end."""
+    server = KillableServer(tmp_path)
+    yield server
+    server.kill()
+
+
+async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) -> None:
+    """After twenty kills of the server, at random acknowledgements of two runs, both go on, and a cut makes
+    the honest drive durable and the liar a loss."""
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    drives = [SimulatedStorage(behaviour, seed=seed, size_bytes=SIZE_BYTES) for behaviour in (HONEST, LIAR)]
+    await asyncio.to_thread(server.start)
+    where = server.endpoint
+    options = RunOptions(
+        server=str(where), token=where.token, size_bytes=SIZE_BYTES, writers=2, destroy_data=True
+    )
+    clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
+    runs = await armed_runs(server, clients)
+
+    await kill_under_load(server, runs, clients, random.Random(seed))
+
+    for drive, run_id, client in zip(drives, runs, clients, strict=True):
+        await until_acked(server, [run_id], [client], LAST_OPERATIONS)
+        drive.cut()
+        with pytest.raises(TargetError):
+            await client
+    query = await connect(server.endpoint, "query")
+    for run_id in runs:
+        case = await case_of(query, run_id)
+        assert (case.session_end, case.tainted) == ("target-error", ""), format_run(run_id)
+    for drive, run_id, expected in zip(drives, runs, ("durable", "loss"), strict=True):
+        drive.power_on()
+        document = await verdict(server, drive, run_id)
+        assert document["verdict"] == expected, document
+        assert document["at_risk"]["ms1000"] > 0, document
