@@ -38,7 +38,7 @@ REASONS: Mapping[str, str] = {
     "superseded": "a later run was made on this target",
     "tainted": "the run broke a rule of the protocol",
     "log-behind": "the target holds writes that the server's log does not allow for",
-    "drive-changed": "the target lies on other drives than at arming",
+    "drive-changed": "the target lies on other drives than at arming, or on drives that tell no serial now",
     "session-stopped": "the run ended with a clean stop, not in a cut",
     "session-closed": "the connection was closed, so the kernel outlived the client",
     "session-client-error": "the client failed, and not by an I/O error of the target",
