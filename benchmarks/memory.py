@@ -1,0 +1,73 @@
+"""Peak memory of `serve`, `run` and `verify` for a small and a large target: it must not grow with the size.
+
+Each is a command of its own, as a user starts it; what is printed is the peak resident set of the largest
+process among it and its children (getrusage). The large target is really written and read.
+
+    python benchmarks/memory.py [--directory DIR] [--sizes 64MiB,16GiB]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from durability.units import parse_size
+
+COMMAND = (sys.executable, "-c", "from durability.cli import main; main()")
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, float]:
+    """Exit code and peak resident set in MiB of the largest process among `process` and its children."""
+    _, status, usage = os.wait4(process.pid, 0)
+    return os.waitstatus_to_exitcode(status), usage.ru_maxrss / 1024
+
+
+def measure(directory: Path, size: str) -> None:
+    """Serve, run and verify one target of `size`, and print three peaks."""
+    store = Path(tempfile.mkdtemp(prefix="memory-", dir=directory))
+    target = store / "target"
+    try:
+        server = subprocess.Popen(
+            [*COMMAND, "serve", "--listen", "127.0.0.1:0", "--store", f"sqlite:///{store}/store.db"],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        assert server.stderr is not None
+        line = next(line for line in server.stderr if "listening on " in line)
+        address = line.split("listening on ")[1].split(",")[0].strip()
+        run = [*COMMAND, "run", str(target), "--server", address, "--size", size, "--duration", "5"]
+        verify = [*COMMAND, "verify", str(target), "--server", address]
+        print(f"{size:>8} {parse_size(size):>14} bytes", end="", flush=True)
+        for command, expected in ((run, 0), (verify, 4)):
+            process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+            )
+            code, peak_mib = finished(process)
+            if code != expected:
+                sys.exit(f"{' '.join(command[3:])}: exit code {code}, expected {expected}")
+            print(f"  {command[3]} {peak_mib:.0f} MiB", end="", flush=True)
+        server.terminate()
+        server.stderr.read()
+        print(f"  serve {finished(server)[1]:.0f} MiB")
+    finally:
+        shutil.rmtree(store)
+
+
+def main() -> None:
+    """Measure each size in turn."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on a real disk")
+    parser.add_argument("--sizes", default="64MiB,16GiB")
+    arguments = parser.parse_args()
+    for size in arguments.sizes.split(","):
+        measure(arguments.directory, size)
+
+
+if __name__ == "__main__":
+    main()
