@@ -22,7 +22,7 @@ from durability import limits
 from durability.facts import Facts
 from durability_client.io import Storage
 
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 2 << 20
 _ALIGNMENT_BYTES = (
     mmap.PAGESIZE
 )  # enough for O_DIRECT on every drive, and what the page cache asks for at least
@@ -149,12 +149,12 @@ def read_ahead(
 ) -> Iterator[Result]:
     """The results of `read(job, buffer)` in the order of `jobs`, read by threads while the caller judges.
 
-    Two reads at a time keep a drive busy between one and the next. Each result may use its buffer until the
+    Four reads at a time keep a drive busy between one and the next. Each result may use its buffer until the
     next result is asked for.
     """
     free = cycle(buffers)
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(max_workers=2, thread_name_prefix="read-ahead") as pool:
+    with ThreadPoolExecutor(max_workers=4, thread_name_prefix="read-ahead") as pool:
         for job in jobs:
             pending.append(pool.submit(read, job, next(free)))
             if len(pending) == len(buffers):

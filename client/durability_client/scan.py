@@ -29,7 +29,7 @@ from durability_client.tally import Example, Examples, Report, Tally
 
 Phase: TypeAlias = Literal["in flight", "survey", "all slots", "control arm", "judging"]
 
-_BUFFERS = 4
+_BUFFERS = 8
 _IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time
 _SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat

@@ -303,10 +303,14 @@ def test_slots_in_flight_are_read_first_where_they_are_few(make_plan: MakePlan, 
 
     report, _, told = scanned(lay_down(disk, tmp_path), job_of(disk.plan, (100,)))
 
-    assert [progress.phase for progress in told] == ["in flight", "in flight", "all slots"]
+    assert [progress.phase for progress in told] == ["in flight", "in flight", "all slots", "all slots"]
     assert told[0].report.checked == 0
     assert told[1].report.testified == report.testified == (101,)
-    assert [(progress.done, progress.total) for progress in told[1:]] == [(2048, 2048), (4 << 20, 4 << 20)]
+    assert [(progress.done, progress.total) for progress in told[1:]] == [
+        (2048, 2048),
+        (CHUNK_BYTES, 4 << 20),
+        (4 << 20, 4 << 20),
+    ]
 
 
 def test_scan_writes_nothing(written: Disk, tmp_path: Path) -> None:
