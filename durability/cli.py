@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
@@ -387,8 +386,7 @@ def export(
 
     number = parse_run(run)
     endpoint = _endpoint(server, token_file, tls_ca, tls_fingerprint)
-    with output.open("w", encoding="utf-8") if output else nullcontext(sys.stdout) as out:
-        asyncio.run(query.export(endpoint, number, out=out))
+    asyncio.run(query.export(endpoint, number, output=output, out=sys.stdout))
 
 
 @app.command()

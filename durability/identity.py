@@ -80,7 +80,8 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
             differences.append("the file system had no UUID at arming, so it cannot be recognised")
         elif uuid != expected:
             differences.append(
-                f"the file system here has UUID {uuid or '(none)'}, expected {expected}: is it mounted?"
+                f"the file system here has UUID {uuid or '(none)'}, expected {expected}, "
+                "so it may not be mounted"
             )
         elif armed.path_in_file_system != now.path_in_file_system:
             differences.append(

@@ -60,3 +60,8 @@ def parse_run(text: str) -> int:
 def format_run(run: int) -> str:
     """What `parse_run` reads."""
     return f"{run:016x}"
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things in words: "1 writer", "2,000 writers"; `many` where it takes more than an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

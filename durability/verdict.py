@@ -21,6 +21,7 @@ from durability.exposure import AtRisk
 from durability.identity import Identity
 from durability.judgement import FindingClass
 from durability.stats import Strength, strength
+from durability.units import counted
 
 Word: TypeAlias = Literal["durable", "loss", "inconclusive"]
 EXIT_CODES: Mapping[Word, int] = {
@@ -217,7 +218,9 @@ def _scan_reasons(scan: Scan, at_risk: AtRisk) -> Iterator[Reason]:
         yield _reason("nothing-checked")
     if not at_risk.ms1000:
         stalled = (
-            f"{len(at_risk.stalled)} writers may have been waiting for the server" if at_risk.stalled else ""
+            f"{counted(len(at_risk.stalled), 'writer')} may have been waiting for the server"
+            if at_risk.stalled
+            else ""
         )
         yield _reason("nothing-at-risk", stalled)
     if scan.unstable:

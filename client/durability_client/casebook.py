@@ -14,7 +14,7 @@ from typing import Protocol
 from durability import limits
 from durability.case import Case, case_from_value
 from durability.documents import from_json, to_value
-from durability.errors import RefusedError, SetupError
+from durability.errors import FormatError, RefusedError, SetupError
 from durability.facts import Facts
 from durability.messages import CaseFile, Evidence, Fetch, Stored, Verdict
 from durability.packing import Value
@@ -73,6 +73,8 @@ class ExportCasebook:
             case = case_from_value(from_json(self._path.read_bytes()))
         except OSError as error:
             raise SetupError(f"cannot read the export {self._path}: {error.strerror}") from error
+        except FormatError as error:
+            raise FormatError(f"{self._path}: {error}") from error
         if run and case.run != format_run(run):
             raise SetupError(f"{self._path} is of run {case.run}, but run {format_run(run)} was asked for")
         return case

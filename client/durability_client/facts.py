@@ -81,7 +81,7 @@ def mounts() -> list[Mount]:
 def mount_of(path: Path) -> Mount | None:
     """The mount that holds `path`, or its nearest parent that exists."""
     existing = path
-    while not existing.exists() and existing != existing.parent:
+    while not os.path.lexists(existing) and existing != existing.parent:  # Path's raise for damaged metadata
         existing = existing.parent
     mount_id = _mount_id(existing)
     return next((mount for mount in mounts() if mount.id == mount_id), None)

@@ -12,6 +12,7 @@ import errno
 import mmap
 import os
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,14 +58,17 @@ def check_path(path: Path, consent: Consent) -> None:
         return
     except OSError as error:
         raise TargetError(f"{path}: cannot be examined: {error.strerror}") from error
+    _check_kind(path, mode)
     if stat.S_ISBLK(mode):
         _check_device(path, consent)
-    elif stat.S_ISREG(mode):
-        _check_writable(path, path.parent)
     else:
-        kind = "a directory" if stat.S_ISDIR(mode) else "neither a regular file nor a block device"
-        hint = f"; name a file in it, such as {path / 'durability.dat'}" if stat.S_ISDIR(mode) else ""
-        raise TargetError(f"{path} is {kind}{hint}")
+        _check_writable(path, path.parent)
+
+
+def check_subject(path: Path) -> None:
+    """Refuse to verify what cannot have been a target. A path that is gone passes. Raises TargetError."""
+    with suppress(OSError):  # what cannot be examined is for identity and scan to judge
+        _check_kind(path, path.stat().st_mode)
 
 
 def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
@@ -127,6 +131,14 @@ def check_contents(storage: Storage) -> None:
                 f"{storage.path}{suffix} exists and holds nothing that this tool wrote; name another "
                 "file, or remove it if you are sure"
             )
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if stat.S_ISBLK(mode) or stat.S_ISREG(mode):
+        return
+    kind = "a directory" if stat.S_ISDIR(mode) else "neither a regular file nor a block device"
+    hint = f"; name a file in it, such as {path / 'durability.dat'}" if stat.S_ISDIR(mode) else ""
+    raise TargetError(f"{path} is {kind}{hint}")
 
 
 def _check_new_file(path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Literal, TextIO, TypeAlias
 
 from rich.console import Console
@@ -56,7 +57,8 @@ class Live:
         self._out = out
         self._err = err
         self._terminal = err.isatty()
-        self._rewriting = False
+        self._console = Console(file=err)
+        self._rows = 0  # of the line that is being rewritten
         self._last: tuple[State, str] | None = None
         self._next_line_s = 0.0
 
@@ -70,17 +72,23 @@ class Live:
         if self._out is not None:
             print(to_json(_document(self._run, sample)), file=self._out, flush=True)
         if self._terminal:
-            self._err.write(f"\r\x1b[K{_line(sample)}")
-            self._err.flush()
-            self._rewriting = True
+            if sample.state != "prefill":  # that has its bar
+                self._rewrite(_rows(sample, self._console.width))
         elif self._out is None and self._is_news(sample):
             print(_line(sample), file=self._err, flush=True)
 
     def end_line(self) -> None:
         """Leave the line that is being rewritten as it is."""
-        if self._rewriting:
+        if self._rows:
             print(file=self._err, flush=True)
-            self._rewriting = False
+            self._rows = 0
+
+    def _rewrite(self, rows: list[str]) -> None:
+        """Put `rows` in place of those of the last second."""
+        upwards = f"\x1b[{self._rows - 1}A" if self._rows > 1 else ""
+        self._err.write(f"{upwards}\r\x1b[J" + "\n".join(rows))
+        self._err.flush()
+        self._rows = len(rows)
 
     @contextmanager
     def prefill(self) -> Iterator[Callable[[int, int], None]]:
@@ -95,8 +103,7 @@ class Live:
             TransferSpeedColumn(),
             TimeRemainingColumn(),
         )
-        console = Console(file=self._err)
-        with Progress(*columns, console=console, transient=True) as progress:
+        with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task("prefill", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
 
@@ -127,7 +134,25 @@ def _document(run: str, sample: Sample) -> dict[str, object]:
 
 
 def _line(sample: Sample) -> str:
-    parts = [
+    return "  ".join(_parts(sample))
+
+
+def _rows(sample: Sample, width: int) -> list[str]:
+    """The line in rows that a terminal of `width` columns does not break, so that they can be rewritten."""
+    indent = " " * 10
+    room = max(width - 1, 2 * len(indent))
+    first, *parts = _parts(sample)
+    rows = [first]
+    for piece in (piece for part in parts for piece in wrap(part, room - len(indent))):
+        if len(longer := f"{rows[-1]}  {piece}") <= room:
+            rows[-1] = longer
+        else:
+            rows.append(f"{indent}{piece}")
+    return rows
+
+
+def _parts(sample: Sample) -> list[str]:
+    return [
         f"{sample.elapsed_s:6.0f} s",
         f"{sample.rate:9,.0f}/s",
         f"commit p50 {duration(sample.p50_ns)}  p99 {duration(sample.p99_ns)}  max {duration(sample.max_ns)}",
@@ -135,7 +160,6 @@ def _line(sample: Sample) -> str:
         f"server {sample.unconfirmed:,} behind, {duration(sample.rtt_ns)} away",
         f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
     ]
-    return "  ".join(parts)
 
 
 def duration(nanoseconds: int) -> str:

@@ -18,6 +18,7 @@ from rich.text import Text
 from durability.flushes import leaf_flushes
 from durability.judgement import FindingClass
 from durability.stats import CONFIDENCE
+from durability.units import counted
 from durability.verdict import REASONS, Word
 from durability_client.describe import describe_commits, describe_flushes
 from durability_client.outcome import Outcome
@@ -98,7 +99,7 @@ def first_line(outcome: Outcome) -> str:
         # The copies of the superblock may be among the findings; they are no slots.
         wrong = min(sum(report.findings.values()), report.checked)
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold what was acknowledged"
-    more = f" (and {_count(len(others), 'more reason')})" if others else ""
+    more = f" (and {counted(len(others), 'more reason')})" if others else ""
     return f"{verdict.word.upper()}: {REASONS[first]}{more}"
 
 
@@ -153,14 +154,14 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if outcome.case is not None:
         yield (
             "acknowledged",
-            f"{sum(outcome.case.frontiers):,} operations of {_count(plan.writers, 'writer')}",
+            f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
         )
     part = "" if report.finished else "; the scan was not finished"
     yield "read", f"{report.checked:,} slots in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     yield (
         "at risk",
-        f"{_count(risk.ms1, 'record')} within 1 ms of the last acknowledgement, {risk.ms10:,} within 10,"
+        f"{counted(risk.ms1, 'record')} within 1 ms of the last acknowledgement, {risk.ms10:,} within 10,"
         f" {risk.ms100:,} within 100, {risk.ms1000:,} within 1000",
     )
     yield "in flight", _in_flight(outcome)
@@ -212,7 +213,7 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
     report, window = outcome.report, outcome.window
     for name in get_args(FindingClass):
         if count := report.findings.get(name, 0):
-            yield name, f"{_count(count, 'slot')}: {_MEANINGS[name]}"
+            yield name, f"{counted(count, 'slot')}: {_MEANINGS[name]}"
     for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True)):
         if oldest is not None:
             yield f"writer {writer}", f"lost operations lie between seq {oldest:,} and seq {newest:,}"
@@ -220,17 +221,17 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield (
             "when",
             f"the oldest of it was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms before the"
-            f" cut, {_count(window.operations, 'operation')} back",
+            f" cut, {counted(window.operations, 'operation')} back",
         )
     if report.order_violations:
         yield (
             "order",
-            f"{_count(report.order_violations, 'slot')} without what newer writes on the target rest on",
+            f"{counted(report.order_violations, 'slot')} without what newer writes on the target rest on",
         )
     if report.collateral:
-        yield "collateral", f"{_count(report.collateral, 'slot')} in a block with a write that was in flight"
+        yield "collateral", f"{counted(report.collateral, 'slot')} in a block with a write that was in flight"
     if report.unstable:
-        yield "unstable", f"{_count(report.unstable, 'slot')} wrong once and right when read again"
+        yield "unstable", f"{counted(report.unstable, 'slot')} wrong once and right when read again"
     for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
         yield "example", example.judgement.text
 
@@ -266,16 +267,16 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     series = outcome.verdict.strength
     if not series.cuts:
         return
-    seen = "no loss" if not series.losses else _count(series.losses, "loss", "losses")
+    seen = "no loss" if not series.losses else counted(series.losses, "loss", "losses")
     if series.bound is None:
         yield (
-            f"how rare a loss is: {seen} seen in {_count(series.cuts, 'cut')} of this series, but"
-            f" {_count(series.left_out, 'run')} of it were never verified and may hide one"
+            f"how rare a loss is: {seen} seen in {counted(series.cuts, 'cut')} of this series, but"
+            f" {counted(series.left_out, 'run')} of it were never verified and may hide one"
         )
     else:
         yield (
             f"that a loss is rarer than {series.bound:.1%} of cuts: {seen} seen in"
-            f" {_count(series.cuts, 'cut')} of this series ({CONFIDENCE:.0%} confidence, one-sided)"
+            f" {counted(series.cuts, 'cut')} of this series ({CONFIDENCE:.0%} confidence, one-sided)"
         )
 
 
@@ -295,7 +296,3 @@ def _next(outcome: Outcome) -> Iterator[str]:
     else:
         for code in dict.fromkeys(reason.code for reason in verdict.reasons):
             yield ADVICE[code]
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

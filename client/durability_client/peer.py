@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import os
+import re
 import secrets
 import ssl
 import time
@@ -275,12 +277,20 @@ async def connect(endpoint: Endpoint, role: Role) -> Connection:
         raise PeerError(f"no TLS with {endpoint}: {error.reason or error}") from error
     except OSError as error:
         raise PeerError(
-            f"cannot connect to {endpoint}: {error.strerror or error}; is `durability serve` running there?"
+            f"cannot connect to {endpoint}: {_why_refused(error)}; is `durability serve` running there?"
         ) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _why_refused(error: OSError) -> str:
+    """The system's words; asyncio's name the call and, where a host has several addresses, each of them."""
+    if error.errno is None:
+        numbers = dict.fromkeys(int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error)))
+        return ", ".join(map(os.strerror, numbers)) or str(error)
+    return os.strerror(error.errno) if error.errno > 0 else str(error.strerror)  # below 0: getaddrinfo's
 
 
 class RunLink:

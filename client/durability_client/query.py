@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, TextIO
 
 from durability.case import Case, case_from_value
 from durability.documents import to_json
+from durability.errors import SetupError
 from durability.flushes import leaf_flushes
 from durability.messages import CaseFile, Export, List, Listing, Show, Shown
 from durability.plan import Plan
+from durability.units import counted
 from durability_client.describe import describe, describe_commits, describe_flushes
 from durability_client.peer import Endpoint, connect
 
@@ -47,11 +50,25 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
         print(line, file=out)
 
 
-async def export(endpoint: Endpoint, run: int, *, out: TextIO) -> None:
-    """Write the case of `run` to `out`, for `verify --from-export`. Raises as `show` does."""
+async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
+    """Write the case of `run` to the file `output`, else to `out`, for `verify --from-export`.
+
+    The file is opened once the case is here, so that a failed export leaves an earlier one alone. Raises as
+    `show` does, and SetupError where the file cannot be written.
+    """
     with closing(await connect(endpoint, "query")) as connection:
-        case = (await connection.request(Export(run=run), CaseFile)).case
-    print(to_json(case), file=out)
+        text = to_json((await connection.request(Export(run=run), CaseFile)).case)
+    if output is None:
+        print(text, file=out)
+    else:
+        _save(text, output)
+
+
+def _save(text: str, output: Path) -> None:
+    try:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise SetupError(f"cannot write the export {output}: {error.strerror}") from error
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -85,11 +102,14 @@ def _page(document: Row) -> Iterator[str]:
 
 def _head(case: Case) -> Iterator[str]:
     plan = Plan.decode(bytes.fromhex(case.plan))
-    sync = f"{plan.sync}{' with O_DIRECT' if plan.direct else ''}, {plan.group} operations to a sync"
+    sync = (
+        f"{plan.sync}{' with O_DIRECT' if plan.direct else ''}, {counted(plan.group, 'operation')} to a sync"
+    )
     yield f"run          {case.run} {case.label}".rstrip()
     yield f"state        {case.state}, session: {case.session_end}"
     yield f"plan         {plan.workload} {plan.pattern}, {plan.record_bytes} byte records, {sync}"
-    yield f"             {plan.writers} writers of {plan.slots} slots, credit of {plan.credit} operations"
+    writers = f"{counted(plan.writers, 'writer')} of {counted(plan.slots, 'slot')}"
+    yield f"             {writers}, credit of {counted(plan.credit, 'operation')}"
     yield f"acked        {sum(case.frontiers)}, control arm completed {case.control}"
     if case.statistics is not None:
         yield f"commits      {describe_commits(case.statistics)}"

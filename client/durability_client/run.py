@@ -24,6 +24,7 @@ from durability.messages import ClientFailed, Notice, Stop, TargetFailed
 from durability.packing import Value
 from durability.plan import Plan
 from durability.statistics import statistics_to_value
+from durability.units import counted
 from durability_client import guards
 from durability_client.account import Account
 from durability_client.crew import Crew
@@ -34,7 +35,7 @@ from durability_client.live import Live, Sample, State
 from durability_client.peer import Ending, RunLink, endpoint
 from durability_client.planning import RunOptions, check_options, make_plan
 from durability_client.sender import Sender
-from durability_client.target import KernelStorage, TargetFiles
+from durability_client.target import KernelStorage, TargetFiles, sync_call
 
 _TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
@@ -68,6 +69,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
     )
     peer = endpoint(options.server, options.token, ca=options.tls_ca, fingerprint=options.tls_fingerprint)
     if isinstance(storage, KernelStorage):
+        sync_call(options.sync)  # refuses a method that this system does not have
         guards.check_path(storage.path, consent)
     facts = await asyncio.to_thread(storage.facts)
     plan = make_plan(options, facts, storage.kind)
@@ -135,7 +137,8 @@ class _Run:
         await self.link.register(
             run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force
         )
-        self._live.say(f"run          {plan.run:016x}, {options.writers} writers of {plan.slots} slots each")
+        writers = f"{counted(plan.writers, 'writer')} of {counted(plan.slots, 'slot')}"
+        self._live.say(f"run          {plan.run:016x}, {writers}{' each' if plan.writers > 1 else ''}")
         try:
             await self._prepare()
             await self._write()

@@ -12,8 +12,9 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.facts import Facts
 from durability.mixing import U64
 from durability.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind
-from durability.record import SECTOR_WORDS, Stamper, read_superblock, superblock
+from durability.record import SECTOR_WORDS, Stamper, superblock
 from durability_client import blocks
 from durability_client import facts as facts_module
 from durability_client.io import Buffer, Storage, TargetFile, WritableBuffer
@@ -36,6 +37,7 @@ _SIBLING = re.compile(r"(\.\d+\.\d+|" + re.escape(CONTROL) + r")")
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _F_NOCACHE: int | None = getattr(fcntl, "F_NOCACHE", None)
+_EUCLEAN: int | None = getattr(errno, "EUCLEAN", None)
 _MODE = 0o600
 
 
@@ -94,7 +96,7 @@ def _full_fsync(fd: int) -> None:
         os.fsync(fd)
 
 
-def _sync_call(method: SyncMethod) -> Callable[[int], None] | None:
+def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
     """What to call after a write for `method`, None where the write itself syncs. Raises UsageError."""
     if method == "fullfsync":
         if _F_FULLFSYNC is None:
@@ -126,9 +128,10 @@ class KernelStorage:
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
         if plan is None:
-            return self._open_reader(self.path_of(suffix))
+            with _damaged_is_missing():
+                return self._open_reader(self.path_of(suffix))
         method_flags = {"dsync": os.O_DSYNC, "osync": os.O_SYNC}.get(plan.sync, 0)
-        sync = _sync_call(plan.sync)
+        sync = sync_call(plan.sync)
         flags = os.O_RDWR | method_flags | (os.O_CREAT | os.O_EXCL if create else 0)
         fd = self._open(suffix, flags, direct=plan.direct)
         file_class = _SyncedWriteFile if plan.sync == "rwf-dsync" else KernelFile
@@ -144,7 +147,12 @@ class KernelStorage:
         return KernelFile(self._open(suffix, flags, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:
-        return self.path_of(suffix).exists()
+        try:
+            with _damaged_is_missing():
+                self.path_of(suffix).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     def suffixes(self) -> tuple[str, ...]:
         if self.kind == "device":
@@ -158,7 +166,8 @@ class KernelStorage:
         return tuple(sorted(suffix for suffix in found if _SIBLING.fullmatch(suffix)))
 
     def size(self, suffix: str) -> int:
-        fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with _damaged_is_missing():
+            fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             return os.lseek(fd, 0, os.SEEK_END)
         finally:
@@ -182,7 +191,8 @@ class KernelStorage:
         # file.
         exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
         try:
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
+            with _damaged_is_missing():
+                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
         except FileNotFoundError:
             if create:
                 raise TargetError(f"{self.path}: its directory does not exist; make it first") from None
@@ -243,6 +253,20 @@ class KernelStorage:
         else:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         return KernelFile(fd, sync=None, direct=False)
+
+
+@contextmanager
+def _damaged_is_missing() -> Iterator[None]:
+    """Raises FileNotFoundError for a file whose own metadata fail the file system's checks: it is as good as
+    gone. EIO is not among these errors: a drive that was pulled out answers so too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EBADMSG, _EUCLEAN):
+            raise FileNotFoundError(
+                errno.ENOENT, f"its metadata are damaged: {error.strerror}", error.filename
+            ) from error
+        raise
 
 
 def _sync_one_directory(directory: Path) -> None:
@@ -363,41 +387,3 @@ class _Counter:
         self._done += size_bytes
         if self._progress is not None:
             self._progress(self._done, self._total)
-
-
-def existing_plan(storage: Storage, *, known: Plan | None = None) -> Plan | None:
-    """The plan in the target's superblocks, or None where neither copy can be read.
-
-    The second copy is the end of a file; on a device its place follows from `known`, the plan that the server
-    has, and without that it cannot be found. Raises FormatError for a target of another release, OSError
-    where the target cannot be opened at all.
-    """
-    if not storage.exists(MAIN):
-        return None
-    file = storage.open(MAIN)
-    try:
-        size = file.size()
-        if known is not None:
-            second = known.superblock_offsets[1]
-        elif storage.kind == "file":
-            second = size - limits.SUPERBLOCK_BYTES
-        else:
-            second = 0
-        for offset in (0, second):
-            plan = _read_superblock_at(file, offset, size)
-            if plan is not None:
-                return plan
-        return None
-    finally:
-        file.close()
-
-
-def _read_superblock_at(file: TargetFile, offset: int, size: int) -> Plan | None:
-    if offset % mmap.PAGESIZE or not 0 <= offset <= size - limits.SUPERBLOCK_BYTES:
-        return None
-    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        try:
-            got = file.pread_into(buffer, offset)
-        except OSError:
-            return None  # an unreadable copy is a lost one; the scan says what became of the rest
-        return read_superblock(buffer[:got])

@@ -32,7 +32,7 @@ from durability.identity import Identity, identify
 from durability.plan import Plan
 from durability.units import format_run
 from durability.verdict import decide
-from durability_client import junit, page
+from durability_client import guards, junit, page
 from durability_client.casebook import Casebook, ExportCasebook, ServerCasebook
 from durability_client.cautions import skips_replay
 from durability_client.io import Storage
@@ -115,7 +115,10 @@ async def verify(
     else:
         page.write(outcome, out)
     if options.junit is not None:
-        junit.write(outcome, options.junit)
+        try:
+            junit.write(outcome, options.junit)
+        except SetupError as error:  # the verdict stands, and so does its exit code
+            print(f"warning: {error}", file=err)
     return outcome.verdict.exit_code
 
 
@@ -191,7 +194,9 @@ def _storage(options: VerifyOptions) -> Storage:
         return UnmountableStorage.on(options.device)
     if options.target is None:
         raise UsageError("name the TARGET, or with --device where it lay")
-    return KernelStorage(options.target)
+    storage = KernelStorage(options.target)
+    guards.check_subject(storage.path)
+    return storage
 
 
 async def _subject(facts: Facts, scanner: Scanner, plan: Plan | None) -> Subject:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import ssl
@@ -101,8 +102,9 @@ class Server:
                 ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
             )
         except OSError as error:
-            where = format_address(host, port)
-            raise SetupError(f"cannot listen on {where}: {error.strerror or error}") from error
+            # asyncio's own words only repeat the address
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise SetupError(f"cannot listen on {format_address(host, port)}: {why}") from error
 
     async def _close_store(self) -> None:
         await self._thread.call(self._store.close)

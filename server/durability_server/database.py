@@ -100,7 +100,6 @@ def _sqlite_engine(url: URL) -> Engine:
         raise UsageError(f"{url}: the store must be a file: sqlite:///FILE")
     file = Path(url.database)
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # The store holds the secrets of the runs: nobody else's to read.
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:

@@ -196,7 +196,9 @@ class Store:
                 if same_target(_keys(row), keys):
                     return parse_run(row.run)
         raise RefusedError(
-            "run-unknown", "this server knows of no armed run on this target: name it with --run"
+            "run-unknown",
+            "the target holds no superblock of a run, and this server knows of no armed run on it: is it the"
+            " right file, and its file system mounted? --run names a run",
         )
 
     # What verify needs and leaves.

@@ -8,8 +8,9 @@ from typing import Any
 
 from durability.facts import Facts
 from durability.plan import Plan
-from durability_client.io import WritableBuffer
+from durability_client.io import Storage, WritableBuffer
 from durability_client.scan import Listener, Progress, Scan, ScanJob
+from durability_client.superblocks import read_superblocks
 from durability_client.tally import Example, Report
 from durability_client.target import KernelFile, KernelStorage
 from tests.core.evidence import SECTOR, Disk
@@ -21,6 +22,11 @@ def lay_down(disk: Disk, directory: Path) -> KernelStorage:
     for suffix, data in disk.files.items():
         storage.path_of(suffix).write_bytes(data)
     return storage
+
+
+def existing_plan(storage: Storage, *, known: Plan | None = None) -> Plan | None:
+    """The plan of the first superblock copy that holds one."""
+    return next((plan for plan in read_superblocks(storage, known) if plan is not None), None)
 
 
 class KnownStorage(KernelStorage):

@@ -52,8 +52,11 @@ def test_a_json_line_per_sample_and_nothing_else_on_stdout() -> None:
     assert err.getvalue() == ""
 
 
-def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it() -> None:
+def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two samples take one line; a message between them starts on a line of its own."""
+    monkeypatch.setenv("COLUMNS", "160")
     err = Terminal()
     live = Live("00000000000000ff", out=None, err=err)
     live.show(SAMPLE)
@@ -61,6 +64,32 @@ def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it() -> 
     assert "\n" not in err.getvalue() and err.getvalue().count("\r") == 2
     live.say("server: the disk is full")
     assert err.getvalue().endswith("running\nserver: the disk is full\n")
+
+
+@pytest.mark.parametrize("columns", [30, 40, 80, 120])
+def test_a_narrow_terminal_gets_rows_that_are_rewritten(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """No row is as wide as the terminal, which would break it, and the next second replaces all rows."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    err = Terminal()
+    live = Live("00000000000000ff", out=None, err=err)
+    detail = "no answer from the server since 12:00"
+    live.show(replace(SAMPLE, state="reconnecting", detail=detail))
+    rows = err.getvalue().removeprefix("\r\x1b[J").split("\n")
+    assert max(map(len, rows)) < columns
+    assert rows[0].startswith("    12 s")
+    assert " ".join(" ".join(rows).split()).endswith(f"reconnecting: {detail}")
+    before = len(err.getvalue())
+    live.show(SAMPLE)
+    assert err.getvalue()[before:].startswith(f"\x1b[{len(rows) - 1}A\r\x1b[J    12 s")
+
+
+def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:
+    """No line is written across the bar of the prefill."""
+    err = Terminal()
+    Live("00000000000000ff", out=None, err=err).show(replace(SAMPLE, state="prefill"))
+    assert err.getvalue() == ""
 
 
 def test_without_a_terminal_a_line_comes_with_news_only() -> None:

@@ -25,10 +25,11 @@ from durability.record import parse
 from durability_client.peer import Endpoint, connect
 from durability_client.planning import RunOptions, check_options, make_plan
 from durability_client.run import RunSummary, run
-from durability_client.target import KernelStorage, existing_plan
+from durability_client.target import KernelStorage
 from durability_lab.drive import HONEST
 from durability_lab.simulated import SimulatedStorage
 from durability_server.app import Server
+from tests.client.targets import existing_plan
 
 TOKEN = b"a token of both machines"
 SIZE_BYTES = 4 << 20

@@ -7,6 +7,7 @@ import fcntl
 import mmap
 import os
 import pickle
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from durability.plan import Extent, Plan
 from durability.record import Stamper, parse
 from durability_client.io import Storage, TargetFile
 from durability_client.mountprobe import probe_mount
-from durability_client.target import KernelStorage, TargetFiles, existing_plan
+from durability_client.target import KernelStorage, TargetFiles
+from tests.client.targets import existing_plan
 
 MakePlan = Callable[..., Plan]
 
@@ -235,6 +237,38 @@ def test_syncs_reach_the_drive_as_flushes(
     assert before is not None
     assert after is not None
     assert after - before >= 10
+
+
+def test_a_file_whose_inode_is_damaged_is_gone(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """A drive that loses a file's metadata has lost the file, so verify must find loss and not give up."""
+    device, directory = make_mount(mkfs=("-b", "4096"))
+    storage = KernelStorage(directory / "target")
+    TargetFiles(storage, make_plan()).create()
+    inode = storage.path.stat().st_ino
+    subprocess.run(["umount", str(directory)], check=True)
+    where = subprocess.run(
+        ["/usr/sbin/debugfs", "-R", f"imap <{inode}>", str(device)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    block, offset = re.findall(r"located at block (\d+), offset (0x[0-9a-f]+)", where.stdout)[0]
+    with device.open("r+b") as disk:
+        disk.seek(int(block) * 4096 + int(offset, 16) + 8)
+        disk.write(b"damaged")
+    subprocess.run(["mount", str(device), str(directory)], check=True)
+
+    with pytest.raises(OSError, match="Bad message"):
+        storage.path.stat()
+    storage.lock()
+    assert not storage.exists("")
+    with pytest.raises(FileNotFoundError, match="its metadata are damaged"):
+        storage.open("")
+    with pytest.raises(FileNotFoundError, match="its metadata are damaged"):
+        storage.size("")
+    assert storage.facts().file_system is not None
 
 
 def test_fullfsync_is_refused_where_it_does_not_exist(tmp_path: Path, make_plan: MakePlan) -> None:

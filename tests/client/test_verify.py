@@ -320,7 +320,10 @@ async def test_export_of_something_else_is_refused(lab: Lab, make_plan: MakePlan
     with pytest.raises(SetupError, match="cannot read the export"):
         await lab.verify(**options)
     path.write_text("{}")
-    with pytest.raises(FormatError, match="no export of a run"):
+    with pytest.raises(FormatError, match=r"export\.json: .*no export of a run"):
+        await lab.verify(**options)
+    path.write_text("no JSON at all")
+    with pytest.raises(FormatError, match=r"export\.json: not JSON"):
         await lab.verify(**options)
     path.write_text(to_json(case_to_value(make_case(lab.plan, (ACKED,)))))
     with pytest.raises(SetupError, match="was asked for"):
@@ -362,6 +365,17 @@ async def test_page_and_junit(lab: Lab) -> None:
     assert "bench 4" in answer["page"]
     suite = ElementTree.parse(lab.directory / "report.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
+
+
+async def test_a_report_that_cannot_be_written_changes_no_verdict(lab: Lab) -> None:
+    """A loss must not end as an error of the environment because of a mistyped --junit."""
+    await lab.run()
+    lab.lose(40)
+
+    answer = await lab.verify(junit=lab.directory / "missing" / "report.xml")
+
+    assert (answer["exit"], answer["verdict"]) == (3, "loss")
+    assert "cannot write the JUnit report" in lab.said.getvalue()
 
 
 @pytest.mark.parametrize(

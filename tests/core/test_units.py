@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.errors import UsageError
-from durability.units import format_address, format_run, is_loopback, parse_address, parse_run, parse_size
+from durability.units import (
+    counted,
+    format_address,
+    format_run,
+    is_loopback,
+    parse_address,
+    parse_run,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +88,9 @@ def test_a_text_that_is_no_run_id_is_refused(text: str) -> None:
     """Anything but 16 hexadecimal digits is a usage error that says where to find them."""
     with pytest.raises(UsageError, match="durability runs"):
         parse_run(text)
+
+
+def test_counts_are_words() -> None:
+    """One thing is singular, all other numbers plural, regular unless told otherwise."""
+    counts = [counted(1, "slot"), counted(0, "slot"), counted(2000, "loss", "losses")]
+    assert counts == ["1 slot", "0 slots", "2,000 losses"]

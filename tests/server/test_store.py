@@ -322,10 +322,17 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_store_is_its_owners_alone(tmp_path: Path) -> None:
-    """The SQLite file and the directory made for it are closed to others: it holds the runs' secrets."""
-    file = tmp_path / "state" / "store.sqlite"
-    store = Store(f"sqlite:///{file}")
+    """The SQLite files are closed to others, as they hold the runs' secrets."""
+    (tmp_path / "state").mkdir()
+    store = Store(f"sqlite:///{tmp_path / 'state' / 'store.sqlite'}")
     store.open()
-    modes = {path.stat().st_mode & 0o077 for path in (file.parent, *file.parent.iterdir())}
+    modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "state").iterdir()}
     store.close()
     assert modes == {0}
+
+
+def test_a_mistyped_directory_of_the_store_is_refused(tmp_path: Path) -> None:
+    """A new, empty store in a place that nobody meant would not know the runs that were made."""
+    with pytest.raises(StoreError, match="No such file or directory"):
+        Store(f"sqlite:///{tmp_path / 'mistyped' / 'store.sqlite'}").open()
+    assert not (tmp_path / "mistyped").exists()

@@ -82,6 +82,7 @@ def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
         ("run", "t", "--duration", "-1"),
         ("verify",),
         ("verify", "t", "--run", "12"),
+        ("run", "t", "--sync", "fullfsync"),
         ("verify", "t", "--cut-class", "os"),
         ("verify", "t", "--require-cut", "none"),
         ("show", "12"),
@@ -113,18 +114,24 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
     token.write_text("0123456789abcdef0123456789abcdef\n")
     done = _durability(environment, "runs", "--server", "127.0.0.1:1", "--token-file", token)
     assert done.returncode == 5
-    assert "127.0.0.1:1" in done.stderr
+    assert "cannot connect to 127.0.0.1:1: Connection refused; is" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path, server: str) -> None:
-    """A directory and a file that is not ours end `run` with 5, and the file keeps its bytes."""
+    """A directory and a file that is not ours end `run` with 5, and the file keeps its bytes.
+
+    `verify` refuses a directory as well.
+    """
     precious = tmp_path / "precious"
     precious.write_text("not ours\n" * 1000)
     for target in (tmp_path, precious):
         done = _durability(environment, "run", target, "--server", server)
         assert done.returncode == 5
         assert str(target) in done.stderr
+    done = _durability(environment, "verify", tmp_path, "--server", server)
+    assert done.returncode == 5
+    assert f"{tmp_path} is a directory; name a file in it" in done.stderr
     assert precious.read_text() == "not ours\n" * 1000
 
 
@@ -213,6 +220,18 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
         assert list(verdict) == _documented("`verify --json`")
         assert verdict["verdict"] == "inconclusive"
         assert {reason["code"] for reason in verdict["reasons"]} <= set(REASONS)
+
+
+def test_a_failed_export_leaves_an_earlier_one_alone(
+    environment: dict[str, str], tmp_path: Path, server: str
+) -> None:
+    """An export that the server refuses keeps the file that it was to replace, and ends with 5."""
+    kept = tmp_path / "case.json"
+    kept.write_text("an earlier export")
+    done = _durability(environment, "export", "0123456789abcdef", "--server", server, "-o", kept)
+    assert done.returncode == 5
+    assert "no run 0123456789abcdef" in done.stderr
+    assert kept.read_text() == "an earlier export"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
