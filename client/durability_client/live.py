@@ -61,6 +61,7 @@ class Live:
         self._rows = 0  # of the line that is being rewritten
         self._last: tuple[State, str] | None = None
         self._next_line_s = 0.0
+        self._prefilled = (0, 0)
 
     def say(self, text: str) -> None:
         """A line for people that stays."""
@@ -75,7 +76,7 @@ class Live:
             if sample.state != "prefill":  # that has its bar
                 self._rewrite(_rows(sample, self._console.width))
         elif self._out is None and self._is_news(sample):
-            print(_line(sample), file=self._err, flush=True)
+            print(self._line(sample), file=self._err, flush=True)
 
     def end_line(self) -> None:
         """Leave the line that is being rewritten as it is."""
@@ -92,9 +93,10 @@ class Live:
 
     @contextmanager
     def prefill(self) -> Iterator[Callable[[int, int], None]]:
-        """A bar for bytes done of bytes in all, on a terminal only; call what it yields from any thread."""
+        """A bar for bytes done of bytes in all, elsewhere than on a terminal a line now and then; call what
+        it yields from any thread."""
         if not self._terminal:
-            yield lambda done, total: None
+            yield self._prefilling
             return
         columns = (
             TextColumn("prefill"),
@@ -106,6 +108,15 @@ class Live:
         with Progress(*columns, console=self._console, transient=True) as progress:
             task = progress.add_task("prefill", total=None)
             yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def _prefilling(self, done: int, total: int) -> None:
+        self._prefilled = (done, total)
+
+    def _line(self, sample: Sample) -> str:
+        if sample.state != "prefill":
+            return "  ".join(_parts(sample))
+        done, total = self._prefilled
+        return f"{sample.elapsed_s:6.0f} s  prefill  {done:,} of {total:,} bytes"
 
     def _is_news(self, sample: Sample) -> bool:
         now_s, state = time.monotonic(), (sample.state, sample.detail)
@@ -131,10 +142,6 @@ def _document(run: str, sample: Sample) -> dict[str, object]:
         "state": sample.state,
         "detail": sample.detail,
     }
-
-
-def _line(sample: Sample) -> str:
-    return "  ".join(_parts(sample))
 
 
 def _rows(sample: Sample, width: int) -> list[str]:

@@ -113,6 +113,7 @@ def sections(outcome: Outcome) -> tuple[Section, ...]:
             tuple(_lost(outcome)),
         ),
         Section("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
+        Section("Mind", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
         Section("What to do next", tuple((_BULLET, text) for text in _next(outcome))),
     )
 
@@ -259,8 +260,6 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
     for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
         if leaf.none_sent:
             yield f"that {leaf.drive.name} honours a flush: {leaf.note}"
-    for warning in outcome.facts.warnings:
-        yield f"more than this set-up can: {warning.text}"
 
 
 def _strength(outcome: Outcome) -> Iterator[str]:

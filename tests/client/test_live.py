@@ -85,6 +85,16 @@ def test_a_narrow_terminal_gets_rows_that_are_rewritten(
     assert err.getvalue()[before:].startswith(f"\x1b[{len(rows) - 1}A\r\x1b[J    12 s")
 
 
+def test_a_log_tells_how_far_the_prefill_is() -> None:
+    """Where no bar can be drawn, the line of the prefill has bytes and no rates of nothing."""
+    err = io.StringIO()
+    live = Live("00000000000000ff", out=None, err=err)
+    with live.prefill() as progress:
+        progress(1 << 20, 4 << 20)
+    live.show(replace(SAMPLE, state="prefill"))
+    assert err.getvalue() == "    12 s  prefill  1,048,576 of 4,194,304 bytes\n"
+
+
 def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:
     """No line is written across the bar of the prefill."""
     err = Terminal()
