@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -20,9 +20,10 @@ def now_ns() -> int:
     return time.clock_gettime_ns(_CLOCK)
 
 
-def wall() -> str:
-    """The date and time in UTC, to the millisecond, as ISO 8601."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def wall(at_ns: int | None = None) -> str:
+    """The date and time in UTC, to the millisecond, as ISO 8601: now, or at `at_ns` of this boot."""
+    ago = timedelta(microseconds=0 if at_ns is None else (now_ns() - at_ns) // 1000)
+    return (datetime.now(UTC) - ago).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def read_boot_id() -> str:

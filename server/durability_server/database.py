@@ -23,12 +23,14 @@ from durability.errors import StoreError, UsageError
 
 _LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the database
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
+_LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
 _IN_USE = "another server has it open; stop that one first"
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "tcp_user_timeout": 10_000,
-    "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8",
+    "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8"
+    f" -c lock_timeout={_LOCK_WAIT_S:.0f}s",
 }
 
 
@@ -92,6 +94,8 @@ def _reason(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
         return _IN_USE
+    if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return _IN_USE
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
@@ -151,6 +155,5 @@ def _prepare_postgresql(connection: Connection, name: str) -> None:
             raise StoreError(
                 f"{name}: PostgreSQL runs with {setting}={value}: what it commits may be lost; set it on"
             )
-    # Held by the connection, so a server that dies gives it free.
-    if not connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_ADVISORY_LOCK})").scalar():
-        raise StoreError(f"{name}: {_IN_USE}")
+    # Held by the connection, so a server that dies gives it free, if not in the same instant.
+    connection.exec_driver_sql(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})")

@@ -185,7 +185,7 @@ class Run:
             control=self.control,
             last_receipt_ns=self.last_receipt_ns,
             receipt_boot_id=self.receipt_boot_id,
-            receipt_wall=clock.wall() if self.peer else self.receipt_wall,
+            receipt_wall=self._receipt_wall(),
             rtt_max_ns=self.rtt_max_ns,
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
@@ -193,6 +193,11 @@ class Run:
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
         )
+
+    def _receipt_wall(self) -> str:
+        """When the last frame came, for people; that of an earlier boot as it was noted then."""
+        this_boot = self.receipt_boot_id == self._boot_id and self.last_receipt_ns
+        return clock.wall(self.last_receipt_ns) if this_boot else self.receipt_wall
 
     def _packed_timeline(self) -> bytes:
         self.timeline_changed = False

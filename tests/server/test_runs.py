@@ -13,6 +13,7 @@ from durability.errors import ProtocolError, RefusedError
 from durability.packing import Value
 from durability.plan import Plan
 from durability.statistics import statistics_to_value
+from durability_server import clock
 from tests.core.evidence import make_statistics
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> N
     asker = await lab.connect(running.address, "query")
     (row,) = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
     assert (row["run"], row["verdict"], row["acked"]) == (f"{plan.run:016x}", "loss", 31)
+    assert str(row["registered"]) <= str(row["last_receipt"]) <= clock.wall()
     shown = (await asker.ask(messages.Show(run=plan.run), messages.Shown)).document
     assert shown["verdicts"] == [document]
     assert shown["evidence"] == [{"name": "lost-000", "bytes": 512}]
