@@ -217,7 +217,8 @@ async def test_silence_may_end(lab: Lab, sqlite_url: str) -> None:
     client.go_on()
     case = await lab.exported(running.address, plan.run, lambda case: case.session_end == "live")
     assert case.gap_max_ns > limits.SILENCE_NS
-    assert case.rtt_max_ns > limits.SILENCE_NS
+    # The oldest ping that went unanswered was sent up to a heartbeat after the silence began.
+    assert case.rtt_max_ns > limits.SILENCE_NS - 2 * limits.HEARTBEAT_NS
 
 
 async def test_a_dead_peer_is_given_up(
