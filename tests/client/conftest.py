@@ -1,4 +1,4 @@
-"""What the client's tests share: plans, and real loop devices with real file systems on them."""
+"""What the client's tests share: real loop devices with real file systems on them."""
 
 from __future__ import annotations
 
@@ -7,40 +7,8 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from durability.plan import Plan
-
-PLAN_FIELDS: dict[str, Any] = {
-    "run": 0x0123456789ABCDEF,
-    "seed": 0xFEDCBA9876543210,
-    "target": 0xC0FFEE,
-    "target_kind": "file",
-    "workload": "overwrite",
-    "pattern": "random",
-    "record_bytes": 4096,
-    "writers": 2,
-    "slots": 1000,
-    "group": 1,
-    "credit": 250,
-    "sync": "fdatasync",
-    "direct": False,
-    "block_bytes": 4096,
-    "control_slots": 16,
-    "control_interval_us": 5000,
-}
-
-
-@pytest.fixture(scope="session")
-def make_plan() -> Callable[..., Plan]:
-    """A function that makes a valid plan, any field of it given by keyword."""
-
-    def make(**changes: Any) -> Plan:
-        return Plan(**{**PLAN_FIELDS, **changes})
-
-    return make
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
-"""Plans, messages and joined sessions for the core's tests."""
+"""Messages and joined sessions for the core's tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -11,42 +10,11 @@ from hypothesis import settings
 from durability import messages
 from durability.messages import Message
 from durability.packing import Value
-from durability.plan import Plan
 from durability.session import ClientSession, ServerSession
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
 settings.register_profile("shared-machine", deadline=None, print_blob=True)
 settings.load_profile("shared-machine")
-
-PLAN_FIELDS: dict[str, Any] = {
-    "run": 0x0123456789ABCDEF,
-    "seed": 0xFEDCBA9876543210,
-    "target": 0xC0FFEE,
-    "target_kind": "file",
-    "workload": "overwrite",
-    "pattern": "random",
-    "record_bytes": 4096,
-    "writers": 2,
-    "slots": 1000,
-    "group": 1,
-    "credit": 250,
-    "sync": "fdatasync",
-    "direct": False,
-    "block_bytes": 4096,
-    "control_slots": 16,
-    "control_interval_us": 5000,
-}
-
-
-@pytest.fixture(scope="session")
-def make_plan() -> Callable[..., Plan]:
-    """A function that makes a valid plan, any field of it given by keyword."""
-
-    def make(**changes: Any) -> Plan:
-        return Plan(**{**PLAN_FIELDS, **changes})
-
-    return make
-
 
 TOKEN = b"a token of both machines"
 STATISTICS: dict[str, Value] = {

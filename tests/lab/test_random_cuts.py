@@ -15,7 +15,7 @@ import pytest
 from durability.errors import EXIT_LOSS, EXIT_OK
 from durability.plan import MAIN, Plan
 from durability_lab.drive import HONEST, LIAR, WRITE_THROUGH, Behaviour, Drive, SparseMedia
-from tests.core.conftest import PLAN_FIELDS
+from tests.conftest import PLAN_FIELDS
 from tests.core.evidence import SECTOR, Disk, Found, codes, judge, make_case, scan
 
 CUTS = 60  # of each drive
