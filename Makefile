@@ -8,7 +8,8 @@ INSTALLED := $(VENV)/.installed
 
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
-	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl
+	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl \
+	qemu-system-x86 busybox-static iproute2 kmod
 
 .PHONY: help demo test check lint types format packages clean
 
@@ -40,6 +41,7 @@ format: $(INSTALLED)
 
 packages:
 	@lab/debian-packages $(PACKAGES)
+	@lab/guest-kernel
 
 # Debian's python3 comes without what `venv` needs.
 $(INSTALLED): setup.cfg pyproject.toml durability/__init__.py

@@ -25,8 +25,9 @@ from durability.mixing import U64
 from durability.plan import MAIN, Plan
 from durability.record import SECTOR_WORDS, Stamper, superblock
 from durability.units import parse_size
-from durability_client.scan import Listener, Scan, ScanJob
+from durability_client.scan import Scan
 from durability_client.scanner import Scanner
+from durability_client.scanning import Listener, ScanJob
 from durability_client.tally import Report
 from durability_client.target import KernelStorage
 

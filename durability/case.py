@@ -60,7 +60,8 @@ class Case:
     """One run as the server has it.
 
     `run` is 16 hex digits; `plan` the encoded plan as hex. `frontiers`: newest acknowledgement received, per
-    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for. `control`:
+    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for; `credits`: the
+    grants that may have been the last to reach the client, oldest first (empty: `grants` alone). `control`:
     writes that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is
     ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
     it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
@@ -94,6 +95,7 @@ class Case:
     verdicts: tuple[PastVerdict, ...]
     series: tuple[PastVerdict, ...]
     statistics: Statistics | None = None
+    credits: tuple[tuple[int, ...], ...] = ()
 
 
 def case_to_value(case: Case) -> dict[str, Value]:

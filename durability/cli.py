@@ -1,7 +1,7 @@
 """The command line: options in, one call, an exit code out. No command does anything itself.
 
-The only module of the core that knows the sides, and only inside its functions, so that `--help` is quick and
-the machine under test loads no database. Answers go to stdout, all else to stderr.
+With `cli_lab` the only module of the core that knows the sides, and only inside its functions, so that
+`--help` is quick and the machine under test loads no database. Answers go to stdout, all else to stderr.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 
 import durability
 from durability import limits
+from durability.cli_lab import lab
 from durability.documents import to_json, to_value
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
 from durability.plan import Pattern, SyncMethod, Workload
@@ -55,6 +56,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.add_typer(lab, name="lab")
 
 
 def main() -> NoReturn:
@@ -197,12 +199,17 @@ def run(
     token_file: TokenFile = None,
     tls_ca: TlsCa = None,
     tls_fingerprint: TlsFingerprint = None,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Bytes that all writers together use.")] = "1GiB",
+    size: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Of all writers together. Default: 1GiB; 64MiB of names."),
+    ] = None,
     record_size: Annotated[str, typer.Option(metavar="SIZE", help="A multiple of 512 up to 1MiB.")] = "4KiB",
     writers: Annotated[int, typer.Option(min=1, max=limits.WRITERS_MAX)] = 1,
-    workload: Annotated[Workload, typer.Option()] = "overwrite",
+    workload: Annotated[
+        Workload, typer.Option(help="Write in place, let logs grow, or make, replace, remove files.")
+    ] = "overwrite",
     pattern: Annotated[
-        Pattern | None, typer.Option(help="Default: random; append is always sequential.")
+        Pattern | None, typer.Option(help="Default: random; append and create are always sequential.")
     ] = None,
     sync: Annotated[SyncMethod, typer.Option(help="What makes a write durable.")] = "fdatasync",
     direct: Annotated[bool, typer.Option("--direct", help="Bypass the page cache (O_DIRECT).")] = False,
@@ -238,7 +245,7 @@ def run(
         token=read_token(token_file),
         tls_ca=tls_ca,
         tls_fingerprint=tls_fingerprint,
-        size_bytes=parse_size(size),
+        size_bytes=None if size is None else parse_size(size),
         record_bytes=parse_size(record_size),
         writers=writers,
         workload=workload,

@@ -24,10 +24,10 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """How many slots' newest version was acknowledged within 1, 10, 100, 1000 ms of the last receipt.
+    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last receipt.
 
-    Only slots whose loss would show. `stalled`: writers that may have waited for credit before the cut, and
-    so are not counted.
+    Only slots whose loss would show; an operation of `create` counts once, as the name that it makes.
+    `stalled`: writers that may have waited for credit before the cut, and so are not counted.
     """
 
     ms1: int
@@ -47,13 +47,8 @@ class LossWindow:
 
 
 def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
-    """Rule 13. `newest_seen`: per writer, the newest version that was found on the target."""
-    whole_groups = plan.credit // plan.group * plan.group
-    stalled = tuple(
-        writer
-        for writer, (seen, grant) in enumerate(zip(newest_seen, case.grants, strict=True))
-        if seen >= grant + whole_groups
-    )
+    """Rule 13. `newest_seen`: per writer, the newest operation that the target shows to have been done."""
+    stalled = _stalled(case, plan, newest_seen)
     running = [writer for writer in range(plan.writers) if writer not in stalled]
     versions = Versions(plan)
     counts = [
@@ -61,6 +56,18 @@ def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
         for since in (_frontiers_before(case, plan, window * _MS) for window in WINDOWS_MS)
     ]
     return AtRisk(ms1=counts[0], ms10=counts[1], ms100=counts[2], ms1000=counts[3], stalled=stalled)
+
+
+def _stalled(case: Case, plan: Plan, newest_seen: Sequence[int]) -> tuple[int, ...]:
+    """The writers that may have waited for credit. Which grant was the last to arrive need not be known."""
+    whole_groups = plan.credit // plan.group * plan.group
+    possible = case.credits or (case.grants,)
+    limits = [[grants[writer] + whole_groups for grants in possible] for writer in range(plan.writers)]
+    # Of a writer that waited, all may have been acknowledged: then the target shows nothing newer.
+    newest = [max(seen, acked) for seen, acked in zip(newest_seen, case.frontiers, strict=True)]
+    return tuple(
+        writer for writer, seen in enumerate(newest) if seen in limits[writer] or seen >= limits[writer][-1]
+    )
 
 
 def _last_sign_ns(case: Case) -> int:
@@ -83,7 +90,7 @@ def _frontiers_before(case: Case, plan: Plan, window_ns: int) -> tuple[int, ...]
 
 
 def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int) -> int:
-    """Slots whose newest possible version lies in (since, acked]: no later write can hide its loss."""
+    """Slots whose newest possible operation lies in (since, acked]: no later one can hide its loss."""
     first = max(since, acked - 2 * plan.slots) + 1  # two passes visit every slot at least once
     seqs = np.arange(first, acked + 1, dtype=U64)
     if not len(seqs):

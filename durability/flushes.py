@@ -65,7 +65,7 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
             "no flush was sent: the drive claims no volatile cache (write through) and gets none, so its"
             " claim of power-loss protection is tested"
         )
-    if drive.fua and plan.direct and plan.sync in _FUA_METHODS:
+    if drive.fua and plan.direct and plan.sync in _FUA_METHODS and not plan.names:
         return (
             "no flush was sent: expected with O_DIRECT and a sync of each write on a drive with FUA, whose"
             " FUA writes the kernel does not count"

@@ -31,12 +31,14 @@ class Judgement:
     """What the rules say of one slot. `finding` None: legal, or excused.
 
     `place` is a slot of `writer`, or copy `slot` of the superblock where `writer` is SUPERBLOCK_WRITER; it
-    lies at `offset` of the file TARGET + `suffix`.
+    lies at `offset` of the file TARGET + `suffix`. A file of append that is back is told of as its first
+    slot.
     `in_flight`: a version newer than A' may have been issued to it. `in_flight_damaged`: such a slot, with
     sectors that hold nothing recognisable. `order_violation`: legal under A, wrong under A'. `collateral`:
     shares a physical block with a slot in flight. `above_ceiling`: holds a version that was never allowed
-    to be issued. `expected_seq`: newest version <= A' (0: the prefill). `found_seq`: the oldest stale
-    version found (EARLIER_RUN: an earlier run's data), None if there is none. `oldest_lost_seq`: the first
+    to be issued. `expected_seq`: newest operation <= A' on the slot (0: the prefill, or none). `found_seq`:
+    the oldest stale version found (EARLIER_RUN: an earlier run's data), None if there is none; of a name
+    that must not be there, any version. `oldest_lost_seq`: the first
     acknowledged operation on the slot that its content has lost, None if that cannot be said. `text` is one
     sentence for people.
     """
@@ -89,10 +91,12 @@ def _span_name(span: Span) -> str:
         "damaged": "nothing recognisable",
         "unreadable": "an I/O error",
         "absent": "the end of the file",
+        "missing": "no such name",
+        "excess": "a file that goes on where the record ends",
     }[span.state]
 
 
-def describe(observation: Observation, *, place: str, expected_seq: int, finding: FindingClass | None) -> str:
+def describe(observation: Observation, *, place: str, expected: str, finding: FindingClass | None) -> str:
     """One sentence: the place, what should be there, what is."""
     if len(observation.spans) == 1:
         holds = _span_name(observation.spans[0])
@@ -101,7 +105,7 @@ def describe(observation: Observation, *, place: str, expected_seq: int, finding
             f"{_span_name(span)} in {span.sectors} sector{'s' if span.sectors > 1 else ''}"
             for span in observation.spans
         )
-    return f"{place}: {finding or 'legal'}, expected {version_name(expected_seq)} or newer, found {holds}"
+    return f"{place}: {finding or 'legal'}, expected {expected}, found {holds}"
 
 
 def _join(parts: Iterable[str], most: int = 8) -> str:

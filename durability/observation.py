@@ -21,9 +21,18 @@ from durability.versions import Versions
 # version: an intact sector of this very slot. stray: intact, of this run, but of another place. earlier:
 # intact, of another run on this target, written to this place. foreign: intact, but neither. zero: nothing
 # but zeros. damaged: its checks fail. unreadable: the read failed. absent: past the end of the file or
-# device.
+# device. Of names only: missing: there is no such name. excess: the file goes on where the record ends.
 SectorState: TypeAlias = Literal[
-    "version", "stray", "earlier", "foreign", "zero", "damaged", "unreadable", "absent"
+    "version",
+    "stray",
+    "earlier",
+    "foreign",
+    "zero",
+    "damaged",
+    "unreadable",
+    "absent",
+    "missing",
+    "excess",
 ]
 
 PREFILL = 0
@@ -51,7 +60,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What slot `slot` of `writer` holds; the spans cover the record in order."""
+    """What slot `slot` of `writer` holds; the spans cover the record in order (`excess` comes after it)."""
 
     writer: int
     slot: int
@@ -63,6 +72,11 @@ class Observation:
         first = self.spans[0]
         return first.seq if len(self.spans) == 1 and first.state == "version" else None
 
+    @property
+    def missing(self) -> bool:
+        """Whether there is no such name."""
+        return self.spans[0].state == "missing"
+
 
 def whole(writer: int, slot: int, seq: int, sectors: int) -> Observation:
     """The observation of a slot that is known to hold version `seq` in all its sectors."""
@@ -71,6 +85,11 @@ def whole(writer: int, slot: int, seq: int, sectors: int) -> Observation:
         slot=slot,
         spans=(Span(state="version", sectors=sectors, seq=seq, writer=writer, slot=slot),),
     )
+
+
+def missing(writer: int, slot: int, sectors: int) -> Observation:
+    """The observation of a slot whose name is not there."""
+    return Observation(writer=writer, slot=slot, spans=(Span(state="missing", sectors=sectors),))
 
 
 class Observer:
@@ -156,9 +175,9 @@ class Observer:
         plan = self._plan
         if span.writer > plan.control_writer or span.slot >= limits.SLOTS_MAX:
             return False
-        appends = self._versions.appends(span.writer)
+        endless = self._versions.endless(span.writer)
         slots = plan.control_slots if span.writer == plan.control_writer else plan.slots
-        if not appends and span.slot >= slots:
+        if not endless and span.slot >= slots:
             return False
         _, start, record_bytes = self._versions.place(span.writer, span.slot)
         offset_in_record = number * limits.SECTOR_BYTES

@@ -10,6 +10,9 @@ Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
     append: TARGET              | superblock | superblock |
             TARGET.W.G          generation G of writer W, record k of the writer at (k-1) * record_bytes,
                                 G counting the files that it has filled
+    create, rename, unlink: TARGET as for append
+            TARGET.W.N          slot N of writer W: a file of one record
+            TARGET.W.N.tmp      what `rename` writes before it has that name
     control arm: TARGET.control beside a file target
 """
 
@@ -27,13 +30,17 @@ from durability.schedule import Schedule
 PLAN_VERSION = 1
 
 TargetKind: TypeAlias = Literal["file", "device"]
-Workload: TypeAlias = Literal["overwrite", "append"]
+Workload: TypeAlias = Literal["overwrite", "append", "create", "rename", "unlink"]
 Pattern: TypeAlias = Literal["random", "sequential"]
 SyncMethod: TypeAlias = Literal["fsync", "fdatasync", "dsync", "osync", "rwf-dsync", "fullfsync"]
 WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"})  # each write syncs itself
 
+NAMES_WORKLOADS: frozenset[str] = frozenset({"create", "rename", "unlink"})  # each slot is a file
+ENDLESS_WORKLOADS: frozenset[str] = frozenset({"append", "create"})  # seq k goes to slot k-1, for ever
+
 MAIN = ""
 CONTROL = ".control"
+TEMPORARY = ".tmp"  # added to the suffix of a name that `rename` is about to replace
 
 _CHOICES = {"target_kind": TargetKind, "workload": Workload, "pattern": Pattern, "sync": SyncMethod}
 _RANGES = {
@@ -47,6 +54,29 @@ _RANGES = {
     "control_slots": (0, limits.SLOTS_MAX),
     "control_interval_us": (0, 60_000_000),
 }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Name:
+    """What the suffix of a file says: number `number` of `writer` (see `Plan.extent`), or its temporary."""
+
+    writer: int
+    number: int
+    temporary: bool
+
+    @property
+    def suffix(self) -> str:
+        return f".{self.writer}.{self.number}{TEMPORARY if self.temporary else ''}"
+
+
+def parse_name(suffix: str) -> Name | None:
+    """The name that `suffix` is, of whatever plan; None for the main file, the control arm and what no plan
+    makes."""
+    _, *parts = suffix.removesuffix(TEMPORARY).split(".")
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
+        return None
+    name = Name(int(parts[0]), int(parts[1]), suffix.endswith(TEMPORARY))
+    return name if name.suffix == suffix and name.number < limits.SLOTS_MAX else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +109,8 @@ class Plan:
 
     `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
     sync. `block_bytes` is the largest of physical block and file-system block: what may be torn together.
-    `control_slots` 0 means no control arm. For `append`, `slots` is the number of records in one file.
+    `control_slots` 0 means no control arm. For `append`, `slots` is the number of records in one file; for
+    `create`, the number of names that a writer keeps: operation k removes the one of operation k - `slots`.
     """
 
     run: int
@@ -128,9 +159,21 @@ class Plan:
             return f"credit {self.credit} is less than two groups of {self.group}"
         if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
             return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
-        if self.workload == "append" and (self.target_kind != "file" or self.pattern != "sequential"):
-            return "append needs a file and goes in sequence"
+        needs_file = self.workload != "overwrite" and self.target_kind != "file"
+        in_sequence = self.workload in ENDLESS_WORKLOADS
+        if needs_file or (in_sequence and self.pattern != "sequential"):
+            return f"{self.workload} needs a file{' and goes in sequence' if in_sequence else ''}"
         return None
+
+    @property
+    def names(self) -> bool:
+        """Whether the workload is on names: each slot is a file of its own."""
+        return self.workload in NAMES_WORKLOADS
+
+    @property
+    def prefilled_names(self) -> int:
+        """How many names of each writer, from slot 0 on, hold the prefill before the run is armed."""
+        return self.slots if self.workload in ("rename", "unlink") else 0
 
     @property
     def control_writer(self) -> int:
@@ -142,7 +185,7 @@ class Plan:
         return max(4096, self.block_bytes)
 
     def schedule(self, writer: int) -> Schedule:
-        """The schedule of `writer`; append has none (seq k is slot k-1 for ever)."""
+        """The schedule of `writer`; append and create have none (seq k is slot k-1 for ever)."""
         control = writer == self.control_writer
         return Schedule(
             seed=self.seed,
@@ -151,8 +194,9 @@ class Plan:
             shuffled=self.pattern == "random" and not control,
         )
 
-    def extent(self, writer: int, generation: int = 0) -> Extent:
-        """Where the slots of `writer` lie; `generation` counts the full files of an append writer."""
+    def extent(self, writer: int, number: int = 0) -> Extent:
+        """Where slots of `writer` lie: of append in file `number`, which counts the files before it; of a
+        workload on names only slot `number`."""
         if writer == self.control_writer:
             after_writers = limits.SUPERBLOCK_BYTES + self.writers * self.slots * self.record_bytes
             aligned = -(-after_writers // self.control_record_bytes) * self.control_record_bytes
@@ -164,22 +208,30 @@ class Plan:
                 slots=self.control_slots,
                 record_bytes=self.control_record_bytes,
             )
-        append = self.workload == "append"
+        beside = self.workload != "overwrite"
+        slots = 1 if self.names else self.slots
         return Extent(
             writer=writer,
-            suffix=f".{writer}.{generation}" if append else MAIN,
-            offset_bytes=0 if append else limits.SUPERBLOCK_BYTES + writer * self.slots * self.record_bytes,
-            first_slot=generation * self.slots if append else 0,
-            slots=self.slots,
+            suffix=Name(writer, number, False).suffix if beside else MAIN,
+            offset_bytes=0 if beside else limits.SUPERBLOCK_BYTES + writer * slots * self.record_bytes,
+            first_slot=number * slots if beside else 0,
+            slots=slots,
             record_bytes=self.record_bytes,
         )
+
+    def extent_of(self, writer: int, slot: int) -> Extent:
+        """The extent that has `slot` of `writer`."""
+        if writer == self.control_writer or self.workload == "overwrite":
+            return self.extent(writer)
+        return self.extent(writer, slot if self.names else slot // self.slots)
 
     def extents(self) -> Iterator[Extent]:
         """Every extent that is prefilled before arming, writers first, then the control arm.
 
-        The files of an append writer are not prefilled; they grow.
+        The files of an append writer are not prefilled; they grow. Nor are names among these: there may be
+        very many (`prefilled_names`).
         """
-        if self.workload != "append":
+        if self.workload == "overwrite":
             yield from (self.extent(writer) for writer in range(self.writers))
         if self.control_slots:
             yield self.extent(self.control_writer)

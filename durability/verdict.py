@@ -32,7 +32,7 @@ EXIT_CODES: Mapping[Word, int] = {
 
 # Every reason code, and when it is given. docs/cli.md has the same table.
 REASONS: Mapping[str, str] = {
-    "findings": "acknowledged data are not on the target as they must be",
+    "findings": "what was acknowledged is not on the target as it must be",
     "earlier-loss": "an earlier pass over this run found a loss, and a later pass never clears it",
     "no-server-log": "there is no server's log of this run",
     "not-armed": "the run was never armed, so nothing was acknowledged",

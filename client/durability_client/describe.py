@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 from durability.facts import Drive, Facts
 from durability.flushes import LeafFlushes
+from durability.plan import Plan
 from durability.statistics import Statistics
+from durability.units import counted
 from durability_client.live import duration
 
 DEVICE_SCHEMA = "durability.device/1"
@@ -38,6 +40,26 @@ def describe_commits(statistics: Statistics) -> str:
     latencies = statistics.latencies()
     p50, p99 = (duration(latencies.percentile(percent)) for percent in (50, 99))
     return f"p50 {p50}, p99 {p99}, max {duration(latencies.max_value)} in {statistics.elapsed_s:.1f} s"
+
+
+def describe_writers(plan: Plan) -> str:
+    """Who writes, and to how many places."""
+    slots = counted(plan.slots, slot_word(plan))
+    return f"{counted(plan.writers, 'writer')} of {slots}{' each' if plan.writers > 1 else ''}"
+
+
+def describe_operations(plan: Plan) -> str:
+    """What is written, and what makes it durable."""
+    records = f"{'files of ' if plan.names else ''}{plan.record_bytes:,} bytes{'' if plan.names else ' each'}"
+    sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
+    directory = ", then fsync of the directory" if plan.names else ""
+    grouped = f", {plan.group} to a sync" if plan.group > 1 else ""
+    return f"{plan.workload} {plan.pattern}, {records}, {sync}{directory}{grouped}"
+
+
+def slot_word(plan: Plan) -> str:
+    """What a slot of `plan` is called."""
+    return "name" if plan.names else "slot"
 
 
 def describe_flushes(leaf: LeafFlushes) -> str:

@@ -30,6 +30,7 @@ from durability_client.tools import run_tool
 
 _NOTHING_FOUND = 2  # exit code of blkid -p: no signature
 _APPEND_FILES = 3  # an append writer has at most this many full files at once
+_NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,11 @@ def block_bytes(facts: Facts) -> int:
     if facts.file_system is not None:
         sizes.append(facts.file_system.block_bytes)
     return max(limits.SECTOR_BYTES, *sizes) if sizes else limits.SECTOR_BYTES
+
+
+def name_bytes(record_bytes: int, facts: Facts) -> int:
+    """What a file of one record takes on this target, with its inode and its directory entry."""
+    return _file_bytes(record_bytes, facts) + _NAME_BYTES
 
 
 def check_path(path: Path, consent: Consent) -> None:
@@ -96,41 +102,79 @@ def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
         )
 
 
-def check_space(storage: KernelStorage, plan: Plan) -> None:
+def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
     """Refuse a file target that its file system has no room for. Raises TargetError."""
     if storage.kind == "device":
         return
-    files = sum(extent.slots * extent.record_bytes for extent in plan.extents())
-    if plan.workload == "append":
-        files += _APPEND_FILES * plan.writers * plan.slots * plan.record_bytes
-    needed = 2 * limits.SUPERBLOCK_BYTES + files
-    needed += needed // 64  # what the file system itself needs to describe it
-    held = 0
-    for suffix in (MAIN, *storage.suffixes()):
-        if storage.exists(suffix):
-            held += storage.path_of(suffix).stat().st_blocks * 512
     file_system = os.statvfs(storage.path.parent)
+    needed, files_needed = _room_needed(plan, facts)
+    held, files_held = _room_held(storage)
     free = file_system.f_bavail * file_system.f_frsize + held
     if free < needed:
         raise TargetError(
             f"{storage.path.parent}: {free >> 20} MiB free, {-(-needed >> 20)} MiB needed; lower --size, or "
             "make room"
         )
+    files_free = file_system.f_favail + files_held
+    if file_system.f_files and files_free < files_needed:  # btrfs has no such bound, and says 0
+        raise TargetError(
+            f"{storage.path.parent}: inodes for {files_free} files free, {files_needed} needed; lower --size,"
+            " or use a file system that was made with more inodes"
+        )
 
 
 def check_contents(storage: Storage) -> None:
-    """Refuse to overwrite a file that this tool did not write; call it under the lock. Raises NotOursError.
+    """Refuse to overwrite, or remove, a file that this tool did not write; call it under the lock.
 
-    Empty files pass, and so do devices: what they hold was `check_path`'s to ask about.
+    Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold was
+    `check_path`'s to ask about. Raises NotOursError.
     """
     if storage.kind == "device":
         return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        made = False  # whether the main file is one that a run has made
+        for suffix in (MAIN, *storage.suffixes()):
+            if not storage.exists(suffix):
+                continue
+            empty = not storage.size(suffix)
+            if empty and (made or suffix == MAIN):
+                continue
+            if empty or not _is_ours(storage, suffix, buffer):
+                raise NotOursError(
+                    f"{storage.path}{suffix} exists and holds nothing that this tool wrote; name another "
+                    "file, or remove it if you are sure"
+                )
+            made = True
+
+
+def _room_needed(plan: Plan, facts: Facts) -> tuple[int, int]:
+    """Bytes, and files, that a run of `plan` takes at most on this target."""
+    siblings = [extent for extent in plan.extents() if extent.suffix != MAIN]
+    needed, files = plan.main_bytes + sum(extent.end_bytes for extent in siblings), 1 + len(siblings)
+    if plan.workload == "append":
+        needed += _APPEND_FILES * plan.writers * plan.slots * plan.record_bytes
+        files += _APPEND_FILES * plan.writers
+    elif plan.names:
+        names = plan.writers * (plan.slots + plan.group)  # a group's temporaries, or what it has yet to sync
+        needed += names * name_bytes(plan.record_bytes, facts)
+        files += names
+    return needed + needed // 64, files  # what the file system itself needs to describe it
+
+
+def _room_held(storage: KernelStorage) -> tuple[int, int]:
+    """Bytes and files that the target has already, and that a run overwrites or removes."""
+    held = files = 0
     for suffix in (MAIN, *storage.suffixes()):
-        if storage.exists(suffix) and storage.size(suffix) and not _is_ours(storage, suffix):
-            raise NotOursError(
-                f"{storage.path}{suffix} exists and holds nothing that this tool wrote; name another "
-                "file, or remove it if you are sure"
-            )
+        with suppress(OSError):  # gone, or damaged: then it gives nothing back
+            held += storage.path_of(suffix).stat().st_blocks * 512 + (_NAME_BYTES if suffix else 0)
+            files += 1
+    return held, files
+
+
+def _file_bytes(record_bytes: int, facts: Facts) -> int:
+    """`record_bytes` in whole blocks of the file system."""
+    block = facts.file_system.block_bytes if facts.file_system is not None else mmap.PAGESIZE
+    return -(-record_bytes // block) * block
 
 
 def _check_kind(path: Path, mode: int) -> None:
@@ -180,8 +224,11 @@ def _check_device(path: Path, consent: Consent) -> None:
             holders = ", ".join(blocks.holders_of(name)) or "a mount, swap or another program"
             raise TargetBusyError(f"{path} is held by {holders}; release it first") from error
         raise TargetError(f"{path}: cannot be opened for writing: {error.strerror}") from error
-    if not consent.force and not _is_ours(KernelStorage(path), MAIN):
-        _check_signature(path)
+    if consent.force:
+        return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        if not _is_ours(KernelStorage(path), MAIN, buffer):
+            _check_signature(path)
 
 
 def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
@@ -190,7 +237,9 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
     if consent.allow_shared_blocks:
         return
     block = block_bytes(facts)
-    if plan.record_bytes % block:
+    # A file has the blocks of its file system for itself.
+    own = _file_bytes(plan.record_bytes, facts) if plan.names else plan.record_bytes
+    if own % block:
         raise UsageError(
             f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so that a "
             f"write in flight may damage a neighbour; use a multiple of {block}, or --allow-shared-blocks"
@@ -204,13 +253,13 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
         )
 
 
-def _is_ours(storage: Storage, suffix: str) -> bool:
+def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
     """Whether any sector at the beginning or the end of the file is one of this tool's."""
     try:
         file = storage.open(suffix)
         try:
             last = max(0, file.size() - limits.SUPERBLOCK_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
-            return any(_holds_our_sector(file, offset) for offset in (0, last))
+            return any(_holds_our_sector(file, offset, buffer) for offset in sorted({0, last}))
         finally:
             file.close()
     except OSError as error:
@@ -219,10 +268,9 @@ def _is_ours(storage: Storage, suffix: str) -> bool:
         ) from error
 
 
-def _holds_our_sector(file: TargetFile, offset: int) -> bool:
-    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        got = file.pread_into(buffer, offset) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
-        return bool(got) and bool(parse(buffer[:got]).header_ok.any())
+def _holds_our_sector(file: TargetFile, offset: int, buffer: mmap.mmap) -> bool:
+    got = file.pread_into(buffer, offset) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
+    return bool(got) and bool(parse(buffer[:got]).header_ok.any())
 
 
 def _check_signature(path: Path) -> None:

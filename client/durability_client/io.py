@@ -50,6 +50,16 @@ class TargetFile(Protocol):
         """Give the descriptor back; nothing is synced."""
 
 
+class TargetDirectory(Protocol):
+    """The directory of a target and its siblings, held open by one writer of names."""
+
+    def sync(self) -> None:
+        """Make every name durable that was made, replaced or removed before. Raises OSError."""
+
+    def close(self) -> None:
+        """Give the descriptor back; nothing is synced."""
+
+
 class Storage(Protocol):
     """A target: the main file TARGET (suffix "") or a device, and the files TARGET + suffix beside it."""
 
@@ -73,20 +83,27 @@ class Storage(Protocol):
         """Open a file for writing that nobody acknowledges: prefill and control arm.
 
         Bypasses the page cache where `direct` asks for it and the file system can; `sync` is a full fsync.
-        With `create` the file is made where it does not exist; one that exists is kept.
+        `create` makes the file. A main file that exists is kept, any other is refused (FileExistsError).
         """
 
     def exists(self, suffix: str) -> bool:
         """Whether the file is there."""
 
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes of the target's siblings that exist: control arm and append generations, sorted."""
+        """The suffixes of the target's siblings that exist, sorted: control arm, append generations, names
+        and their temporaries. Raises OSError where the directory cannot be listed to its end."""
 
     def size(self, suffix: str) -> int:
         """Length of the file or device. Raises OSError, FileNotFoundError where it does not exist."""
 
     def unlink(self, suffix: str) -> None:
         """Remove the file. Raises OSError."""
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """Give the file another name, in place of a file that has it. Raises OSError."""
+
+    def open_directory(self) -> TargetDirectory:
+        """Open the directory, with a descriptor of the caller's own. Raises OSError."""
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """Make names durable: fsync the directory, with `ancestors` all up to the mount point. Raises

@@ -17,10 +17,16 @@ from rich.text import Text
 
 from durability.flushes import leaf_flushes
 from durability.judgement import FindingClass
+from durability.plan import Plan
 from durability.stats import CONFIDENCE
 from durability.units import counted
 from durability.verdict import REASONS, Word
-from durability_client.describe import describe_commits, describe_flushes
+from durability_client.describe import (
+    describe_commits,
+    describe_flushes,
+    describe_operations,
+    slot_word,
+)
 from durability_client.outcome import Outcome
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
@@ -30,7 +36,7 @@ _BULLET = "-"
 
 _MEANINGS: Mapping[FindingClass, str] = {
     "lost": "an older version, the prefill or an earlier run's data",
-    "torn": "part new, part old",
+    "torn": "part of it older, or missing",
     "corrupt": "nothing that was ever written there",
     "misdirected": "intact, but belongs elsewhere",
     "foreign": "a record of something else",
@@ -98,6 +104,8 @@ def first_line(outcome: Outcome) -> str:
     if first == "findings":
         # The copies of the superblock may be among the findings; they are no slots.
         wrong = min(sum(report.findings.values()), report.checked)
+        if outcome.plan.names:
+            return f"LOSS: {wrong:,} of {report.checked:,} names are not as was acknowledged"
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold what was acknowledged"
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
     return f"{verdict.word.upper()}: {REASONS[first]}{more}"
@@ -131,7 +139,11 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
 def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
-        yield f"all of {outcome.report.checked:,} slots hold what was acknowledged, or something newer"
+        checked = f"all of {outcome.report.checked:,}"
+        if outcome.plan.names:
+            yield f"{checked} names are as was acknowledged, there or gone, or newer"
+        else:
+            yield f"{checked} slots hold what was acknowledged, or something newer"
     yield from (reason.text for reason in verdict.reasons)
     yield from outcome.cut.proof
 
@@ -147,9 +159,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
         name = f"{drive.model or drive.name}, serial {drive.serial or 'unknown'}"
         firmware = f", firmware {drive.firmware}" if drive.firmware else ""
         yield "drive", f"{name}{firmware}"
-    sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
-    grouped = f", {plan.group} to a sync" if plan.group > 1 else ""
-    yield "writes", f"{plan.workload} {plan.pattern}, {plan.record_bytes:,} bytes each, {sync}{grouped}"
+    yield "writes", describe_operations(plan)
     yield from _syncs(outcome)
     yield "cut", _cut(outcome)
     if outcome.case is not None:
@@ -158,7 +168,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
             f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
         )
     part = "" if report.finished else "; the scan was not finished"
-    yield "read", f"{report.checked:,} slots in {outcome.duration_s:.1f} s{part}"
+    yield "read", f"{report.checked:,} {slot_word(plan)}s in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     yield (
         "at risk",
@@ -187,7 +197,8 @@ def _cut(outcome: Outcome) -> str:
 
 def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
-    text = f"{report.in_flight:,} slots may hold writes that were never acknowledged"
+    slots = f"{report.in_flight:,} {slot_word(outcome.plan)}s"
+    text = f"{slots} may show operations that were never acknowledged"
     if not report.in_flight_damaged:
         return text
     atomic = min(
@@ -211,10 +222,10 @@ def _control(outcome: Outcome) -> str:
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    report, window = outcome.report, outcome.window
+    report, window, slot = outcome.report, outcome.window, slot_word(outcome.plan)
     for name in get_args(FindingClass):
         if count := report.findings.get(name, 0):
-            yield name, f"{counted(count, 'slot')}: {_MEANINGS[name]}"
+            yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
     for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True)):
         if oldest is not None:
             yield f"writer {writer}", f"lost operations lie between seq {oldest:,} and seq {newest:,}"
@@ -227,14 +238,19 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
     if report.order_violations:
         yield (
             "order",
-            f"{counted(report.order_violations, 'slot')} without what newer writes on the target rest on",
+            f"{counted(report.order_violations, slot)} without what newer writes on the target rest on",
         )
     if report.collateral:
-        yield "collateral", f"{counted(report.collateral, 'slot')} in a block with a write that was in flight"
+        yield "collateral", f"{counted(report.collateral, slot)} in a block with a write that was in flight"
     if report.unstable:
-        yield "unstable", f"{counted(report.unstable, 'slot')} wrong once and right when read again"
+        yield "unstable", f"{counted(report.unstable, slot)} wrong once and right when read again"
     for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
         yield "example", example.judgement.text
+
+
+def _meaning(name: FindingClass, plan: Plan) -> str:
+    torn = "there, but empty, short, or right only in part"
+    return torn if plan.names and name == "torn" else _MEANINGS[name]
 
 
 def _not_proved(outcome: Outcome) -> Iterator[str]:

@@ -13,9 +13,21 @@ from pathlib import Path
 from durability import limits
 from durability.errors import UsageError
 from durability.facts import Facts
-from durability.plan import WRITE_THROUGH_METHODS, Pattern, Plan, SyncMethod, TargetKind, Workload
+from durability.plan import (
+    ENDLESS_WORKLOADS,
+    NAMES_WORKLOADS,
+    WRITE_THROUGH_METHODS,
+    Pattern,
+    Plan,
+    SyncMethod,
+    TargetKind,
+    Workload,
+)
 from durability_client import guards
+from durability_client.names_writer import group_max
 
+SIZE_BYTES = 1 << 30
+NAMES_SIZE_BYTES = 64 << 20  # some 13,000 files of 4 KiB: made one by one in seconds, not minutes
 CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes, until it starts over
 CONTROL_SHARE = 16  # the control arm takes at most this part of the size
 CONTROL_INTERVAL_US = 20_000
@@ -23,14 +35,14 @@ CONTROL_INTERVAL_US = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line asks for. `pattern` None is random, or for append the only one there is;
-    `duration_s` None is until stopped."""
+    """What the command line asks for. `size_bytes` None is what suits the workload; `pattern` None is random,
+    or for append and create the only one there is; `duration_s` None is until stopped."""
 
     server: str
     token: bytes
     tls_ca: Path | None = None
     tls_fingerprint: str | None = None
-    size_bytes: int = 1 << 30
+    size_bytes: int | None = None
     record_bytes: int = 4096
     writers: int = 1
     workload: Workload = "overwrite"
@@ -53,8 +65,13 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--group {options.group} has no meaning with --sync {options.sync}, which syncs each write"
         )
-    if options.workload == "append" and options.pattern == "random":
-        raise UsageError("--workload append goes in sequence: leave --pattern random out")
+    if options.workload in NAMES_WORKLOADS and options.group > (most := group_max()):
+        raise UsageError(
+            f"--group {options.group} of names keeps as many files open, and this process may have {most}:"
+            " lower it, or raise ulimit -Hn"
+        )
+    if options.workload in ENDLESS_WORKLOADS and options.pattern == "random":
+        raise UsageError(f"--workload {options.workload} goes in sequence: leave --pattern random out")
     if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
         raise UsageError(f"--record-size {options.record_bytes} is not a multiple of 512 bytes up to 1MiB")
     if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
@@ -65,30 +82,24 @@ def check_options(options: RunOptions) -> None:
 
 def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
-    if options.workload == "append" and kind == "device":
-        raise UsageError(f"--workload append needs a file, and {facts.path} is a device")
+    if options.workload != "overwrite" and kind == "device":
+        raise UsageError(f"--workload {options.workload} needs a file, and {facts.path} is a device")
+    size_bytes = _size_bytes(options)
     block_bytes = guards.block_bytes(facts)
     control_record_bytes = max(4096, block_bytes)
-    control_slots = min(CONTROL_SLOTS_MAX, options.size_bytes // CONTROL_SHARE // control_record_bytes)
+    control_slots = min(CONTROL_SLOTS_MAX, size_bytes // CONTROL_SHARE // control_record_bytes)
     control_slots = control_slots if options.control else 0
     overhead = 2 * limits.SUPERBLOCK_BYTES + 2 * control_record_bytes  # two superblocks, two gaps to align
     if kind == "device":
         overhead += control_slots * control_record_bytes
-    slots = max(0, options.size_bytes - overhead) // (options.writers * options.record_bytes)
-    credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
-    if credit < limits.CREDIT_GROUPS_MIN * options.group:
-        least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * options.group
-        raise UsageError(
-            f"--size {options.size_bytes} gives each of {options.writers} writers {slots} records of "
-            f"{options.record_bytes} bytes; at least {least} are needed: raise --size"
-        )
+    slots, credit = _slots_and_credit(options, facts, size_bytes - overhead)
     return Plan(
         run=1 + secrets.randbelow((1 << 64) - 1),
         seed=1 + secrets.randbelow((1 << 64) - 1),
         target=target_tag(facts),
         target_kind=kind,
         workload=options.workload,
-        pattern="sequential" if options.workload == "append" else options.pattern or "random",
+        pattern="sequential" if options.workload in ENDLESS_WORKLOADS else options.pattern or "random",
         record_bytes=options.record_bytes,
         writers=options.writers,
         slots=slots,
@@ -100,6 +111,29 @@ def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
         control_slots=control_slots,
         control_interval_us=CONTROL_INTERVAL_US if control_slots else 0,
     )
+
+
+def _size_bytes(options: RunOptions) -> int:
+    if options.size_bytes is not None:
+        return options.size_bytes
+    return NAMES_SIZE_BYTES if options.workload in NAMES_WORKLOADS else SIZE_BYTES
+
+
+def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tuple[int, int]:
+    """How many slots `size_bytes` give each writer, and how many operations it may be ahead. Raises
+    UsageError."""
+    each, what = options.record_bytes, "records"
+    if options.workload in NAMES_WORKLOADS:
+        each, what = guards.name_bytes(options.record_bytes, facts), "names, with all that they take,"
+    slots = max(0, size_bytes) // (options.writers * each)
+    credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
+    if credit < limits.CREDIT_GROUPS_MIN * options.group:
+        least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * options.group
+        raise UsageError(
+            f"--size {_size_bytes(options)} gives each of {options.writers} writers {slots} {what} of {each} "
+            f"bytes; at least {least} are needed: raise --size"
+        )
+    return slots, credit
 
 
 def target_tag(facts: Facts) -> int:

@@ -17,7 +17,13 @@ from durability.flushes import leaf_flushes
 from durability.messages import CaseFile, Export, List, Listing, Show, Shown
 from durability.plan import Plan
 from durability.units import counted
-from durability_client.describe import describe, describe_commits, describe_flushes
+from durability_client.describe import (
+    describe,
+    describe_commits,
+    describe_flushes,
+    describe_operations,
+    describe_writers,
+)
 from durability_client.peer import Endpoint, connect
 
 RUNS_SCHEMA = "durability.runs/1"
@@ -102,14 +108,10 @@ def _page(document: Row) -> Iterator[str]:
 
 def _head(case: Case) -> Iterator[str]:
     plan = Plan.decode(bytes.fromhex(case.plan))
-    sync = (
-        f"{plan.sync}{' with O_DIRECT' if plan.direct else ''}, {counted(plan.group, 'operation')} to a sync"
-    )
     yield f"run          {case.run} {case.label}".rstrip()
     yield f"state        {case.state}, session: {case.session_end}"
-    yield f"plan         {plan.workload} {plan.pattern}, {plan.record_bytes} byte records, {sync}"
-    writers = f"{counted(plan.writers, 'writer')} of {counted(plan.slots, 'slot')}"
-    yield f"             {writers}, credit of {counted(plan.credit, 'operation')}"
+    yield f"plan         {describe_operations(plan)}"
+    yield f"             {describe_writers(plan)}, credit of {counted(plan.credit, 'operation')}"
     yield f"acked        {sum(case.frontiers)}, control arm completed {case.control}"
     if case.statistics is not None:
         yield f"commits      {describe_commits(case.statistics)}"

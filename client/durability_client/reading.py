@@ -29,7 +29,7 @@ _ALIGNMENT_BYTES = (
 
 # EIO in its shades: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN a file
 # system's.
-_MEDIUM_ERRORS = frozenset(
+MEDIUM_ERRORS = frozenset(
     getattr(errno, name)
     for name in ("EIO", "ENODATA", "EILSEQ", "EREMOTEIO", "EBADMSG", "EUCLEAN")
     if hasattr(errno, name)
@@ -109,7 +109,7 @@ class Reader:
             try:
                 got = self._file.pread_into(buffer[present:], offset + present)
             except OSError as error:
-                if error.errno not in _MEDIUM_ERRORS:
+                if error.errno not in MEDIUM_ERRORS:
                     raise
                 return self._narrow(buffer, offset, present)
             self._tick()
@@ -130,7 +130,7 @@ class Reader:
                 got = self._file.pread_into(buffer[span.start : span.end], offset + span.start)
                 self._tick()
             except OSError as error:
-                if error.errno not in _MEDIUM_ERRORS:
+                if error.errno not in MEDIUM_ERRORS:
                     raise
                 self._tick()
                 if blocks > 1:
@@ -140,7 +140,12 @@ class Reader:
                 buffer[span.start : span.end] = bytes(span.end - span.start)
                 unreadable.append(span)
                 got = span.end - span.start
-            present = max(present, span.start + got)
+            if got and got % limits.SECTOR_BYTES == 0 and span.start + got < span.end:
+                pending.append(
+                    Span(span.start + got, span.end)
+                )  # a read may end early where the next one fails
+            if got:  # beyond the end of the file nothing is present, not even what came before in the buffer
+                present = max(present, span.start + got)
         return present, unreadable
 
 

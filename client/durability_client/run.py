@@ -8,6 +8,7 @@ acknowledgement is worth, in `writer`. This module holds the order together and 
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import sys
 import time
@@ -24,11 +25,10 @@ from durability.messages import ClientFailed, Notice, Stop, TargetFailed
 from durability.packing import Value
 from durability.plan import Plan
 from durability.statistics import statistics_to_value
-from durability.units import counted
 from durability_client import guards
 from durability_client.account import Account
 from durability_client.crew import Crew
-from durability_client.describe import describe
+from durability_client.describe import describe, describe_writers
 from durability_client.io import Storage
 from durability_client.ledger import Order, WriterFailure, WriterState
 from durability_client.live import Live, Sample, State
@@ -41,6 +41,21 @@ _TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
+# Errors of the system that are no I/O failure, so that no cut is behind them (rule 12): no room, no right,
+# no descriptors, or somebody else's file where a new name belongs.
+_NO_IO_FAILURE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EEXIST,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +90,14 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
     plan = make_plan(options, facts, storage.kind)
     guards.check_plan(facts, plan, consent)
     if isinstance(storage, KernelStorage):
-        guards.check_space(storage, plan)
+        guards.check_space(storage, facts, plan)
     live = Live(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
     current = _Run(options, plan, storage, live)
     with _signals(current.interrupt):
         await current.link.connect(peer)
         try:
             storage.lock(create=True)
-            guards.check_contents(storage)
+            await asyncio.to_thread(guards.check_contents, storage)  # an earlier run may have left many names
             for line in describe(facts):
                 live.say(line)
             return await current.run(facts)
@@ -137,8 +152,7 @@ class _Run:
         await self.link.register(
             run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force
         )
-        writers = f"{counted(plan.writers, 'writer')} of {counted(plan.slots, 'slot')}"
-        self._live.say(f"run          {plan.run:016x}, {writers}{' each' if plan.writers > 1 else ''}")
+        self._live.say(f"run          {plan.run:016x}, {describe_writers(plan)}")
         try:
             await self._prepare()
             await self._write()
@@ -167,9 +181,7 @@ class _Run:
         try:
             with self._live.prefill() as bar:
                 await self._during(asyncio.to_thread(files.create, self._stoppable(bar)))
-            files.open_writer(
-                0
-            ).close()  # a sync method or O_DIRECT that is missing here is no writer's failure
+            files.try_writer()
             await asyncio.to_thread(self._crew.start)
             while not self._crew.all_in(WriterState.READY):
                 self._check()
@@ -319,16 +331,21 @@ class _Run:
             raise DurabilityError(f"a defect of this tool: {what}")
         self._account.digest()
         self.link.report(self._statistics())
-        told = await self._end(
-            TargetFailed(errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text)
+        ending: Ending = TargetFailed(
+            errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
         )
+        advice = "If this was the cut, run `durability verify` once the target is back"
+        if failure.errno in _NO_IO_FAILURE:
+            ending = ClientFailed(text=what)
+            advice = "This is no I/O error and no cut: mend it and run again"
+        told = await self._end(ending)
         acked = sum(self._crew.ledger.frontiers()[: self._plan.writers])
         server = (
             "the server has them" if told else "the server could not be told; it has what it received before"
         )
         raise TargetError(
             f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"
-            f" {server}. If this was the cut, run `durability verify` once the target is back"
+            f" {server}. {advice}"
         )
 
     async def _end(self, ending: Ending) -> bool:

@@ -25,7 +25,9 @@ from typing import TypeAlias, cast
 from durability.errors import DurabilityError, TargetError
 from durability.plan import Plan
 from durability_client.io import Storage
-from durability_client.scan import Listener, Progress, Scan, ScanJob
+from durability_client.names_scan import NamesScan
+from durability_client.scan import Scan
+from durability_client.scanning import Listener, Progress, ScanJob
 from durability_client.superblocks import read_superblocks
 from durability_client.tally import Example, Report, empty_report
 from durability_client.target import KernelStorage
@@ -207,9 +209,13 @@ class _Reporter:
 
 
 def _scan(storage: Storage, job: ScanJob, send: Callable[[_Reply], None]) -> _Reply:
-    """One scan; every error becomes a reply, because a checker that crashed has shown nothing."""
-    listener = Listener(tick=lambda: send(_Tick()), progress=send, example=send)
-    scan = Scan(storage, job, listener)
+    return scan_here(storage, job, Listener(tick=lambda: send(_Tick()), progress=send, example=send))
+
+
+def scan_here(storage: Storage, job: ScanJob, listener: Listener) -> Report:
+    """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
+    has shown nothing."""
+    scan = (NamesScan if job.plan.names else Scan)(storage, job, listener)
     try:
         return scan.run()
     except OSError as error:

@@ -10,7 +10,6 @@ import errno
 import fcntl
 import mmap
 import os
-import re
 import stat
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,16 +23,16 @@ from durability import limits
 from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.facts import Facts
 from durability.mixing import U64
-from durability.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind
+from durability.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind, parse_name
 from durability.record import SECTOR_WORDS, Stamper, superblock
 from durability_client import blocks
 from durability_client import facts as facts_module
 from durability_client.io import Buffer, Storage, TargetFile, WritableBuffer
+from durability_client.prefill import prefill_names
 
 PREFILL_CHUNK_BYTES = 8 << 20
 Progress: TypeAlias = Callable[[int, int], None]
 
-_SIBLING = re.compile(r"(\.\d+\.\d+|" + re.escape(CONTROL) + r")")
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
 _F_NOCACHE: int | None = getattr(fcntl, "F_NOCACHE", None)
@@ -82,6 +81,24 @@ class _SyncedWriteFile(KernelFile):
         written = os.pwritev(self._fd, [buffer], offset, os.RWF_DSYNC)
         if written != len(buffer):
             raise _short_write(written, buffer, offset)
+
+
+class KernelDirectory:
+    """A `TargetDirectory` on a descriptor of the kernel, which it owns."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        _full_fsync(self._fd)
+        # When XFS has lost its log to an I/O error, the fsync of a directory returns 0 all the same: what was
+        # waiting to be logged was thrown away, so there seems to be nothing to sync. fstat knows better.
+        os.fstat(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 def _short_write(written: int, buffer: Buffer, offset: int) -> OSError:
@@ -139,12 +156,13 @@ class KernelStorage:
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        new = os.O_EXCL if create and suffix != MAIN else 0
         if direct and _O_DIRECT is not None:
             try:
-                return KernelFile(self._open(suffix, flags, direct=True), sync=_full_fsync, direct=True)
+                return KernelFile(self._open(suffix, flags | new, direct=True), sync=_full_fsync, direct=True)
             except UsageError:
-                pass  # this file system has no O_DIRECT, which nobody insisted on
-        return KernelFile(self._open(suffix, flags, direct=False), sync=_full_fsync, direct=False)
+                new = 0  # this file system has no O_DIRECT, which nobody insisted on; yet it made the file
+        return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:
         try:
@@ -163,7 +181,7 @@ class KernelStorage:
         except FileNotFoundError:
             return ()
         found = (entry[len(name) :] for entry in siblings if entry.startswith(name))
-        return tuple(sorted(suffix for suffix in found if _SIBLING.fullmatch(suffix)))
+        return tuple(sorted(suffix for suffix in found if suffix == CONTROL or parse_name(suffix)))
 
     def size(self, suffix: str) -> int:
         with _damaged_is_missing():
@@ -175,6 +193,12 @@ class KernelStorage:
 
     def unlink(self, suffix: str) -> None:
         self.path_of(suffix).unlink()
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        self.path_of(old_suffix).rename(self.path_of(new_suffix))
+
+    def open_directory(self) -> KernelDirectory:
+        return KernelDirectory(self.path.parent)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         if self.kind == "device":
@@ -269,12 +293,12 @@ def _damaged_is_missing() -> Iterator[None]:
         raise
 
 
-def _sync_one_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def _sync_one_directory(path: Path) -> None:
+    directory = KernelDirectory(path)
     try:
-        _full_fsync(fd)
+        directory.sync()
     finally:
-        os.close(fd)
+        directory.close()
 
 
 class TargetFiles:
@@ -287,7 +311,8 @@ class TargetFiles:
         self._direct = plan.record_bytes % mmap.PAGESIZE == 0
 
     def create(self, progress: Progress | None = None) -> None:
-        """Superblocks, prefill and empty append files, all durable with their directory and its ancestors.
+        """Superblocks, prefill, names and empty append files, all durable with their directory and its
+        ancestors.
 
         The storage must be locked and its contents checked (`guards.check_contents`); what an earlier run of
         this tool left is overwritten in place. The superblocks go first, so that a half-made target never
@@ -296,12 +321,14 @@ class TargetFiles:
         """
         total = 2 * limits.SUPERBLOCK_BYTES
         total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
+        total += self.plan.writers * self.plan.prefilled_names * self.plan.record_bytes
         report = _Counter(total, progress)
         main = self.storage.open_bulk(MAIN, create=self.storage.kind == "file", direct=self._direct)
         try:
             self._write_superblocks(main, report)
             for suffix in self.storage.suffixes():
                 self.storage.unlink(suffix)
+                report.add(0)  # there may be very many
             for extent in self.plan.extents():
                 if extent.suffix == MAIN:
                     self._prefill(main, extent, report)
@@ -309,6 +336,7 @@ class TargetFiles:
         finally:
             main.close()
         self._create_siblings(report)
+        prefill_names(self.storage, self.plan, report.add)
         self.storage.sync_directory(ancestors=True)
 
     def open_writer(self, writer: int, generation: int = 0, *, create: bool = False) -> TargetFile:
@@ -321,6 +349,12 @@ class TargetFiles:
         if writer == self.plan.control_writer:
             return self.storage.open_bulk(suffix)
         return self.storage.open(suffix, plan=self.plan, create=create)
+
+    def try_writer(self) -> None:
+        """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
+        missing here, which is no writer's failure."""
+        suffix = MAIN if self.plan.names else self.plan.extent(0).suffix  # a name may not be there
+        self.storage.open(suffix, plan=self.plan).close()
 
     def _write_superblocks(self, main: TargetFile, report: _Counter) -> None:
         with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:

@@ -17,7 +17,7 @@ from durability.errors import TargetError, WrongTargetError
 from durability.facts import Facts, FileSystem
 from durability.plan import Plan, TargetKind
 from durability_client.facts import collect
-from durability_client.io import TargetFile
+from durability_client.io import TargetDirectory, TargetFile
 from durability_client.mountprobe import MountProbe, probe_mount
 from durability_client.target import KernelStorage
 
@@ -95,7 +95,7 @@ class UnmountableStorage:
         return ()
 
     def size(self, suffix: str) -> int:
-        raise FileNotFoundError(f"TARGET{suffix} is in a file system that does not mount")
+        self._miss(suffix)
 
     def lock(self, *, create: bool = False) -> None:
         self._device.lock()
@@ -104,7 +104,7 @@ class UnmountableStorage:
         self._device.unlock()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:
-        self._refuse()
+        self._miss(suffix)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
         self._refuse()
@@ -112,8 +112,18 @@ class UnmountableStorage:
     def unlink(self, suffix: str) -> None:
         self._refuse()
 
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        self._refuse()
+
+    def open_directory(self) -> TargetDirectory:
+        self._refuse()
+
     def sync_directory(self, *, ancestors: bool = False) -> None:
         self._refuse()
+
+    @staticmethod
+    def _miss(suffix: str) -> NoReturn:
+        raise FileNotFoundError(f"TARGET{suffix} is in a file system that does not mount")
 
     @staticmethod
     def _refuse() -> NoReturn:

@@ -39,8 +39,8 @@ from durability_client.io import Storage
 from durability_client.outcome import Outcome
 from durability_client.peer import Endpoint
 from durability_client.reading import block_bytes_of
-from durability_client.scan import Progress, ScanJob
 from durability_client.scanner import Scanner, StalledError
+from durability_client.scanning import Progress, ScanJob
 from durability_client.tally import Example, Report, empty_report
 from durability_client.target import KernelStorage
 from durability_client.unmountable import UnmountableStorage

@@ -7,12 +7,18 @@ sees I/O errors, as it does when a drive drops off its bus, and what the drive h
 `power_on` then puts everything together again, on the same paths, with a loop device that the kernel
 enumerated anew.
 
-The drives: the three behaviours of `drive`, and the two that nbdkit's own cache filter makes, which share no
-code with `drive`: `filter-honest`, and `filter-amnesiac`, which keeps nothing of what was written since it
-was powered on.
+The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
+the models: `filter-honest`, and `filter-amnesiac`, which keeps nothing of what was written since it was
+powered on.
+
+A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the
+rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, as it does with a real such
+drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
+only FUA cannot be told apart here.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
-`with` block: not after an exception, and not while a client still holds the device, which then finds it dead.
+`with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
+nor, as `caretaker` sees to it, the process that set it up.
 """
 
 from __future__ import annotations
@@ -29,14 +35,18 @@ from types import TracebackType
 from typing import Literal, Self, TypeAlias
 
 from durability.errors import SetupError
-from durability_lab.drive import BEHAVIOURS
+from durability_lab import faults
+from durability_lab.aftermath import Aftermath, aftermath
+from durability_lab.caretaker import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker
 
-DriveName: TypeAlias = Literal["honest", "write-through", "liar", "filter-honest", "filter-amnesiac"]
 FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 
 SIZE_BYTES = 384 << 20  # mkfs.xfs refuses less than 300 MiB; the media file is sparse
+FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
+
 _DEADLINE_S = 20.0
 _POLL_S = 0.002
+_RETRY_S = 0.2
 _MKFS: dict[FileSystemName, tuple[str, ...]] = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("mkfs.xfs", "-q", "-f"),
@@ -47,6 +57,14 @@ _PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btr
 
 class MountError(SetupError):
     """The file system on the drive cannot be mounted, which after a cut may be the loss itself."""
+
+
+def is_honest(drive: str) -> bool:
+    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept.
+
+    Raises ValueError for what is neither.
+    """
+    return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
 
 
 def missing(file_system: FileSystemName | None = None) -> str:
@@ -77,11 +95,12 @@ class BlockRig:
 
     def __init__(
         self,
-        drive: DriveName,
+        drive: str,
         file_system: FileSystemName | None,
         *,
         seed: int,
         size_bytes: int = SIZE_BYTES,
+        parent: Path | None = None,
     ) -> None:
         problem = missing(file_system)
         if problem:
@@ -91,11 +110,14 @@ class BlockRig:
         self.sector_bytes = 4096 if file_system else 512
         self.loop = ""
         self.power_ons = 0
+        self._write_through = drive not in FILTERS and not faults.parse(drive).volatile
         self._seed = seed
         self._size_bytes = size_bytes
+        self._parent = parent
         self._diskseq = 0
-        self._nbdkit: subprocess.Popen[bytes] | None = None
-        self._nbdfuse: subprocess.Popen[bytes] | None = None
+        self._attached = False
+        self._nbdkit: _Program | None = None
+        self._nbdfuse: _Program | None = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -111,14 +133,12 @@ class BlockRig:
 
         Raises SetupError, and then leaves nothing behind.
         """
-        # In memory where possible: the media's own speed is not what is tested.
-        shared = Path("/dev/shm")
-        self._directory = Path(
-            tempfile.mkdtemp(prefix="durability-rig-", dir=shared if shared.is_dir() else None)
-        )
+        self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or _in_memory()))
+        self._caretaker = Caretaker(self._directory)
         self._media = self._directory / "media"
-        self._device_file = self._directory / "drive"
-        self.mount_point = self._directory / "mount"
+        self._device_file = self._directory / DRIVE_FILE
+        self.mount_point = self._directory / MOUNT_POINT
+        self._account = self._directory / "account"
         try:
             with self._media.open("wb") as file:
                 file.truncate(self._size_bytes)
@@ -126,7 +146,7 @@ class BlockRig:
             self.mount_point.mkdir()
             self.power_on()
             if self.file_system:
-                _run(*_MKFS[self.file_system], self.loop)
+                self._make_file_system(self.file_system)
                 self.mount()
         except BaseException:
             self.close()
@@ -152,22 +172,22 @@ class BlockRig:
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
         self.power_ons += 1
         socket = self._directory / f"nbd.{self.power_ons}.sock"
-        ready = self._directory / f"nbdkit.{self.power_ons}.pid"
-        self._nbdkit = self._start(
-            "nbdkit", "-f", "-U", str(socket), "-P", str(ready), *self._drive_command()
+        ready = self._directory / f"nbdkit.{self.power_ons}.ready"
+        self._nbdkit = _Program(
+            self._directory, "nbdkit", "-f", "-U", str(socket), "-P", str(ready), *self._drive_command()
         )
-        _wait_for(ready.exists, "nbdkit to listen", self._nbdkit, self._log("nbdkit"))
-        self._nbdfuse = self._start("nbdfuse", str(self._device_file), "--unix", str(socket))
-        _wait_for(
-            lambda: self._device_file.stat().st_size == self._size_bytes,
-            "nbdfuse to show the drive",
-            self._nbdfuse,
-            self._log("nbdfuse"),
+        self._nbdkit.wait_for(ready.exists, "to listen")
+        self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(socket))
+        self._nbdfuse.wait_for(
+            lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
         )
         self.loop = _run(
             "losetup", "--find", "--show", f"--sector-size={self.sector_bytes}", str(self._device_file)
         ).strip()
+        self._attached = True
         self._diskseq = _diskseq(self.loop)
+        # Said in either case: the setting is the loop device's own and outlives what was attached to it.
+        _set_write_cache(self.loop, "write through" if self._write_through else "write back")
 
     def mount(self) -> None:
         """Mount the file system, replaying its journal. Raises MountError."""
@@ -181,8 +201,22 @@ class BlockRig:
         """Take the power away, now. Everything above sees I/O errors from here on."""
         assert self._nbdkit is not None, "no drive to cut: power_on first"
         self._nbdkit.kill()
-        self._nbdkit.wait()
         self._nbdkit = None
+
+    def aftermath(self) -> Aftermath | None:
+        """What the drive kept of its word; None of a drive of nbdkit's own. To be asked after `cut`, before
+        `power_on`."""
+        assert self._nbdkit is None, "the drive has power: cut it first"
+        if self.drive in FILTERS:
+            return None
+        return aftermath(
+            media=self._media,
+            account=self._account,
+            drive=self.drive,
+            seed=self._seed,
+            sector_bytes=self.sector_bytes,
+            cuts=self.power_ons,
+        )
 
     def close(self) -> None:
         """Take everything apart and remove it, in whatever state it is."""
@@ -190,58 +224,122 @@ class BlockRig:
             self._detach()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
+            self._caretaker.dismiss()
+
+    def _make_file_system(self, file_system: FileSystemName) -> None:
+        """Raises SetupError."""
+        deadline_s = time.monotonic() + _DEADLINE_S
+        while True:
+            try:
+                _run(*_MKFS[file_system], self.loop)
+                return
+            except SetupError as error:
+                # mkfs.btrfs looks at every mounted loop device and gives up where another rig has no power.
+                if "mount status" not in str(error) or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(_RETRY_S)
 
     def _drive_command(self) -> tuple[str, ...]:
-        if self.drive in BEHAVIOURS:
-            return (
-                "python",
-                str(Path(__file__).with_name("nbdkit_plugin.py")),
-                f"media={self._media}",
-                f"behaviour={self.drive}",
-                f"seed={self._seed + self.power_ons}",
-                f"sector_bytes={self.sector_bytes}",
-            )
-        mode = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}[self.drive]
-        return "--filter=cache", "file", str(self._media), f"cache={mode}"
+        if self.drive in FILTERS:
+            return "--filter=cache", "file", str(self._media), f"cache={FILTERS[self.drive]}"
+        return (
+            "python",
+            str(Path(__file__).with_name("nbdkit_plugin.py")),
+            f"media={self._media}",
+            f"model={self.drive}",
+            f"seed={self._seed}",
+            f"sector_bytes={self.sector_bytes}",
+            f"cuts={self.power_ons - 1}",
+            f"account={self._account}",
+        )
 
     def _detach(self) -> None:
-        """Undo mount, loop, nbdfuse and nbdkit, from the top; each step whatever became of the one before."""
+        """Undo it all, each step whatever became of the one before.
+
+        The drive goes first: one that hangs would keep everything above it waiting.
+        """
+        if self._nbdkit is not None:
+            self.cut()
         _unmount(self.mount_point)
-        if self.loop:
+        if self._attached:
+            self._attached = False
+            with suppress(SetupError, OSError):
+                _set_write_cache(self.loop, "write back")  # or whoever has it next would send no flush
             with suppress(SetupError):
                 _run("losetup", "--detach", self.loop)
         _unmount(self._device_file)
-        for process in (self._nbdfuse, self._nbdkit):
-            if process is not None:
-                _end(process)
-        self._nbdfuse = self._nbdkit = None
+        if self._nbdfuse is not None:
+            self._nbdfuse.kill()
+            self._nbdfuse = None
 
     def _released(self) -> bool:
         """Whether the kernel has let go of the loop device of before, which it does after its last user."""
         return _diskseq(self.loop) != self._diskseq
 
-    def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        with self._log(command[0]).open("ab") as log:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def _log(self, program: str) -> Path:
-        return self._directory / f"{program}.log"
+class _Program:
+    """A program of the rig that runs; its process id is in a file, for whoever has to end it in our place."""
+
+    def __init__(self, directory: Path, name: str, *arguments: str) -> None:
+        self._name = name
+        self._log = directory / f"{name}.log"
+        self._pid_file = directory / f"{name}{PID_SUFFIX}"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                (name, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        self._pid_file.write_text(str(self._process.pid))
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until `condition` holds. Raises SetupError at the deadline, or once the program has ended."""
+
+        def holds() -> bool:
+            if self._process.poll() is None:
+                return condition()
+            said = self._log.read_text(errors="replace").strip()
+            raise SetupError(f"{self._name} ended with code {self._process.returncode}: {said}")
+
+        _wait_for(holds, f"{self._name} {what}")
+
+    def kill(self) -> None:
+        """End it as a power cut does, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+        self._pid_file.unlink()
+
+
+def _in_memory() -> Path | None:
+    """Where media lie unless asked otherwise: their own speed is not what is tested."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else None
 
 
 def _run(*command: str) -> str:
     """Run a tool to its end and return its output. Raises SetupError with what it said."""
+    # Not `subprocess.run`, which after its deadline would wait for a tool that waits for its drive.
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+        out, err = process.communicate(timeout=_DEADLINE_S)
     except subprocess.TimeoutExpired as error:
+        process.kill()
         raise SetupError(f"{' '.join(command)}: not done after {_DEADLINE_S:.0f} s") from error
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
-        raise SetupError(f"{' '.join(command)}: exit code {done.returncode}: {said}")
-    return done.stdout
+    if process.returncode != 0:
+        raise SetupError(f"{' '.join(command)}: exit code {process.returncode}: {(err or out).strip()}")
+    return out
 
 
 def _diskseq(loop: str) -> int:
     return int(Path("/sys/block", Path(loop).name, "diskseq").read_text())
+
+
+def _set_write_cache(loop: str, value: str) -> None:
+    """Have the kernel take the device for one with a volatile cache, which gets flushes, or without."""
+    setting = Path("/sys/block", Path(loop).name, "queue/write_cache")
+    setting.write_text(value)
+    if setting.read_text().strip() != value:
+        raise SetupError(f"{setting} does not become {value!r}: this kernel cannot show the drive as it is")
 
 
 def _unmount(where: Path) -> None:
@@ -252,27 +350,10 @@ def _unmount(where: Path) -> None:
             return
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(timeout=_DEADLINE_S / 4)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _wait_for(
-    condition: Callable[[], bool],
-    what: str,
-    process: subprocess.Popen[bytes] | None = None,
-    log: Path | None = None,
-) -> None:
-    """Wait until `condition` holds. Raises SetupError past the deadline, or once `process` has ended."""
+def _wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds. Raises SetupError past the deadline."""
     deadline = time.monotonic() + _DEADLINE_S
     while not condition():
-        if process is not None and process.poll() is not None:
-            said = log.read_text(errors="replace").strip() if log else ""
-            raise SetupError(f"waiting for {what}: it ended with code {process.returncode}: {said}")
         if time.monotonic() > deadline:
             raise SetupError(f"waited {_DEADLINE_S:.0f} s in vain for {what}")
         time.sleep(_POLL_S)

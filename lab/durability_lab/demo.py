@@ -25,7 +25,8 @@ from durability_client.peer import endpoint
 from durability_client.planning import RunOptions
 from durability_client.run import run
 from durability_client.verify import VerifyOptions, verify
-from durability_lab.drive import HONEST, LIAR, WRITE_THROUGH, Behaviour
+from durability_lab.drive import Model
+from durability_lab.faults import FlushIgnored, Honest, WriteThrough
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.simulated import SimulatedStorage
 
@@ -40,14 +41,14 @@ class Exhibit:
     """One drive of the demo and the verdict that it deserves."""
 
     title: str
-    behaviour: Behaviour
+    model: Model
     expected: str
 
 
 EXHIBITS = (
-    Exhibit(title="honest write cache", behaviour=HONEST, expected="durable"),
-    Exhibit(title="write-through", behaviour=WRITE_THROUGH, expected="durable"),
-    Exhibit(title="lying write cache", behaviour=LIAR, expected="loss"),
+    Exhibit(title="honest write cache", model=Honest(), expected="durable"),
+    Exhibit(title="write-through", model=WriteThrough(), expected="durable"),
+    Exhibit(title="lying write cache", model=FlushIgnored(), expected="loss"),
 )
 
 
@@ -60,8 +61,8 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     async with loopback() as lab:
         console.print(f"A server listens on {lab.address}.")
         for number, exhibit in enumerate(EXHIBITS):
-            console.print(f"  {exhibit.behaviour.name}: writing, cutting, reading back ...")
-            documents.append(await _cycle(lab, exhibit.behaviour, seed=chosen + number))
+            console.print(f"  {exhibit.model.name}: writing, cutting, reading back ...")
+            documents.append(await _cycle(lab, exhibit.model, seed=chosen + number))
     console.print(_table(documents))
     agreed = [document["verdict"] for document in documents] == [exhibit.expected for exhibit in EXHIBITS]
     if agreed:
@@ -71,9 +72,9 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     return EXIT_INTERNAL
 
 
-async def _cycle(lab: Loopback, behaviour: Behaviour, *, seed: int) -> dict[str, Any]:
+async def _cycle(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
     """Write, cut, power on and verify one drive; the document of `verify --json`."""
-    storage = SimulatedStorage(behaviour, seed=seed)
+    storage = SimulatedStorage(model, seed=seed)
     said = io.StringIO()
     with redirect_stderr(said):
         await _run_until_cut(lab, storage, said, cut_after=Random(seed).choice(CUT_AFTER))

@@ -8,6 +8,7 @@ its token.
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,12 +41,14 @@ class Loopback:
                 return run
         return None
 
-    async def until_acked(self, target: Path, count: int, client: asyncio.Future[Any]) -> bool:
+    async def until_acked(
+        self, target: Path, count: int, client: asyncio.Future[Any], *, timeout_s: float = _TIMEOUT_S
+    ) -> bool:
         """Wait until the server has that run's `count` acknowledgements; False if `client` ends first.
 
         Raises TimeoutError.
         """
-        async with asyncio.timeout(_TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             while not client.done():
                 run = self.live_run(target)
                 if run is not None and sum(run.frontiers.acked) >= count:
@@ -55,12 +58,12 @@ class Loopback:
 
 
 @asynccontextmanager
-async def loopback() -> AsyncIterator[Loopback]:
-    """A server for the time of an `async with` block."""
+async def loopback(listener: socket.socket | None = None) -> AsyncIterator[Loopback]:
+    """A server for the time of an `async with` block, on `listener` if that is given: a bound socket."""
     with tempfile.TemporaryDirectory(prefix="durability-lab-") as directory:
         token, token_file = load_token(Path(directory, "token"))
         server = Server(store_url=f"sqlite:///{directory}/store.sqlite", token=token)
-        host, port = await server.start("127.0.0.1", 0)
+        host, port = await server.start("127.0.0.1", 0, listener=listener)
         try:
             yield Loopback(
                 server=server, address=format_address(host, port), token=token, token_file=token_file

@@ -1,4 +1,4 @@
-"""Whole cycles on a block rig: run, cut under load, power on, verify; and the matrix of them.
+"""Whole cycles on a block rig: run, cut under load, power on, verify.
 
 Server, client and verify are the product's own, client and verify as the commands that people type. The cut
 comes after a number of acknowledged operations that a seed draws, never after a time; what the drive loses at
@@ -14,45 +14,47 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from durability.case import Case
 from durability.errors import EXIT_LOSS, EXIT_OK, SetupError
-from durability.plan import SyncMethod, Workload
-from durability.units import format_run
-from durability_lab.blockdev import BlockRig, DriveName, FileSystemName, MountError
+from durability.plan import NAMES_WORKLOADS, Plan
+from durability.units import format_run, parse_run
+from durability_client.casebook import ServerCasebook
+from durability_client.peer import endpoint
+from durability_client.reading import block_bytes_of
+from durability_client.target import KernelStorage
+from durability_lab.aftermath import Aftermath
+from durability_lab.blockdev import BlockRig, MountError, is_honest
+from durability_lab.cells import Load
 from durability_lab.loopback import Loopback
+from durability_lab.second_opinion import SecondOpinion
+from durability_lab.truth import Claims, Truth, compare
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
+NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
+SIZE, NAMES_SIZE = "8MiB", "2MiB"  # which a run goes through more than once, and appends beyond
 _COMMAND = (sys.executable, "-c", "from durability.cli import main; main()")
 _TIMEOUT_S = 120.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What the client does on the rig; `file_system` None is the raw device."""
+def load_options(load: Load) -> list[str]:
+    """The options of `durability run` that are the load's."""
+    options = ["--workload", load.workload, "--writers", str(load.writers)]
+    options += ["--sync", load.sync, "--group", str(load.group)]
+    return [*options, "--direct"] if load.direct else options
 
-    file_system: FileSystemName | None
-    workload: Workload = "overwrite"
-    writers: int = 1
-    sync: SyncMethod = "fdatasync"
-    direct: bool = False
 
-    def __str__(self) -> str:
-        sync = f"{self.sync}+direct" if self.direct else self.sync
-        return f"{self.file_system or 'raw'} {self.workload} x{self.writers} {sync}"
-
-    def options(self) -> list[str]:
-        """The options of `durability run`."""
-        options = ["--size", "32MiB", "--workload", self.workload, "--writers", str(self.writers)]
-        options += ["--sync", self.sync]
-        options += ["--direct"] if self.direct else []
-        options += ["--destroy-data"] if self.file_system is None else []
-        return options
+def _run_options(load: Load) -> list[str]:
+    """And those that are this rig's."""
+    size = NAMES_SIZE if load.workload in NAMES_WORKLOADS else SIZE
+    options = ["--size", size, *load_options(load)]
+    return options if load.file_system else [*options, "--destroy-data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +71,16 @@ class Outcome:
     """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
 
     `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
+    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, and for
+    one whose reads hang.
     """
 
-    drive: DriveName
+    drive: str
     load: Load
     cut_after: int
     mounted: bool
     answer: Answer
+    truth: Truth | None
 
     @property
     def as_expected(self) -> bool:
@@ -89,11 +94,6 @@ class Outcome:
                 and document["at_risk"]["ms1000"] > 0
             )
         return self.answer.exit_code == EXIT_LOSS and document["verdict"] == "loss"
-
-
-def is_honest(drive: DriveName) -> bool:
-    """Whether the drive keeps what it said it has kept."""
-    return drive in ("honest", "write-through", "filter-honest")
 
 
 class Client:
@@ -129,7 +129,7 @@ async def running(lab: Loopback, target: Path, load: Load, *, acked: int) -> Asy
 
     Raises SetupError where it ends before.
     """
-    client = Client(await _start(lab, "run", str(target), *load.options()))
+    client = Client(await _start(lab, "run", str(target), *_run_options(load)))
     try:
         if not await lab.until_acked(target, acked, client.said):
             raise SetupError(f"the client ended too early: {(await client.end()).said}")
@@ -154,21 +154,48 @@ async def verify(lab: Loopback, target: Path, *options: str) -> Answer:
     )
 
 
-async def cycle(lab: Loopback, drive: DriveName, load: Load, *, seed: int) -> Outcome:
+async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
     """Run, cut, power on, verify, on a new rig; `seed` draws the moment of the cut and the drive's chances.
 
     Raises SetupError where the run does not get as far as the cut.
     """
-    cut_after = random.Random(seed).choice(CUT_AFTER)
+    moments = NAMES_CUT_AFTER if load.workload in NAMES_WORKLOADS else CUT_AFTER
+    cut_after = random.Random(seed).choice(moments)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=cut_after) as client:
             await asyncio.to_thread(rig.cut)
             await client.end()
+        left = await asyncio.to_thread(rig.aftermath)
         mounted = await power_on(rig)
         options = ["--run", client.run, "--attest-cut", ATTESTATION]
         options += [] if mounted or not rig.file_system else ["--device", str(rig.device)]
         answer = await verify(lab, rig.target, *options)
-    return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer)
+        truth = None
+        if left is not None and answer.document:
+            readable = KernelStorage(rig.target) if mounted or not rig.file_system else None
+            truth = await _truth(await _case(lab, client.run, rig), readable, answer, left)
+    return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth)
+
+
+async def _case(lab: Loopback, run: str, rig: BlockRig) -> Case:
+    """What the server knows of a run."""
+    casebook = ServerCasebook(endpoint(lab.address, lab.token, ca=None, fingerprint=None))
+    case = await casebook.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
+    assert case is not None, f"the server has lost run {run}"
+    return case
+
+
+async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: Aftermath) -> Truth:
+    """Hold what `verify` answered against the account; `target` None: it cannot be read."""
+    plan = Plan.decode(bytes.fromhex(case.plan))
+    opinion = None
+    if target is not None:
+        block_bytes = block_bytes_of(target.facts())
+        opinion = await asyncio.to_thread(
+            SecondOpinion, plan, case.frontiers, target, block_bytes=block_bytes
+        )
+    claims = Claims.of_document(answer.document)
+    return compare(claims, opinion, plan, left.broken, promised=left.promised)
 
 
 async def power_on(rig: BlockRig) -> bool:
@@ -181,34 +208,6 @@ async def power_on(rig: BlockRig) -> bool:
     except MountError:
         return False
     return True
-
-
-def loads() -> Iterator[Load]:
-    """Every load of the matrix: each file system and the raw device, with each workload, writers and sync."""
-    file_systems: tuple[FileSystemName | None, ...] = ("ext4", "xfs", "btrfs", None)
-    workloads: tuple[Workload, ...] = ("overwrite", "append")
-    for file_system in file_systems:
-        for workload in workloads if file_system else workloads[:1]:
-            for writers in (1, 4):
-                load = Load(file_system=file_system, workload=workload, writers=writers)
-                yield load
-                yield replace(load, sync="dsync", direct=True)
-
-
-def matrix() -> Iterator[tuple[DriveName, Load]]:
-    """Every cell: the model's honest drive and its liar under all loads, the others under the simplest."""
-    everything = tuple(loads())
-    simple = tuple(load for load in everything if load == Load(file_system=load.file_system))
-    plan: tuple[tuple[DriveName, tuple[Load, ...]], ...] = (
-        ("honest", everything),
-        ("write-through", simple),
-        ("filter-honest", simple),
-        ("liar", everything),
-        ("filter-amnesiac", simple),
-    )
-    for drive, its_loads in plan:
-        for load in its_loads:
-            yield drive, load
 
 
 async def _start(lab: Loopback, command: str, target: str, *options: str) -> asyncio.subprocess.Process:

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from durability import facts
 from durability.errors import TargetBusyError
 from durability.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.facts import collect
-from durability_client.io import Buffer, WritableBuffer
-from durability_lab.drive import Behaviour, Drive, SparseMedia
+from durability_client.io import Buffer, TargetDirectory, WritableBuffer
+from durability_lab.account import Account
+from durability_lab.drive import Drive, Model
+from durability_lab.media import SparseMedia
 
 SIZE_BYTES = 64 << 20
 
@@ -39,7 +44,8 @@ class SimulatedFile:
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
         length = max(0, min(len(buffer), self._drive.size_bytes - offset))
-        memoryview(buffer)[:length] = self._drive.read(offset, length)
+        if length:  # beyond the end there is nothing to read, and no error
+            memoryview(buffer)[:length] = self._drive.read(offset, length)
         return length
 
     def size(self) -> int:
@@ -53,13 +59,27 @@ class SimulatedFile:
 
 
 class SimulatedStorage:
-    """A `Storage` over a drive model, made of its behaviour and a seed: the same ones are the same drive."""
+    """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
+
+    `clock`, `account` and `hang` as `Drive` has them.
+    """
 
     kind: TargetKind = "device"
 
-    def __init__(self, behaviour: Behaviour, *, seed: int, size_bytes: int = SIZE_BYTES) -> None:
-        self.path = Path(f"/simulated/{behaviour.name}-{seed}")
-        self._drive = Drive(SparseMedia(size_bytes), behaviour, seed=seed)
+    def __init__(
+        self,
+        model: Model,
+        *,
+        seed: int,
+        size_bytes: int = SIZE_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+        account: Account | None = None,
+        hang: Callable[[], NoReturn] | None = None,
+    ) -> None:
+        self.path = Path(f"/simulated/{model.spec}-{seed}")
+        self._drive = Drive(
+            SparseMedia(size_bytes), model, seed=seed, clock=clock, account=account, hang=hang
+        )
         self._lock = threading.Lock()
 
     def cut(self) -> None:
@@ -91,6 +111,12 @@ class SimulatedStorage:
     def unlink(self, suffix: str) -> None:
         raise FileNotFoundError(f"{self.path}{suffix}: a device holds no files")
 
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        raise FileNotFoundError(f"{self.path}{old_suffix}: a device holds no files")
+
+    def open_directory(self) -> TargetDirectory:
+        raise FileNotFoundError(f"{self.path}: a device has no directory")
+
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """A device has no directory."""
 
@@ -102,18 +128,22 @@ class SimulatedStorage:
         if self._lock.locked():
             self._lock.release()
 
+    def host(self) -> facts.Host:
+        """The machine that the drive is in."""
+        return collect(Path(tempfile.gettempdir()), "file").host
+
     def facts(self) -> facts.Facts:
-        drive, behaviour = self._drive, self._drive.behaviour
+        drive, model = self._drive, self._drive.model
         leaf = facts.Drive(
             name=self.path.name,
-            model=f"Simulated {behaviour.name}",
+            model=f"Simulated {model.spec}",
             serial=f"simulated:{self.path.name}",
             firmware="1",
             size_bytes=drive.size_bytes,
             logical_block_bytes=drive.sector_bytes,
             physical_block_bytes=drive.sector_bytes,
             rotational=False,
-            write_cache="write back" if behaviour.volatile else "write through",
+            write_cache="write back" if model.volatile else "write through",
             fua=True,
             diskseq=drive.generation,
             unsafe_shutdowns=None,
@@ -122,7 +152,7 @@ class SimulatedStorage:
             emulated=False,
         )
         return facts.Facts(
-            host=collect(Path(tempfile.gettempdir()), "file").host,
+            host=self.host(),
             path=str(self.path),
             path_in_file_system="",
             kind=self.kind,

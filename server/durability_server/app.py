@@ -12,9 +12,11 @@ import logging
 import os
 import resource
 import signal
+import socket
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from durability import limits
 from durability.errors import SetupError, UsageError
@@ -58,11 +60,14 @@ class Server:
         """The runs in memory, to be watched from within the process; read only."""
         return tuple(self._registry)
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError."""
+    async def start(self, host: str, port: int, *, listener: socket.socket | None = None) -> tuple[str, int]:
+        """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError.
+
+        `listener`: a socket that is bound already; then nobody looks at `host` and `port`.
+        """
         try:
             await self._thread.call(self._store.open)
-            self._listener = await self._listen(host, port)
+            self._listener = await self._listen(host, port, listener)
         except SetupError:
             await self._close_store()
             raise
@@ -91,16 +96,16 @@ class Server:
         await self._close_store()
         log.info("stopped")
 
-    async def _listen(self, host: str, port: int) -> asyncio.Server:
+    async def _listen(self, host: str, port: int, listener: socket.socket | None) -> asyncio.Server:
+        listen = partial(
+            asyncio.get_running_loop().create_server,
+            self._peer,
+            backlog=BACKLOG,
+            ssl=self._tls,
+            ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
+        )
         try:
-            return await asyncio.get_running_loop().create_server(
-                self._peer,
-                host,
-                port,
-                backlog=BACKLOG,
-                ssl=self._tls,
-                ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
-            )
+            return await (listen(host, port) if listener is None else listen(sock=listener))
         except OSError as error:
             # asyncio's own words only repeat the address
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error

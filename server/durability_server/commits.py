@@ -121,7 +121,7 @@ class Committer:
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
         for number, (run, saved) in enumerate(progress.items(), 1):
             del self._saving[run]
-            run.saved(saved)
+            run.saved(saved, clock.now_ns())
             self._granted(run)
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes

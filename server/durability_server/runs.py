@@ -22,6 +22,7 @@ from durability.statistics import Statistics, statistics_from_value, statistics_
 from durability.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
+from durability_server.credits import Credits
 from durability_server.store import EVENTS_MAX, Progress, Relations, RunState, Stored, state_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Run:
         self.gap_max_ns = progress.gap_max_ns
         self.frontiers.tainted = progress.tainted
         self.events = deque(progress.events, EVENTS_MAX)
+        self._credits = Credits.unpack(progress.credits, newest=self.frontiers.grants)
         self.peer: Peer | None = None
         self.holds = 0
         self.saved_ns = 0
@@ -122,6 +124,7 @@ class Run:
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
         self.peer = peer
+        self._credits.add(at_ns, self.frontiers.grants)
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
         if self.session_end not in REPORTED_ENDS:
@@ -190,6 +193,7 @@ class Run:
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
             timeline=self._packed_timeline() if timeline else None,
+            credits=self._credits.pack() if timeline else None,
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
         )
@@ -203,18 +207,25 @@ class Run:
         self.timeline_changed = False
         return self.timeline.pack()
 
-    def saved(self, progress: Progress) -> None:
-        """`progress` is durable: its frontiers may be granted."""
+    def saved(self, progress: Progress, at_ns: int) -> None:
+        """`progress` is durable at `at_ns`: its frontiers are granted, and the credit is on its way."""
         self.frontiers.granted(progress.frontiers)
+        self._forget_credits()
+        self._credits.add(at_ns, self.frontiers.grants)
         if progress.events:
             self._events_saved = progress.events[-1][0]
-        self.saved_ns = clock.now_ns()
+        self.saved_ns = at_ns
         if progress.timeline is not None:
             self.timeline_saved_ns = self.saved_ns
             self.timeline_wanted = False
 
+    def _forget_credits(self) -> None:
+        """What was sent a round trip before the last frame came has reached the client."""
+        self._credits.forget(self.last_receipt_ns - self.rtt_max_ns)
+
     def case(self, *, now_ns: int, relations: Relations) -> Case:
         """All that a judge needs to know of the run."""
+        self._forget_credits()
         return Case(
             schema=CASE_SCHEMA,
             run=format_run(self.id),
@@ -225,6 +236,7 @@ class Run:
             session_end=self.session_end,
             frontiers=self.frontiers.acked,
             grants=self.frontiers.grants,
+            credits=self._credits.grants,
             control=self.control,
             timeline=self.timeline.receipts(),
             last_receipt_ns=self.last_receipt_ns,

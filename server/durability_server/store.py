@@ -50,8 +50,8 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline` and
-    `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
+    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`
+    and `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
 
     run: int
     finish: str
@@ -67,6 +67,7 @@ class Progress:
     timeline: bytes | None
     statistics: Value
     events: tuple[tuple[int, Event], ...]
+    credits: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +180,8 @@ class Store:
                 key = format_run(progress.run)
                 if progress.timeline is not None:
                     _replace(db, tables.timelines, key, progress.timeline)
+                if progress.credits is not None:
+                    _replace(db, tables.credits, key, progress.credits)
                 if progress.statistics is not None:
                     _replace(db, tables.statistics, key, pack(progress.statistics))
                 if progress.events:
@@ -400,6 +403,7 @@ def _known(db: Connection, run: int) -> Row[Any]:
 def _stored(db: Connection, row: Row[Any]) -> Stored:
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
     timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
+    credits = select(tables.credits.c.data).where(tables.credits.c.run == row.run)
     packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return Stored(
@@ -423,6 +427,7 @@ def _stored(db: Connection, row: Row[Any]) -> Stored:
             gap_max_ns=row.gap_max_ns,
             tainted=row.tainted,
             timeline=db.execute(timeline).scalar(),
+            credits=db.execute(credits).scalar(),
             statistics=None if packed is None else unpack(packed),
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def loop_machine() -> None:
     if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
         pytest.skip(problem)
     assert not problem, problem
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory, where there is one: for tests that sync very often and cut no power."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else tmp_path) as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

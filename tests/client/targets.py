@@ -9,7 +9,9 @@ from typing import Any
 from durability.facts import Facts
 from durability.plan import Plan
 from durability_client.io import Storage, WritableBuffer
-from durability_client.scan import Listener, Progress, Scan, ScanJob
+from durability_client.names_scan import NamesScan
+from durability_client.scan import Scan
+from durability_client.scanning import Listener, Progress, ScanJob
 from durability_client.superblocks import read_superblocks
 from durability_client.tally import Example, Report
 from durability_client.target import KernelFile, KernelStorage
@@ -41,20 +43,28 @@ class KnownStorage(KernelStorage):
 
 
 class FailingFile(KernelFile):
-    """A file on a drive that fails on reading some bytes, or flips a bit on the first reads of a byte."""
+    """A file on a drive that fails on reading some bytes, or flips a bit on the first reads of a byte.
 
-    __slots__ = ("_bad", "_file", "_flips")
+    Where good bytes lie before the bad ones, every second read gives those and no error, as the kernel does.
+    """
+
+    __slots__ = ("_bad", "_file", "_flips", "_reads")
 
     def __init__(self, file: KernelFile, bad: dict[int, int], flips: dict[int, int]) -> None:
         self._file = file
         self._bad = bad
         self._flips = flips
+        self._reads = 0
         self.direct = file.direct
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
-        for start, code in self._bad.items():
+        self._reads += 1
+        for start, code in sorted(self._bad.items()):
             if start < offset + len(buffer) and offset < start + SECTOR:
-                raise OSError(code, "the drive gives an error")
+                if offset >= start or self._reads % 2:
+                    raise OSError(code, "the drive gives an error")
+                buffer = memoryview(buffer)[: start - offset]
+                break
         got = self._file.pread_into(buffer, offset)
         for position, times in self._flips.items():
             if times and offset <= position < offset + got:
@@ -100,7 +110,8 @@ def scanned(storage: KernelStorage, job: ScanJob) -> tuple[Report, list[Example]
     examples: list[Example] = []
     progress: list[Progress] = []
     listener = Listener(tick=lambda: None, progress=progress.append, example=examples.append)
-    return Scan(storage, job, listener).run(), examples, progress
+    scan = NamesScan if job.plan.names else Scan
+    return scan(storage, job, listener).run(), examples, progress
 
 
 class FlickeringStorage(FailingStorage):

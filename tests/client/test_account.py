@@ -25,7 +25,7 @@ from durability_client.planning import RunOptions
 from durability_client.run import run
 from durability_client.target import KernelStorage
 from durability_client.verify import VerifyOptions, verify
-from durability_lab.drive import HONEST
+from durability_lab.faults import Honest
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.simulated import SimulatedStorage
 from tests.core.evidence import drive, facts
@@ -82,7 +82,7 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
 
 async def test_the_account_of_a_run_outlives_its_drive() -> None:
     """While the run goes on the server has its figures, so a cut takes at most the last second of them."""
-    storage = SimulatedStorage(HONEST, seed=1)
+    storage = SimulatedStorage(Honest(), seed=1)
     async with loopback() as lab:
         task = asyncio.create_task(run(options(lab), storage, io.StringIO()))
         async with asyncio.timeout(DEADLINE_S):

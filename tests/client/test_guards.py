@@ -24,6 +24,7 @@ from durability_client.guards import (
     check_path,
     check_plan,
     check_space,
+    name_bytes,
 )
 from durability_client.target import KernelStorage, TargetFiles
 
@@ -192,7 +193,7 @@ def test_empty_files_and_files_of_ours_pass(tmp_path: Path, make_plan: MakePlan)
     storage.unlock()
 
 
-@pytest.mark.parametrize("suffix", [".control", ".0.3"])
+@pytest.mark.parametrize("suffix", [".control", ".0.3", ".0.3.tmp"])
 def test_a_sibling_that_is_not_ours_is_refused(tmp_path: Path, make_plan: MakePlan, suffix: str) -> None:
     """A file that happens to have the name of one of the target's is not removed."""
     storage = KernelStorage(tmp_path / "target")
@@ -200,6 +201,20 @@ def test_a_sibling_that_is_not_ours_is_refused(tmp_path: Path, make_plan: MakePl
     (tmp_path / f"target{suffix}").write_bytes(b"mine")
     with pytest.raises(NotOursError, match=f"target{suffix} exists"):
         check_contents(storage)
+
+
+def test_empty_siblings_pass_only_beside_a_target_of_ours(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A name that was being made in a cut may be empty; without our main file an empty file is not ours."""
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock(create=True)
+    (tmp_path / "target.0.3").touch()
+    with pytest.raises(NotOursError, match=r"target\.0\.3 exists"):
+        check_contents(storage)
+    (tmp_path / "target.0.3").unlink()
+    TargetFiles(storage, make_plan(workload="rename", slots=20, credit=5)).create()
+    (tmp_path / "target.0.3").write_bytes(b"")
+    check_contents(storage)
+    storage.unlock()
 
 
 @pytest.mark.parametrize(
@@ -230,6 +245,14 @@ def test_records_that_share_a_block_need_consent(  # noqa: PLR0917 - the paramet
         check_plan(facts, plan, NOTHING)
 
 
+def test_small_files_share_no_block(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A name of 512 bytes has a block of its file system, but not where the drive's blocks are larger."""
+    plan = make_plan(workload="rename", record_bytes=512)
+    check_plan(_facts(tmp_path / "target", block=4096), plan, Consent(force=True))
+    with pytest.raises(UsageError, match="share blocks of 16384"):
+        check_plan(_facts(tmp_path / "target", physical=16384), plan, Consent(force=True))
+
+
 def test_a_misaligned_partition_needs_consent(tmp_path: Path, make_plan: MakePlan) -> None:
     """Records on a partition that starts within a physical block share blocks, whatever their size."""
     facts = _facts(tmp_path / "target", offset=63 * 512)
@@ -257,16 +280,17 @@ def test_direct_io_needs_whole_logical_blocks(tmp_path: Path, make_plan: MakePla
         check_plan(facts, plan, Consent(allow_shared_blocks=True))
 
 
-def test_append_needs_a_journal_or_force(
+def test_names_and_lengths_need_a_journal_or_force(
     make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
 ) -> None:
-    """Lengths on a file system without a journal prove nothing; overwriting in place may still."""
+    """They prove nothing on a file system without a journal; overwriting in place may still."""
     _, directory = make_mount(mkfs=("-O", "^has_journal", "-b", "4096"))
     facts = KernelStorage(directory / "target").facts()
-    append = make_plan(workload="append", pattern="sequential")
-    with pytest.raises(TargetError, match="without a journal"):
-        check_plan(facts, append, NOTHING)
-    check_plan(facts, append, Consent(force=True))
+    for workload in ("append", "create", "rename", "unlink"):
+        plan = make_plan(workload=workload, pattern="sequential")
+        with pytest.raises(TargetError, match=f"without a journal .* --workload {workload} proves nothing"):
+            check_plan(facts, plan, NOTHING)
+        check_plan(facts, plan, Consent(force=True))
     check_plan(facts, make_plan(), NOTHING)
 
 
@@ -286,11 +310,44 @@ def test_a_file_system_too_small_for_the_plan_is_refused(
     _, directory = make_mount()
     storage = KernelStorage(directory / "target")
     with pytest.raises(TargetError, match="MiB free"):
-        check_space(storage, make_plan(slots=60_000))
+        check_space(storage, storage.facts(), make_plan(slots=60_000))
     growing = make_plan(workload="append", pattern="sequential", slots=20_000)
     with pytest.raises(TargetError, match="MiB free"):
-        check_space(storage, growing)
+        check_space(storage, storage.facts(), growing)
     large = make_plan(slots=30_000)
-    check_space(storage, large)
+    check_space(storage, storage.facts(), large)
     TargetFiles(storage, large).create()
-    check_space(storage, large)
+    check_space(storage, storage.facts(), large)
+    with pytest.raises(TargetError, match="MiB free"):
+        check_space(storage, storage.facts(), make_plan(workload="rename", slots=40_000))
+
+
+def test_a_file_system_with_too_few_inodes_is_refused(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """Names take an inode each; those that the target itself has count as free."""
+    _, directory = make_mount(mkfs=("-N", "1000"))
+    storage = KernelStorage(directory / "target")
+    free = os.statvfs(directory).f_favail
+    with pytest.raises(TargetError, match=f"inodes for {free} files free, {free // 2 * 2 + 4} needed"):
+        check_space(storage, storage.facts(), make_plan(workload="rename", slots=free // 2, credit=10))
+    fitting = make_plan(workload="rename", slots=free // 2 - 2, credit=10)
+    check_space(storage, storage.facts(), fitting)
+    TargetFiles(storage, fitting).create()
+    check_space(storage, storage.facts(), fitting)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])  # btrfs gives room away in chunks
+def test_names_take_what_is_planned_for_them(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan, kind: str
+) -> None:
+    """A file of one record, its inode and its directory entry take no more than the plan reckons with."""
+    _, directory = make_mount(kind)
+    storage = KernelStorage(directory / "target")
+    plan = make_plan(workload="rename", slots=2000, record_bytes=512)
+    before = os.statvfs(directory)
+    TargetFiles(storage, plan).create()
+    os.sync()
+    after = os.statvfs(directory)
+    taken = (before.f_bavail - after.f_bavail) * after.f_frsize
+    assert taken <= 4000 * name_bytes(512, storage.facts()) + (2 << 20)

@@ -57,6 +57,27 @@ def test_lesser_class_stands_in_the_first_line(make_plan: MakePlan) -> None:
     assert "survive a loss of the drive's power" in words(section(text, HEADINGS[2]))
 
 
+def test_names_are_called_names(make_plan: MakePlan) -> None:
+    """A verdict on names speaks of names, and of what makes them durable; its classes say what is wrong."""
+    workload = {"workload": "unlink", "group": 4}
+    durable = printed(judged(make_plan, plan=workload))
+    loss = printed(judged(make_plan, plan=workload, findings={"resurrected": 2, "absent": 1, "torn": 1}))
+
+    assert "all of 64 names are as was acknowledged, there or gone, or newer" in words(durable)
+    assert (
+        "unlink random, files of 1,024 bytes, fdatasync, then fsync of the directory, 4 to a sync"
+        in words(durable)
+    )
+    assert "read 64 names in" in words(durable)
+    assert "8 names may show operations that were never acknowledged" in words(durable)
+    assert "slot" not in section(durable, "What was checked")
+    assert loss.splitlines()[0] == "LOSS: 4 of 64 names are not as was acknowledged"
+    lost = words(section(loss, "What was lost"))
+    assert "resurrected 2 names: a removed name is back" in lost
+    assert "absent 1 name: the name is gone" in lost
+    assert "torn 1 name: there, but empty, short, or right only in part" in lost
+
+
 def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
     """A loss is one line, then classes, operations, the window before the cut, and examples."""
     outcome = judged(

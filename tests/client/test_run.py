@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import os
+import resource
 import signal
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -20,16 +21,17 @@ from durability.errors import EXIT_OK, PeerError, RefusedError, TargetError, Usa
 from durability.facts import Facts
 from durability.messages import CaseFile, Export, Fetch, Show, Shown
 from durability.mixing import U64
-from durability.plan import Plan, TargetKind
+from durability.plan import Plan, TargetKind, Workload
 from durability.record import parse
+from durability_client import guards
 from durability_client.peer import Endpoint, connect
 from durability_client.planning import RunOptions, check_options, make_plan
 from durability_client.run import RunSummary, run
 from durability_client.target import KernelStorage
-from durability_lab.drive import HONEST
+from durability_lab.faults import Honest
 from durability_lab.simulated import SimulatedStorage
 from durability_server.app import Server
-from tests.client.targets import existing_plan
+from tests.client.targets import existing_plan, job_of, scanned
 
 TOKEN = b"a token of both machines"
 SIZE_BYTES = 4 << 20
@@ -191,6 +193,33 @@ async def test_other_workloads_and_sync_methods(
     assert case["tainted"] == ""
 
 
+@pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
+async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: Workload) -> None:
+    """The server has the frontiers that the directory holds; the commits have latencies, one for each."""
+    storage = KernelStorage(memory_path / "target")
+    summary = await lab.run(storage, duration_s=1.2, workload=workload, writers=2, group=3)
+    plan = existing_plan(storage)
+    assert plan is not None and min(summary.frontiers) > 0
+    case = await lab.case(summary.run)
+    assert tuple(case["frontiers"]) == summary.frontiers
+    assert (case["session_end"], case["tainted"]) == ("stop", "")
+    assert 0 < len(summary.latencies) <= sum(summary.frontiers) // plan.group
+    report, _, _ = scanned(storage, job_of(plan, summary.frontiers))
+    assert (report.finished, report.findings, report.testified) == (True, {}, summary.frontiers)
+
+
+async def test_what_is_no_io_error_is_not_reported_as_one(lab: Lab, memory_path: Path) -> None:
+    """A stranger's file where a name belongs ends the run as the client's failure: no trace of a cut."""
+    storage = KernelStorage(memory_path / "target")
+    task = lab.run(storage, workload="create")
+    line = await lab.lines.until_under_way(task)
+    storage.path_of(f".0.{line['acked'] + 5000}").write_text("mine")
+    with pytest.raises(TargetError, match=r"File exists.*no I/O error and no cut"):
+        await task
+    case = await lab.case(lab.run_id)
+    assert case["session_end"] == "client-error"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_a_signal_is_a_clean_stop(
     lab: Lab, storage: KernelStorage, number: signal.Signals, code: int
@@ -240,7 +269,7 @@ async def test_a_file_system_without_o_direct_is_a_usage_error(lab: Lab, tmp_pat
 
 async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
     """When the drive loses power under the client, the server hears of the I/O error and the person does."""
-    drive = SimulatedStorage(HONEST, seed=1)
+    drive = SimulatedStorage(Honest(), seed=1)
     task = lab.run(drive, writers=2)
     await lab.lines.until_under_way(task)
     drive.cut()
@@ -286,7 +315,7 @@ async def test_a_run_that_the_server_ended_stops(
 
 async def test_an_unverified_run_is_not_overwritten(lab: Lab, storage: KernelStorage) -> None:
     """A run that ended in a cut and was never verified keeps its target, unless forced."""
-    drive = SimulatedStorage(HONEST, seed=2)
+    drive = SimulatedStorage(Honest(), seed=2)
     task = lab.run(drive)
     await lab.lines.until_under_way(task)
     drive.cut()
@@ -326,6 +355,7 @@ async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelSto
     [
         ({"group": 2, "sync": "dsync"}, "--group 2 has no meaning with --sync dsync"),
         ({"workload": "append", "pattern": "random"}, "append goes in sequence"),
+        ({"workload": "create", "pattern": "random"}, "create goes in sequence"),
         ({"record_bytes": 1000}, "--record-size 1000"),
         ({"record_bytes": 2 << 20}, "--record-size"),
         ({"duration_s": 0.0}, "--duration"),
@@ -365,11 +395,36 @@ def test_a_size_too_small_for_its_writers_is_refused(facts: Facts) -> None:
         make_plan(options, facts, "file")
 
 
-def test_append_needs_a_file(facts: Facts) -> None:
-    """A log cannot grow on a device."""
-    options = RunOptions(server="127.0.0.1:1", token=b"", workload="append")
-    with pytest.raises(UsageError, match="needs a file"):
+@pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink"])
+def test_names_need_a_file(facts: Facts, workload: Workload) -> None:
+    """A log cannot grow on a device, and a device has no names."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload)
+    with pytest.raises(UsageError, match=f"{workload} needs a file"):
         make_plan(options, facts, "device")
+
+
+@pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
+def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: Workload) -> None:
+    """64 MiB of names where nothing is said; each takes its record in whole blocks, and its inode."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload, record_bytes=512)
+    plan = make_plan(options, facts, "file")
+    each = guards.name_bytes(512, facts)
+    assert (64 << 20) * 0.99 <= plan.slots * each <= 64 << 20
+    larger = make_plan(replace(options, size_bytes=1 << 30, writers=4), facts, "file")
+    assert (1 << 30) * 0.99 <= 4 * larger.slots * each <= 1 << 30
+    assert larger.pattern == ("sequential" if workload == "create" else "random")
+    with pytest.raises(UsageError, match=f"names, with all that they take, of {each} bytes"):
+        make_plan(replace(options, size_bytes=1 << 20, writers=64), facts, "file")
+
+
+def test_a_group_of_names_fits_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More files than the process may have open at once are refused; of writes in place no file is."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload="rename", group=37)
+    with pytest.raises(UsageError, match=r"--group 37 of names .* may have 36"):
+        check_options(options)
+    check_options(replace(options, group=36))
+    check_options(replace(options, workload="overwrite"))
 
 
 def test_no_two_runs_are_alike(facts: Facts) -> None:

@@ -17,7 +17,7 @@ from durability.mixing import U64
 from durability.plan import CONTROL, MAIN, Plan
 from durability_client.pieces import bytes_around, pieces_around
 from durability_client.reading import CHUNK_BYTES
-from durability_client.scan import ScanJob
+from durability_client.scanning import ScanJob
 from durability_client.tally import Report
 from tests.client.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence import SECTOR, Disk, Found, scan, small
@@ -116,6 +116,21 @@ def test_append_is_counted_as_by_the_book(
 
     assert_by_the_book(report, scan(disk, (acked,)))
     assert report.findings["truncated"] == cut_off
+
+
+def test_a_removed_log_file_that_is_back_is_resurrected(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A generation whose removal a later rotation made durable must not exist; the one after it may."""
+    disk = Disk(small(make_plan, workload="append"))
+    disk.write_to(0, 200)
+    disk.files[".0.0"] = bytearray()
+    disk.files[".0.1"] = bytearray(disk.record(0, 64, 65))
+
+    storage = lay_down(disk, tmp_path)
+    report, examples, _ = scanned(storage, job_of(disk.plan, (200,)))
+
+    assert_by_the_book(report, scan(disk, (200,)))
+    assert report.findings == {"resurrected": 1}
+    assert [example.judgement.suffix for example in examples] == [".0.0"]
 
 
 def test_missing_file_is_truncated_throughout(written: Disk, tmp_path: Path) -> None:

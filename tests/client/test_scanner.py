@@ -13,11 +13,11 @@ import pytest
 
 from durability.errors import TargetError
 from durability.plan import MAIN, Plan
-from durability_client.scan import Progress
 from durability_client.scanner import Scanner, StalledError
+from durability_client.scanning import Progress
 from durability_client.tally import Example
 from durability_client.target import KernelStorage
-from durability_lab.drive import HONEST
+from durability_lab.faults import Honest
 from durability_lab.simulated import SimulatedStorage
 from tests.client.targets import job_of, lay_down, scanned
 from tests.core.evidence import Disk, small
@@ -69,7 +69,7 @@ async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -
 
 async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> None:
     """A simulated drive, which no other process could read, needs none."""
-    storage = SimulatedStorage(HONEST, seed=1, size_bytes=4 << 20)
+    storage = SimulatedStorage(Honest(), seed=1, size_bytes=4 << 20)
     plan = make_plan(target_kind="device", writers=1, slots=64, credit=8, control_slots=0)
 
     with Scanner(storage, stall_s=STALL_S) as scanner:

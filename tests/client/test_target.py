@@ -9,8 +9,10 @@ import os
 import pickle
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +26,13 @@ from durability.plan import Extent, Plan
 from durability.record import Stamper, parse
 from durability_client.io import Storage, TargetFile
 from durability_client.mountprobe import probe_mount
+from durability_client.prefill import prefill_names
 from durability_client.target import KernelStorage, TargetFiles
 from tests.client.targets import existing_plan
 
 MakePlan = Callable[..., Plan]
+SHUTDOWN = 0x8004587D  # the ioctl EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN too
+WITHOUT_THE_LOG = 2  # NOLOGFLUSH: as after an I/O error of the log
 
 
 def _read(storage: Storage, suffix: str, offset: int, length: int) -> bytes:
@@ -121,10 +126,72 @@ def test_a_target_of_ours_is_made_anew_in_place(tmp_path: Path, make_plan: MakeP
 
 
 def test_siblings_are_told_from_other_files(tmp_path: Path) -> None:
-    """Only TARGET.control and TARGET.W.G belong to the target TARGET."""
-    for name in ("t", "t.control", "t.0.12", "t.0", "t.0.1.bak", "tt.0.1", "t.controls", "t.x.1"):
+    """Only TARGET.control, TARGET.W.G and their temporaries belong to the target TARGET."""
+    for name in ("t", "t.control", "t.0.12", "t.0", "t.0.1.bak", "tt.0.1", "t.controls", "t.x.1", "t.00.1"):
         (tmp_path / name).touch()
-    assert KernelStorage(tmp_path / "t").suffixes() == (".0.12", ".control")
+    for name in ("t.3.0.tmp", "t.control.tmp", "t.0.1.tmp.tmp", "t.0.tmp"):
+        (tmp_path / name).touch()
+    assert KernelStorage(tmp_path / "t").suffixes() == (".0.12", ".3.0.tmp", ".control")
+
+
+@pytest.mark.parametrize(("workload", "names"), [("create", 0), ("rename", 600), ("unlink", 600)])
+def test_names_are_made_before_the_run(
+    memory_path: Path, make_plan: MakePlan, workload: str, names: int
+) -> None:
+    """`rename` and `unlink` begin with every name holding the prefill, `create` with none; with progress."""
+    pattern = "sequential" if workload == "create" else "random"
+    plan = make_plan(workload=workload, pattern=pattern, slots=300, credit=50, record_bytes=1024)
+    storage = KernelStorage(memory_path / "target")
+    told: list[tuple[int, int]] = []
+    TargetFiles(storage, plan).create(lambda done, total: told.append((done, total)))
+    assert storage.size("") == plan.main_bytes == 2 * limits.SUPERBLOCK_BYTES
+    suffixes = [suffix for suffix in storage.suffixes() if suffix != ".control"]
+    assert len(suffixes) == names
+    for writer in range(2):
+        for slot in range(plan.prefilled_names):
+            extent = plan.extent(writer, slot)
+            assert storage.path_of(extent.suffix).read_bytes() == _prefill(plan, extent)
+    assert told[-1][0] == told[-1][1] == 2 * limits.SUPERBLOCK_BYTES + 16 * 4096 + names * 1024
+
+
+def test_names_of_an_earlier_run_are_removed_first(memory_path: Path, make_plan: MakePlan) -> None:
+    """A run on fewer names, or on none, leaves nothing of the names and temporaries of the one before."""
+    storage = KernelStorage(memory_path / "target")
+    many = make_plan(workload="rename", slots=300, credit=50)
+    TargetFiles(storage, many).create()
+    storage.path_of(".1.7").rename(storage.path_of(".1.7.tmp"))
+    few = make_plan(workload="unlink", slots=20, credit=5, run=2, writers=1, control_slots=0)
+    TargetFiles(storage, few).create()
+    assert storage.suffixes() == tuple(sorted(f".0.{slot}" for slot in range(20)))
+    TargetFiles(storage, make_plan(run=3)).create()
+    assert storage.suffixes() == (".control",)
+
+
+def test_a_name_that_appears_during_the_prefill_is_not_written_to(
+    memory_path: Path, make_plan: MakePlan
+) -> None:
+    """Names and other siblings are made anew, never opened: somebody else's file keeps its content."""
+    plan = make_plan(workload="rename", slots=300, credit=50)
+    storage = KernelStorage(memory_path / "target")
+    storage.path_of(".1.7").write_text("mine")
+    with pytest.raises(FileExistsError):
+        prefill_names(storage, plan, lambda done: None)
+    assert storage.path_of(".1.7").read_text() == "mine"
+    (memory_path / "target.control").write_text("mine")
+    with pytest.raises(FileExistsError):
+        storage.open_bulk(".control", create=True)
+
+
+def test_a_writers_open_is_tried_where_no_name_exists(memory_path: Path, make_plan: MakePlan) -> None:
+    """A sync method that is missing is a usage error also before `create` has made its first name."""
+    plan = make_plan(workload="create", pattern="sequential", sync="fsync")
+    files = TargetFiles(KernelStorage(memory_path / "target"), plan)
+    files.create()
+    files.try_writer()
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        return
+    with pytest.raises(UsageError, match="fullfsync"):
+        TargetFiles(files.storage, replace(plan, sync="fullfsync")).try_writer()
 
 
 @pytest.mark.parametrize("damage", ["first", "second"])
@@ -237,6 +304,30 @@ def test_syncs_reach_the_drive_as_flushes(
     assert before is not None
     assert after is not None
     assert after - before >= 10
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_directory_does_not_sync_on_a_file_system_that_is_dead(
+    make_mount: Callable[..., tuple[Path, Path]], kind: str
+) -> None:
+    """What was removed and not logged when an I/O error ended the file system is not acknowledged.
+
+    The fsync of XFS returns 0 for a directory then, so a cut of the drive alone would pass for loss.
+    """
+    _, mounted = make_mount(kind)
+    storage = KernelStorage(mounted / "target")
+    storage.path_of(".0.0").touch()
+    storage.sync_directory()
+    directory = storage.open_directory()
+    storage.unlink(".0.0")
+    root = os.open(mounted, os.O_RDONLY)
+    fcntl.ioctl(root, SHUTDOWN, struct.pack("I", WITHOUT_THE_LOG))
+    os.close(root)
+    with pytest.raises(OSError, match="Input/output error"):
+        directory.sync()
+    directory.close()
+    with pytest.raises(OSError, match="Input/output error"):
+        storage.sync_directory()
 
 
 def test_a_file_whose_inode_is_damaged_is_gone(

@@ -180,6 +180,54 @@ async def test_lost_writes_are_a_loss_with_evidence_on_the_server(lab: Lab) -> N
     assert {path.name for path in lab.directory.iterdir()} == {*before, "target"}
 
 
+@pytest.mark.parametrize(
+    ("workload", "finding"), [("create", "absent"), ("rename", "stale"), ("unlink", "resurrected")]
+)
+async def test_names_are_judged_as_slots_are(
+    lab: Lab, make_plan: MakePlan, workload: str, finding: str
+) -> None:
+    """An intact directory is durable; what a lost sync of it leaves is a loss, with evidence."""
+    lab.plan = small(make_plan, workload=workload, slots=1024, credit=256)
+    lab.disk = Disk(lab.plan)
+    lab.disk.write_to(0, ACKED)
+    await lab.run()
+    assert (await lab.verify())["verdict"] == "durable"
+    name = f".0.{lab.disk.slot_of(0, 40)}"
+    assert lab.storage is not None
+    if workload == "create":
+        lab.storage.unlink(name)
+    else:
+        lab.storage.path_of(name).write_bytes(lab.disk.record(0, lab.disk.slot_of(0, 40), 0))
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["findings"][finding]) == (EXIT_LOSS, 1)
+    assert document["loss_window"]["operations"] == ACKED
+    assert document["examples"][0]["file_suffix"] == name
+    (piece,) = (await lab.shown())["evidence"]
+    assert piece["bytes"] == (0 if workload == "create" else 1024)
+
+
+async def test_names_in_a_file_system_that_does_not_mount_are_absent(
+    lab: Lab, make_plan: MakePlan, make_loop: Callable[..., Path]
+) -> None:
+    """`--device`: of a destroyed file system every name that was acknowledged is gone."""
+    lab.plan = small(make_plan, workload="rename", slots=1024, credit=256)
+    device = make_loop()
+    await lab.run(armed=facts_while_mounted(device, lab.directory / "mount"))
+    with device.open("r+b") as file:
+        file.write(bytes(8 << 20))
+    options = VerifyOptions(
+        target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
+    )
+    out = io.StringIO()
+
+    assert await verify(options, out=out) == EXIT_LOSS
+
+    findings = json.loads(out.getvalue())["findings"]
+    assert (findings["absent"], findings["truncated"]) == (1024, 2)
+
+
 async def test_later_pass_never_clears_a_loss(lab: Lab) -> None:
     """A drive that is right on the second look has lost the data all the same (rule 9)."""
     await lab.run()

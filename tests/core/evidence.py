@@ -18,16 +18,19 @@ from durability.histogram import Histogram
 from durability.identity import Identity, identify
 from durability.judgement import FindingClass, Judgement
 from durability.mixing import U64, Words
+from durability.names import MISSING, Lookup, NamesOracle
 from durability.oracle import ExpectedFile, Oracle
-from durability.plan import MAIN, Plan
+from durability.plan import ENDLESS_WORKLOADS, MAIN, Plan, parse_name
 from durability.record import SECTOR_WORDS, Stamper, superblock
 from durability.statistics import DriveFlushes, Statistics
+from durability.testimony import Testimony
 from durability.verdict import Verdict, decide
 from durability.versions import Versions
 
 SECTOR = limits.SECTOR_BYTES
 MS = 1_000_000
 LAST_NS = 60_000 * MS  # when the server heard the last of a run
+_NAMES_AT_A_TIME = 7
 MakePlan = Callable[..., Plan]
 
 
@@ -48,6 +51,9 @@ class Disk:
                 self.files[extent.suffix] = bytearray(extent.end_bytes)
             for slot in range(extent.slots):
                 self.put(extent.writer, slot, self.record(extent.writer, slot, 0))
+        for writer in range(plan.writers):
+            for slot in range(plan.prefilled_names):
+                self.put(writer, slot, self.record(writer, slot, 0))
 
     def slot_of(self, writer: int, seq: int) -> int:
         """Where `seq` goes."""
@@ -78,10 +84,22 @@ class Disk:
         file.extend(bytes(max(0, start + len(data) - len(file))))
         file[start : start + len(data)] = data
 
+    def remove(self, writer: int, number: int) -> None:
+        """Take a name, or a file of append, away; it need not be there."""
+        self.files.pop(f".{writer}.{number}", None)
+
     def write(self, writer: int, *seqs: int) -> None:
-        """Write these versions, each whole."""
+        """Do these operations, each whole: write a version, make or remove a name."""
+        workload, slots = self.plan.workload, self.plan.slots
         for seq in seqs:
-            slot = self.slot_of(writer, seq)
+            slot, turn = self.slot_of(writer, seq), (seq - 1) // slots
+            if workload == "unlink" and turn % 2 == 0:
+                self.remove(writer, slot)
+                continue
+            if workload == "create":
+                self.remove(writer, slot - slots)
+            if workload == "append" and slot % slots == 0:
+                self.remove(writer, turn - 2)
             self.put(writer, slot, self.record(writer, slot, seq))
 
     def write_to(self, writer: int, frontier: int) -> None:
@@ -93,7 +111,7 @@ class Disk:
 class Found:
     """What a scan by the book found; it has what `verdict.decide` asks for."""
 
-    oracle: Oracle
+    oracle: Testimony
     judgements: list[Judgement] = field(default_factory=list)
     checked: int = 0
     finished: bool = True
@@ -143,8 +161,48 @@ def words(data: bytes) -> Words:
 def scan(
     disk: Disk, acked: tuple[int, ...] | None, unreadable: dict[tuple[int, int], set[int]] | None = None
 ) -> Found:
-    """Scan as `durability.oracle` says that it must be done; `unreadable`: sectors by (writer, slot)."""
+    """Scan as `durability.oracle` or `durability.names` says that it must be done; `unreadable`: sectors by
+    (writer, slot)."""
+    if disk.plan.names:
+        return _scan_names(disk, NamesOracle(disk.plan, acked), unreadable or {})
     return _Scan(disk, acked, unreadable or {}).run()
+
+
+def _scan_names(disk: Disk, oracle: NamesOracle, bad: dict[tuple[int, int], set[int]]) -> Found:
+    found = Found(oracle=oracle)
+    names = [name for name in map(parse_name, disk.files) if name is not None]
+    for name in names:
+        if name.temporary or not oracle.logged:
+            data = bytes(disk.files[name.suffix])
+            oracle.survey(words(data[: len(data) // SECTOR * SECTOR]))
+    found.above_ceiling = oracle.above_ceiling
+    for writer in range(disk.plan.writers):
+        listed = [name.number for name in names if name.writer == writer and not name.temporary]
+        slots = oracle.slots_to_check(writer, np.array(listed, dtype=U64))
+        for start in range(0, len(slots), _NAMES_AT_A_TIME):
+            screened = oracle.screen(look_up(disk, writer, slots[start : start + _NAMES_AT_A_TIME], bad))
+            found.checked += screened.checked
+            found.judgements += oracle.judge_all(screened.wrong)
+    found.judgements += oracle.judge_all(list(oracle.in_flight()))
+    found.judgements.sort(key=lambda judgement: (judgement.writer, judgement.slot))
+    found.above_ceiling += sum(judgement.above_ceiling for judgement in found.judgements)
+    return found
+
+
+def look_up(disk: Disk, writer: int, slots: Words, bad: dict[tuple[int, int], set[int]]) -> Lookup:
+    """What the disk has under the names of `slots`; `bad`: unreadable sectors by (writer, slot)."""
+    size = disk.plan.record_bytes
+    files = [disk.files.get(f".{writer}.{slot}") for slot in slots]
+    data = b"".join(bytes(file or b"")[:size].ljust(size, b"\xff") for file in files)
+    return Lookup(
+        writer=writer,
+        slots=slots,
+        lengths=np.array([MISSING if file is None else len(file) for file in files], dtype=np.int64),
+        words=words(data).reshape(len(slots), -1),
+        unreadable={
+            row: bad[writer, int(slot)] for row, slot in enumerate(slots) if (writer, int(slot)) in bad
+        },
+    )
 
 
 class _Scan:
@@ -169,6 +227,7 @@ class _Scan:
         for judgement in self.oracle.judge_all(list(self.oracle.in_flight())):
             self.judgements[judgement.writer, judgement.slot] = judgement
         judgements = [self.judgements[key] for key in sorted(self.judgements)]
+        judgements += self.oracle.resurrected(self.disk.files)
         return Found(
             oracle=self.oracle,
             judgements=judgements,
@@ -226,8 +285,8 @@ class _Scan:
 def _generations(disk: Disk, writer: int) -> list[int]:
     if disk.plan.workload != "append":
         return [0]
-    names = [suffix for suffix in disk.files if suffix.startswith(f".{writer}.")]
-    return sorted(int(name.rpartition(".")[2]) for name in names)
+    names = [name for name in map(parse_name, disk.files) if name is not None and not name.temporary]
+    return sorted(name.number for name in names if name.writer == writer)
 
 
 def drive(**changes: Any) -> Drive:
@@ -389,6 +448,6 @@ def small(make_plan: MakePlan, **changes: Any) -> Plan:
         "control_slots": 0,
         **changes,
     }
-    if fields.get("workload") == "append":
+    if fields.get("workload") in ENDLESS_WORKLOADS:
         fields.setdefault("pattern", "sequential")
     return make_plan(**fields)

@@ -54,6 +54,24 @@ def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan) -> None:
     assert risk.ms100 == 101
 
 
+def test_a_writer_that_is_known_to_be_at_its_limit_from_the_log_alone_may_have_stalled(plan: Plan) -> None:
+    """All that it was allowed to do was acknowledged and heard of: the target holds nothing newer to tell."""
+    case = make_case(plan, (3000,), grants=(3000 - plan.credit,))
+    assert at_risk(case, plan, newest_seen=(0,)).stalled == (0,)
+    running = make_case(plan, (3000,), grants=(3001 - plan.credit,))
+    assert at_risk(running, plan, newest_seen=(0,)).stalled == ()
+
+
+@pytest.mark.parametrize(("seen", "stalled"), [(3001, True), (3003, False), (3004, True), (3008, True)])
+def test_a_writer_may_have_stalled_at_any_credit_that_may_have_been_its_last(
+    plan: Plan, seen: int, stalled: bool
+) -> None:
+    """When the network dies, the server grants once more what it received last, and nobody hears of it."""
+    credits = tuple((grant,) for grant in (2993, 2996, 3000))
+    case = make_case(plan, (3000,), grants=credits[-1], credits=credits)
+    assert at_risk(case, plan, newest_seen=(seen,)).stalled == ((0,) if stalled else ())
+
+
 def test_nothing_acknowledged_is_nothing_at_risk(plan: Plan) -> None:
     """No receipt, no record."""
     assert counts(make_case(plan, (0,), timeline=()), plan, 0) == (0, 0, 0, 0)

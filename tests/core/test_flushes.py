@@ -23,6 +23,7 @@ DIRECT = {"sync": "dsync", "direct": True}
         (0, {"fua": True}, DIRECT, "FUA writes the kernel does not count"),
         (0, {"fua": True}, {"sync": "dsync"}, "something above keeps them back"),
         (0, {"fua": False}, DIRECT, "something above keeps them back"),
+        (0, {"fua": True}, {**DIRECT, "workload": "rename"}, "something above keeps them back"),
     ],
 )
 def test_each_count_has_its_words(

@@ -414,6 +414,34 @@ def test_a_missing_append_file_is_truncated_unless_it_may_have_been_removed(make
         assert scan(disk, (acked,)).findings["truncated"] == lost
 
 
+def test_an_append_file_that_was_removed_for_good_is_resurrected(make_plan: MakePlan) -> None:
+    """The sync of the directory that made file g durable made the removal of file g-3 durable too."""
+    plan = small(make_plan, workload="append")
+    for acked, back in ((192, 0), (193, 1), (256, 1), (257, 2)):
+        disk = Disk(plan)
+        for seq in range(1, acked + 1):  # and no file is ever removed
+            disk.put(0, seq - 1, disk.record(0, seq - 1, seq))
+        found = scan(disk, (acked,))
+        assert [one.suffix for one in found.wrong] == [f".0.{number}" for number in range(back)]
+        assert found.findings["resurrected"] == back
+    assert [one.oldest_lost_seq for one in found.wrong] == [193, 257]
+    assert found.wrong[0].text == "file TARGET.0.0: resurrected, its removal was durable before seq 193"
+    assert not any(one.order_violation for one in found.wrong)
+
+
+def test_the_target_itself_may_prove_a_removal_of_append(make_plan: MakePlan) -> None:
+    """A record after the rotation testifies, whatever the log knows; files that are not the run's do not
+    matter."""
+    plan = small(make_plan, workload="append")
+    for acked in ((190,), None):
+        disk = written(plan, 194)
+        disk.files.update({name: bytearray() for name in (".0.0", ".0.0.tmp", ".5.0", ".0.x")})
+        found = scan(disk, acked)
+        assert [(one.finding, one.suffix, one.order_violation) for one in found.wrong] == [
+            ("resurrected", ".0.0", True)
+        ]
+
+
 def test_without_a_log_only_an_order_violation_is_a_finding(make_plan: MakePlan) -> None:
     """The target's testimony proves a stale slot lost, but no damage: all may have been in flight."""
     plan = small(make_plan)

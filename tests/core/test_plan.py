@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from durability import limits
 from durability.errors import FormatError, PlanError
 from durability.packing import pack, unpack
-from durability.plan import MAIN, Plan
+from durability.plan import CONTROL, MAIN, NAMES_WORKLOADS, Name, Plan, parse_name
 
 MakePlan = Callable[..., Plan]
 
@@ -37,6 +37,10 @@ def test_a_plan_survives_its_encoding(make_plan: MakePlan) -> None:
         ({"slots": 999}, "fewer than four times"),
         ({"workload": "append"}, "append needs a file"),
         ({"workload": "append", "pattern": "sequential", "target_kind": "device"}, "append needs a file"),
+        ({"workload": "create"}, "create needs a file and goes in sequence"),
+        ({"workload": "rename", "target_kind": "device"}, "rename needs a file"),
+        ({"workload": "unlink", "target_kind": "device"}, "unlink needs a file"),
+        ({"workload": "link"}, "workload 'link' is none of overwrite, append, create, rename, unlink"),
         ({"control_slots": -1}, "control_slots"),
     ],
 )
@@ -84,6 +88,50 @@ def test_no_two_places_overlap(make_plan: MakePlan, kind: str, record_bytes: int
 def test_an_append_writer_goes_on_in_a_new_file(make_plan: MakePlan) -> None:
     """Generation G of an append writer is a file of its own that starts with record G * slots + 1."""
     plan = make_plan(workload="append", pattern="sequential")
-    extent = plan.extent(1, generation=2)
+    extent = plan.extent(1, number=2)
     assert (extent.suffix, extent.first_slot, extent.offset_bytes) == (".1.2", 2000, 0)
     assert extent.offset_of(2001) == 4096
+    assert plan.extent_of(1, 2001) == extent
+
+
+@pytest.mark.parametrize("workload", sorted(NAMES_WORKLOADS))
+def test_a_slot_that_is_a_name_is_a_file_of_its_own(make_plan: MakePlan, workload: str) -> None:
+    """One record at its beginning; the main file holds the superblocks only, and no name is an extent."""
+    plan = make_plan(workload=workload, pattern="sequential")
+    extent = plan.extent_of(1, 700)
+    assert extent == plan.extent(1, 700)
+    assert (extent.suffix, extent.first_slot, extent.slots, extent.offset_of(700)) == (".1.700", 700, 1, 0)
+    assert plan.main_bytes == 2 * limits.SUPERBLOCK_BYTES
+    assert [one.writer for one in plan.extents()] == [plan.control_writer]
+    assert plan.prefilled_names == (0 if workload == "create" else plan.slots)
+
+
+@given(writer=st.integers(0, 300), number=st.integers(0, limits.SLOTS_MAX - 1), temporary=st.booleans())
+def test_a_name_is_known_by_its_suffix(writer: int, number: int, temporary: bool) -> None:
+    """What the plan calls a file is read back as what it is."""
+    name = Name(writer, number, temporary)
+    assert parse_name(name.suffix) == name
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        MAIN,
+        CONTROL,
+        ".0",
+        ".0.",
+        ".0.1.2",
+        ".0.01",
+        ".00.1",
+        ".0.-1",
+        ".0.1.tmp.tmp",
+        "0.1",
+        ".a.1",
+        ".0.1 ",
+        ".0.²",
+    ],
+)
+def test_what_no_plan_calls_a_file_is_no_name(suffix: str) -> None:
+    """The files of others beside the target are not taken for the run's."""
+    assert parse_name(suffix) is None
+    assert parse_name(f".0.{limits.SLOTS_MAX}") is None

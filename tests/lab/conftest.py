@@ -1,4 +1,4 @@
-"""What the lab's tests share: whether this machine can host a drive under a real file system."""
+"""What the lab's tests share: whether this machine can host a drive under a real file system, or a guest."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ import os
 
 import pytest
 
-from durability_lab import blockdev
+from durability_lab import blockdev, machine
 
 
 @pytest.fixture(scope="session")
 def rig_machine() -> None:
     """Skips where a block rig cannot be set up, unless DURABILITY_LAB_REQUIRED=1 says that it must."""
-    problem = blockdev.missing("ext4") or blockdev.missing("xfs") or blockdev.missing("btrfs")
+    _require(blockdev.missing("ext4") or blockdev.missing("xfs") or blockdev.missing("btrfs"))
+
+
+@pytest.fixture(scope="session")
+def guest_machine() -> None:
+    """The same for a virtual machine with a drive that loses power."""
+    _require(machine.missing())
+
+
+def _require(problem: str) -> None:
     if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
         pytest.skip(problem)
     assert not problem, problem

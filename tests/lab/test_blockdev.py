@@ -5,6 +5,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import subprocess
+import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 
 from durability.errors import SetupError
 from durability_lab import blockdev
-from durability_lab.blockdev import BlockRig, DriveName, FileSystemName
+from durability_lab.blockdev import BlockRig, FileSystemName
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 
@@ -58,7 +61,7 @@ def read_numbers(path: Path) -> list[int]:
     return [int.from_bytes(block[:8], "big") if block == block[:8] * (BLOCK // 8) else 0 for block in blocks]
 
 
-def lost_after_cut(drive: DriveName, file_system: FileSystemName | None) -> int | None:
+def lost_after_cut(drive: str, file_system: FileSystemName | None) -> int | None:
     """How many of the last BLOCKS synced writes are gone after a cut; None where nothing can be mounted."""
     count = 2 * BLOCKS + 100
     with BlockRig(drive, file_system, seed=11) as rig:
@@ -77,14 +80,14 @@ def lost_after_cut(drive: DriveName, file_system: FileSystemName | None) -> int 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs", None])
 @pytest.mark.parametrize("drive", ["honest", "write-through", "filter-honest"])
-def test_honest_drives_keep_every_synced_write(drive: DriveName, file_system: FileSystemName | None) -> None:
+def test_honest_drives_keep_every_synced_write(drive: str, file_system: FileSystemName | None) -> None:
     """Whatever the file system, what fdatasync returned for is there after the cut."""
     assert lost_after_cut(drive, file_system) == 0
 
 
 def test_liar_loses_recent_synced_writes_and_keeps_old_ones() -> None:
     """The liar's cut takes what fits its cache, which is the last writes, and nothing before them."""
-    lost = lost_after_cut("liar", None)
+    lost = lost_after_cut("flush-ignored", None)
     assert lost is not None
     assert 100 < lost < BLOCKS // 2
 
@@ -92,7 +95,7 @@ def test_liar_loses_recent_synced_writes_and_keeps_old_ones() -> None:
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
 def test_liar_loses_synced_writes_or_the_file_system(file_system: FileSystemName) -> None:
     """Under a file system the liar's cut takes synced data, or what the mount needs."""
-    assert lost_after_cut("liar", file_system) != 0
+    assert lost_after_cut("flush-ignored", file_system) != 0
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
@@ -143,6 +146,54 @@ def test_nothing_outlives_the_rig(tmp_path: Path) -> None:
         assert str(directory) not in Path("/proc/self/mountinfo").read_text()
         processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
         assert not [line for line in processes if bytes(directory) in line]
+
+
+def test_write_through_drive_gets_no_flush() -> None:
+    """The kernel is told whether there is a volatile cache, again after a cut, and sends flushes if so."""
+
+    def flushes(loop: str) -> int:
+        return int(Path("/sys/block", Path(loop).name, "stat").read_text().split()[15])
+
+    def write_cache(loop: str) -> str:
+        return Path("/sys/block", Path(loop).name, "queue/write_cache").read_text().strip()
+
+    for drive, cache, flushed in (("write-through", "write through", False), ("honest", "write back", True)):
+        with BlockRig(drive, None, seed=3) as rig:
+            before = flushes(rig.loop)
+            prepare(rig.target)
+            overwrite(rig.target, 10)
+            assert write_cache(rig.loop) == cache
+            assert (flushes(rig.loop) > before) is flushed
+            rig.cut()
+            rig.power_on()
+            assert write_cache(rig.loop) == cache
+
+
+def test_killed_rig_leaves_nothing() -> None:
+    """SIGKILL of the process that has a rig, with a file system mounted: all of it is gone soon after."""
+    script = (
+        "from durability_lab.blockdev import BlockRig\n"
+        "with BlockRig('honest', 'ext4', seed=1) as rig:\n"
+        "    print(rig.mount_point, rig.loop, flush=True)\n"
+        "    input()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        mount_point, loop = process.stdout.readline().split()
+        directory = Path(mount_point).parent
+        assert mount_point in Path("/proc/self/mountinfo").read_text()
+        process.kill()
+    deadline_s = time.monotonic() + 30
+    while directory.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not directory.exists()
+    assert str(directory) not in Path("/proc/self/mountinfo").read_text()
+    backing = Path("/sys/block", Path(loop).name, "loop/backing_file")
+    assert not backing.exists() or str(directory) not in backing.read_text()
+    processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert not [line for line in processes if bytes(directory) in line and not line.startswith(b"sh\0")]
 
 
 def test_held_device_stops_power_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,11 @@ from durability.plan import Plan
 from durability.record import read_superblock
 from durability_client.io import Storage
 from durability_client.target import TargetFiles
-from durability_lab.drive import BEHAVIOURS, HONEST, LIAR, WRITE_THROUGH, Behaviour
+from durability_lab.drive import Model
+from durability_lab.faults import CATALOGUE, FlushIgnored, Honest, WriteThrough
 from durability_lab.simulated import SimulatedStorage
 
+HONEST = Honest()
 PLAN = Plan(
     run=7,
     seed=9,
@@ -37,16 +39,16 @@ PLAN = Plan(
 )
 
 
-def as_storage(behaviour: Behaviour = HONEST, seed: int = 1) -> tuple[Storage, SimulatedStorage]:
+def as_storage(model: Model = HONEST, seed: int = 1) -> tuple[Storage, SimulatedStorage]:
     """The same storage twice: as the client sees it, which mypy checks, and as the lab does."""
-    simulated = SimulatedStorage(behaviour, seed=seed, size_bytes=4 << 20)
+    simulated = SimulatedStorage(model, seed=seed, size_bytes=4 << 20)
     return simulated, simulated
 
 
-@pytest.mark.parametrize("behaviour", [HONEST, WRITE_THROUGH], ids=lambda behaviour: behaviour.name)
-def test_prepared_target_survives_the_cut_of_an_honest_drive(behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("model", [HONEST, WriteThrough()], ids=lambda model: model.spec)
+def test_prepared_target_survives_the_cut_of_an_honest_drive(model: Model) -> None:
     """Superblocks and prefill that the client synced are there after the cut."""
-    storage, drive = as_storage(behaviour)
+    storage, drive = as_storage(model)
     TargetFiles(storage, PLAN).create()
     drive.cut()
     drive.power_on()
@@ -61,7 +63,7 @@ def test_liar_loses_a_synced_write() -> None:
     """On a liar, a write that the client synced can be gone after the cut."""
     lost = []
     for seed in range(20):
-        storage, drive = as_storage(LIAR, seed)
+        storage, drive = as_storage(FlushIgnored(), seed)
         file = storage.open("", plan=PLAN)
         file.pwrite(b"\1" * 4096, 8192)
         file.sync()
@@ -74,10 +76,10 @@ def test_liar_loses_a_synced_write() -> None:
     assert not all(lost)
 
 
-@pytest.mark.parametrize("behaviour", BEHAVIOURS.values(), ids=lambda behaviour: behaviour.name)
-def test_after_the_cut_every_operation_is_an_io_error(behaviour: Behaviour) -> None:
+@pytest.mark.parametrize("kind", CATALOGUE.values(), ids=lambda kind: kind.name)
+def test_after_the_cut_every_operation_is_an_io_error(kind: type[Model]) -> None:
     """Reads, writes and syncs of files that were open, and of new ones, raise EIO until power is back."""
-    storage, drive = as_storage(behaviour)
+    storage, drive = as_storage(kind())
     file = storage.open("", plan=PLAN)
     drive.cut()
     for opened in (file, storage.open("")):
@@ -109,7 +111,7 @@ def test_facts_show_the_cut_as_a_new_enumeration_of_the_same_drive() -> None:
 
 def test_facts_count_the_flushes_that_reached_the_drive() -> None:
     """Each sync of the client is one flush of the drive, also on a drive that ignores it."""
-    storage, _ = as_storage(LIAR)
+    storage, _ = as_storage(FlushIgnored())
     file = storage.open("", plan=PLAN)
     for _ in range(3):
         file.sync()

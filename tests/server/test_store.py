@@ -102,6 +102,7 @@ def test_a_run_comes_back_as_it_was_saved(bench: Bench, store_url: str) -> None:
         gap_max_ns=4,
         tainted="a reason",
         timeline=b"\x00timeline",
+        credits=b"\x00credits",
     )
     bench.store.close()
     store = Store(store_url)

@@ -63,7 +63,12 @@ EFFECTS = {
     "np.memmap",
     "np.fromfile",
 }
-ONE_IMPORTER = {"msgpack": {"packing"}, "pydantic": {"documents"}, "typer": {"cli"}}
+COMMAND_LINE = sorted(FOLDERS["durability"].glob("cli*.py"))
+IMPORTERS = {  # of a library, the modules that may
+    "msgpack": {"packing"},
+    "pydantic": {"documents"},
+    "typer": {path.stem for path in COMMAND_LINE},
+}
 
 
 def _modules(package: str) -> list[Path]:
@@ -71,7 +76,7 @@ def _modules(package: str) -> list[Path]:
 
 
 def _core() -> list[Path]:
-    return [path for path in _modules("durability") if path.name != "cli.py"]
+    return [path for path in _modules("durability") if path not in COMMAND_LINE]
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -123,7 +128,7 @@ def test_packages_know_only_the_layers_below(package: str) -> None:
     """The core knows neither side, the sides do not know each other, and only the lab may use all."""
     foreign = set(FOLDERS) - MAY_IMPORT[package] - {package}
     for path in _modules(package):
-        if path == FOLDERS["durability"] / "cli.py":
+        if path in COMMAND_LINE:
             continue
         found = [
             f"{_identify(path)}:{line}: {name}"
@@ -133,24 +138,28 @@ def test_packages_know_only_the_layers_below(package: str) -> None:
         assert found == []
 
 
-def test_cli_imports_the_sides_only_where_a_command_needs_them() -> None:
-    """No side is imported at the head of cli.py, so that `--help` is quick and a client needs no server."""
-    tree = ast.parse((FOLDERS["durability"] / "cli.py").read_text())
+@pytest.mark.parametrize("path", COMMAND_LINE, ids=_identify)
+def test_command_line_imports_the_sides_only_where_a_command_needs_them(path: Path) -> None:
+    """No side is imported at the head of these, so that `--help` is quick and a client needs no server."""
+    tree = ast.parse(path.read_text())
     head = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
     sides = set(FOLDERS) - {"durability"}
     assert [name for name, _ in _imports(head) if name.partition(".")[0] in sides] == []
 
 
-@pytest.mark.parametrize("library", ONE_IMPORTER)
-def test_format_libraries_have_one_importer(library: str) -> None:
-    """Each of these libraries is wrapped by one module, where its strictness and bounds are kept."""
+@pytest.mark.parametrize("library", IMPORTERS)
+def test_some_libraries_are_wrapped(library: str) -> None:
+    """Each of these libraries is wrapped by one module, where its strictness and bounds are kept.
+
+    Typer is by the modules of the command line.
+    """
     importers = {
         path.stem
         for package in FOLDERS
         for path in _modules(package)
         if any(name.partition(".")[0] == library for name, _ in _imports(ast.parse(path.read_text())))
     }
-    assert importers == ONE_IMPORTER[library]
+    assert importers == IMPORTERS[library]
 
 
 def test_core_sees_what_it_looks_for() -> None:

@@ -19,7 +19,7 @@ from durability_client.planning import RunOptions
 from durability_client.run import RunSummary, run
 from durability_client.sender import run_in_fine_loop
 from durability_client.verify import VerifyOptions, verify
-from durability_lab.drive import HONEST, LIAR
+from durability_lab.faults import FlushIgnored, Honest
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.proxy import Proxy
 from durability_lab.simulated import SimulatedStorage
@@ -90,7 +90,9 @@ def assert_right(documents: Sequence[dict[str, Any]]) -> None:
 async def cut_again_and_again(delay_s: float, seed: int) -> None:
     """Two runs whose connections are reset at drawn operations; then their drives are cut and judged."""
     chance = random.Random(seed)
-    drives = [SimulatedStorage(behaviour, seed=seed, size_bytes=SIZE_BYTES) for behaviour in (HONEST, LIAR)]
+    drives = [
+        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (Honest(), FlushIgnored())
+    ]
     async with proxied(delay_s=delay_s) as (lab, proxy):
         clients = start(lab, proxy, drives)
         for _ in range(CUTS):
@@ -114,7 +116,9 @@ def test_connection_that_is_cut_and_slow_costs_no_verdict(delay_us: int) -> None
 
 async def lose_machines(seed: int) -> None:
     """Two client machines that fall silent with their drives, without a word to the server."""
-    drives = [SimulatedStorage(behaviour, seed=seed, size_bytes=SIZE_BYTES) for behaviour in (HONEST, LIAR)]
+    drives = [
+        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (Honest(), FlushIgnored())
+    ]
     documents = []
     async with loopback() as lab:
         for drive in drives:

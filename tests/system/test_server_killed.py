@@ -23,7 +23,7 @@ from durability_client.peer import Connection, Endpoint, connect, endpoint
 from durability_client.planning import RunOptions
 from durability_client.run import RunSummary, run
 from durability_client.verify import VerifyOptions, verify
-from durability_lab.drive import HONEST, LIAR
+from durability_lab.faults import FlushIgnored, Honest
 from durability_lab.simulated import SimulatedStorage
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
@@ -148,7 +148,9 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     the honest drive durable and the liar a loss."""
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
-    drives = [SimulatedStorage(behaviour, seed=seed, size_bytes=SIZE_BYTES) for behaviour in (HONEST, LIAR)]
+    drives = [
+        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (Honest(), FlushIgnored())
+    ]
     await asyncio.to_thread(server.start)
     where = server.endpoint
     options = RunOptions(

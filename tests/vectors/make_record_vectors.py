@@ -14,6 +14,7 @@ import numpy as np
 from durability.mixing import U64
 from durability.plan import Plan
 from durability.record import SECTOR_WORDS, Stamper, superblock
+from durability.versions import Versions
 
 
 def main() -> None:
@@ -21,9 +22,11 @@ def main() -> None:
     name, fields, writer, *seq_words = sys.argv[1:]
     plan = Plan(**json.loads(fields))
     seqs = np.asarray([int(word) for word in seq_words], dtype=U64)
-    slots = plan.schedule(int(writer)).slot_of(seqs)
+    versions = Versions(plan)
+    slots = versions.slots_of(int(writer), seqs)
+    offsets = versions.offsets(int(writer), slots)
     out = np.empty((len(seqs), plan.record_bytes // 512, SECTOR_WORDS), dtype=U64)
-    Stamper(plan).stamp_extent(out, plan.extent(int(writer)), slots=slots, seqs=seqs)
+    Stamper(plan).stamp(out, writer=int(writer), slots=slots, seqs=seqs, offsets=offsets)
     vector = {
         "name": name,
         "plan": json.loads(fields),
@@ -32,6 +35,8 @@ def main() -> None:
         "writer": int(writer),
         "seqs": seqs.tolist(),
         "slots": slots.tolist(),
+        "places": [list(versions.place(int(writer), int(slot))[:2]) for slot in slots],
+        "removals": versions.removals(int(writer), slots, seqs).tolist(),
         "first_sector": out[0, 0].tobytes().hex(),
         "record_sha256": [hashlib.sha256(record.tobytes()).hexdigest() for record in out],
     }

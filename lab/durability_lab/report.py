@@ -1,0 +1,236 @@
+"""What a matrix's trials amount to: rows, the page for people, the JSON document, the exit code.
+
+Pure: trials in, values out. It judges no trial; `trial` says what each grade means. A row is of one cell, or
+of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are counted, and
+told by `scoreboard`, but stand in no drive's row.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from durability.documents import to_value
+from durability.errors import EXIT_INTERNAL, EXIT_OK
+from durability.packing import Value
+from durability.units import counted
+from durability_lab.cells import Cell
+from durability_lab.trial import Agreement, Trial
+
+SCHEMA = "durability.lab.matrix/1"
+_SEEDS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Trials that belong together. `load`: of their cell, "" where they are of several."""
+
+    rig: str
+    drive: str
+    load: str
+    trials: tuple[Trial, ...]
+
+    @property
+    def honest(self) -> bool:
+        """Whether the drive is."""
+        return self.trials[0].honest
+
+    def graded(self, grade: str) -> int:
+        """How many trials have this grade."""
+        return sum(trial.grade == grade for trial in self.trials)
+
+    @property
+    def broke(self) -> int:
+        """In how many cuts the drive broke a promise, as far as an account was kept."""
+        return sum(bool(trial.broken) for trial in self.trials)
+
+    @property
+    def smallest_loss(self) -> int | None:
+        """The fewest findings of a cut that was caught."""
+        return min((trial.lost for trial in self.trials if trial.verdict == "loss"), default=None)
+
+    @property
+    def shortest_window(self) -> tuple[int, float] | None:
+        """The shortest loss window of a cut that was caught: operations, and milliseconds at least."""
+        windows = [
+            (trial.window_operations, trial.window_ms)
+            for trial in self.trials
+            if trial.window_operations is not None and trial.window_ms is not None
+        ]
+        return min(windows, default=None)
+
+    @property
+    def agreement(self) -> Agreement:
+        """Findings of all classes against the truth."""
+        return sum(classes(self.trials).values(), Agreement())
+
+
+def rows(cells: Sequence[Cell], trials: Iterable[Trial], *, by_cell: bool) -> list[Row]:
+    """One row for each cell, or for each drive on a rig without curves; in the order of `cells`."""
+    keys = {
+        cell.name: (cell.rig, cell.drive, cell.load_name if by_cell else "")
+        for cell in cells
+        if by_cell or cell.curve is None
+    }
+    grouped: dict[tuple[str, str, str], list[Trial]] = {key: [] for key in keys.values()}
+    for trial in trials:
+        if trial.cell in keys:
+            grouped[keys[trial.cell]].append(trial)
+    return [
+        Row(rig=rig, drive=drive, load=load, trials=tuple(members))
+        for (rig, drive, load), members in grouped.items()
+        if members
+    ]
+
+
+def classes(trials: Iterable[Trial]) -> dict[str, Agreement]:
+    """Findings against the truth, by class."""
+    sums: dict[str, Agreement] = defaultdict(Agreement)
+    for trial in trials:
+        for name, agreement in trial.classes.items():
+            sums[name] += agreement
+    return dict(sorted(sums.items()))
+
+
+def wrong(trials: Iterable[Trial]) -> list[Trial]:
+    """The trials that must not be."""
+    return [trial for trial in trials if trial.wrong]
+
+
+def reasons(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """The explained misses, by their reason; the most frequent first."""
+    grouped: dict[str, list[Trial]] = defaultdict(list)
+    for trial in trials:
+        if trial.grade == "missed" and not trial.wrong:
+            grouped[trial.reason].append(trial)
+    return dict(sorted(grouped.items(), key=lambda one: -len(one[1])))
+
+
+def exit_code(trials: Iterable[Trial]) -> int:
+    """0 where nothing is wrong, else 1: a defect of this tool."""
+    return EXIT_INTERNAL if wrong(trials) else EXIT_OK
+
+
+def totals(trials: Sequence[Trial]) -> dict[str, int]:
+    """The counts of all trials."""
+    honest = [trial for trial in trials if trial.honest]
+    liars = [trial for trial in trials if not trial.honest]
+    return {
+        "cuts": len(trials),
+        "honest": len(honest),
+        "false_alarms": sum(trial.grade == "false alarm" for trial in honest),
+        "undecided": sum(trial.grade == "undecided" for trial in honest),
+        "liars": len(liars),
+        "caught": sum(trial.grade == "right" for trial in liars),
+        "missed": sum(trial.grade == "missed" for trial in liars),
+        "failed": sum(trial.grade == "failed" for trial in trials),
+        "wrong": len(wrong(trials)),
+    }
+
+
+def document(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str) -> dict[str, Value]:
+    """What `--json` prints."""
+    return {
+        "schema": SCHEMA,
+        "seed": seed,
+        "options": options,
+        "totals": dict(totals(trials)),
+        "rows": [_row_value(row) for row in rows(cells, trials, by_cell=True)],
+        "classes": {name: _agreement_value(one) for name, one in classes(trials).items()},
+        "misses": [to_value(trial) for trial in trials if trial.grade == "missed" and not trial.wrong],
+        "wrong": [to_value(trial) for trial in wrong(trials)],
+    }
+
+
+def _row_value(row: Row) -> Value:
+    return {
+        "rig": row.rig,
+        "drive": row.drive,
+        "load": row.load,
+        "honest": row.honest,
+        "cuts": len(row.trials),
+        "right": row.graded("right"),
+        "false_alarms": row.graded("false alarm"),
+        "undecided": row.graded("undecided"),
+        "missed": row.graded("missed"),
+        "failed": row.graded("failed"),
+        "broke": row.broke,
+        "smallest_loss": row.smallest_loss,
+        "shortest_window_operations": row.shortest_window[0] if row.shortest_window else None,
+        "shortest_window_ms": row.shortest_window[1] if row.shortest_window else None,
+        **_agreement_value(row.agreement),
+    }
+
+
+def _agreement_value(agreement: Agreement) -> dict[str, Value]:
+    return {
+        "agreed": agreement.agreed,
+        "false": agreement.false,
+        "missed_places": agreement.missed,
+        "precision": agreement.precision,
+        "recall": agreement.recall,
+    }
+
+
+HEADINGS = ("rig", "drive", "cuts", "broke", "right", "false alarms", "smallest loss", "precision", "recall")
+
+
+def texts(row: Row) -> tuple[str, ...]:
+    """The cells of a table's line for a row, under HEADINGS."""
+    cuts = len(row.trials)
+    loss = row.smallest_loss
+    smallest = "" if loss is None else counted(loss, "place")
+    if row.shortest_window is not None:
+        operations, ms = row.shortest_window
+        smallest += f", {operations:,} ops, {ms:.{0 if ms >= 10 else 1}f} ms"
+    return (
+        row.rig,
+        f"{row.drive} {row.load}".strip(),
+        str(cuts),
+        "" if row.honest else str(row.broke),
+        f"{row.graded('right')}/{cuts}",
+        f"{row.graded('false alarm')}/{cuts}" if row.honest else "",
+        smallest,
+        share(row.agreement.precision),
+        share(row.agreement.recall),
+    )
+
+
+def share(value: float | None) -> str:
+    """A share as a percentage that never rounds up to all."""
+    return "" if value is None else f"{int(value * 1000) / 10:g} %"
+
+
+def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: bool) -> RenderableType:
+    """What people are shown: a line for each row, the classes, the misses and their reasons."""
+    table = Table(*(Column(name, no_wrap=name != "drive") for name in HEADINGS), box=SIMPLE_HEAD)
+    for row in rows(cells, trials, by_cell=by_cell):
+        table.add_row(*texts(row))
+    by_class = Table("class", "claimed and true", "claimed only", "true only", box=SIMPLE_HEAD)
+    for name, one in classes(trials).items():
+        by_class.add_row(name, str(one.agreed), str(one.false), str(one.missed))
+    return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(trials))))
+
+
+def _closing(trials: Sequence[Trial]) -> Iterator[str]:
+    for reason, members in reasons(trials).items():
+        yield f"not caught in {counted(len(members), 'cut')}, because {reason}: {_examples(members)}"
+    for trial in wrong(trials):
+        said = "; ".join(part for part in (trial.reason, *trial.defects[:3]) if part)
+        yield f"WRONG ({trial.grade}): {trial.cell} #{trial.number}, seed {trial.seed}: {said}"
+    count = totals(trials)
+    yield (
+        f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
+        f" {count['liars']} of liars, {count['caught']} caught; {count['wrong']} wrong"
+    )
+
+
+def _examples(trials: Sequence[Trial]) -> str:
+    shown = ", ".join(f"{trial.cell} #{trial.number}" for trial in trials[:_SEEDS_SHOWN])
+    return shown + (", …" if len(trials) > _SEEDS_SHOWN else "")

@@ -1,0 +1,278 @@
+"""docs/detection.md: what a long matrix came to, as a page that says by what command it was made.
+
+Pure but for the date. It leaves nothing out: every cut counts in one of the tables, and every one that was
+not caught stands under its reason. It explains no more than the figures show; docs/limits.md does.
+"""
+
+from __future__ import annotations
+
+import datetime
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import durability
+from durability.units import counted
+from durability_lab import curves, report
+from durability_lab.cells import Cell, Curve
+from durability_lab.report import Row, share
+from durability_lab.simulation import Scenario
+from durability_lab.trial import Trial
+
+_EXAMPLES = 3
+
+
+def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str) -> str:
+    """The page."""
+    sections = [
+        _head(trials, seed=seed, options=options),
+        _honest(cells, trials),
+        _liars(cells, trials),
+        _classes(trials),
+        _early_ack(cells, trials),
+        _flush_skipped(cells, trials),
+        _uncaught(trials),
+        _wrong(trials),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _head(trials: Sequence[Trial], *, seed: int, options: str) -> list[str]:
+    count = report.totals(trials)
+    words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
+    today = datetime.datetime.now(datetime.UTC).date()
+    return [
+        "# Detection: the tester against every drive of the lab",
+        "",
+        f"This page is generated: do not edit it. Version {durability.__version__} made it on {today}, with",
+        "",
+        f"    {words} --state FILE --markdown docs/detection.md",
+        "",
+        _paragraph(f"""
+            {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
+            {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
+            {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and {count["missed"]:,}
+            were not; what was not caught stands below with its reason. Findings were held against what the
+            drive had promised and broken, place by place. {counted(count["wrong"], "cut")} came out as none
+            must.
+        """),
+        "",
+        _paragraph(f"""
+            [lab.md](lab.md) explains rigs, loads and drives, [limits.md](limits.md) what the tester cannot
+            see and what to do about it. Any cut can be made again, with `durability lab matrix --only 'CELL'
+            --seed {seed} --cut NUMBER`: on rig A it comes out the same; on the others the kernel's scheduling
+            has its part in it.
+        """),
+    ]
+
+
+def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    every = [row for row in report.rows(cells, trials, by_cell=False) if row.honest]
+    lines = (
+        (
+            row.rig.upper(),
+            f"`{row.drive}`",
+            f"{len(row.trials):,}",
+            f"{row.graded('right'):,}",
+            str(row.graded("false alarm")),
+            str(row.graded("undecided") + row.graded("failed")),
+        )
+        for row in every
+    )
+    return [
+        "## Honest drives",
+        "",
+        "*No verdict* counts what was left undecided, and cuts that could not be made.",
+        "",
+        *_table(("Rig", "Drive", "Cuts", "Durable", "False alarms", "No verdict"), lines),
+    ]
+
+
+def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    every = [row for row in report.rows(cells, trials, by_cell=False) if not row.honest]
+    return [
+        "## Drives that lie",
+        "",
+        _paragraph("""
+            *Broke*: cuts after which a promise of the drive was broken, also where nothing of the run lay.
+            *Caught*: cuts with the verdict that the drive deserves, which is loss, and for `hanging`
+            inconclusive. The smallest loss: the fewest places that a verdict of loss rested on, and the
+            shortest time before the cut at which the oldest of them can have been acknowledged. Precision and
+            recall are of places, held against the truth; on rig C no more is known of it than whether anything
+            was broken.
+        """),
+        "",
+        *_table(
+            ("Rig", "Drive", "Cuts", "Broke", "Caught", "Smallest loss", "Precision", "Recall"),
+            (_liar(row) for row in every),
+        ),
+    ]
+
+
+def _liar(row: Row) -> tuple[str, ...]:
+    _, _, cuts, _, _, _, smallest, precision, recall = report.texts(row)
+    accounted = any(trial.broken is not None for trial in row.trials)
+    broke = str(row.broke) if accounted else ""
+    return (
+        row.rig.upper(),
+        f"`{row.drive}`",
+        cuts,
+        broke,
+        str(row.graded("right")),
+        smallest,
+        precision,
+        recall,
+    )
+
+
+def _classes(trials: Sequence[Trial]) -> list[str]:
+    lines = (
+        (
+            f"`{name}`",
+            f"{one.agreed:,}",
+            str(one.false),
+            str(one.missed),
+            share(one.precision),
+            share(one.recall),
+        )
+        for name, one in report.classes(trials).items()
+    )
+    return [
+        "## Findings against the truth",
+        "",
+        _paragraph("""
+            Places, over all cuts with an account of what the drive had promised. A claim is true if class,
+            writer, slot and the operations that it names are what an independent second judge says, and the
+            account has a promise broken there. *Missed* are places that could have been claimed; those of
+            which nobody could have known stand under their reasons.
+        """),
+        "",
+        *_table(("Class", "Claimed and true", "Claimed, not true", "Missed", "Precision", "Recall"), lines),
+    ]
+
+
+def _early_ack(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    points = _points(cells, trials, "early-ack")
+    if not points:
+        return []
+    lines = (
+        (
+            f"{delay_ms} ms",
+            *(_point(points, f"early-ack:delay_ms={delay_ms}", rate=rate) for rate in curves.RATES),
+        )
+        for delay_ms in curves.DELAYS_MS
+    )
+    return [
+        "## A drive that acknowledges early",
+        "",
+        _paragraph("""
+            `early-ack`: a flush returns at once, the data are on media d ms later. One writer, rig A. The
+            share of cuts that were caught, its 95 % interval, and in brackets the share of cuts after which
+            anything was broken.
+        """),
+        "",
+        *_table(("d", *(f"{rate:g} commits/s" for rate in curves.RATES)), lines),
+    ]
+
+
+def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    points = _points(cells, trials, "flush-skipped")
+    if not points:
+        return []
+    lines = (
+        (
+            f"1 in {one_in}",
+            *(
+                _point(points, f"flush-skipped:one_in={one_in}", writers=writers, rate=rate)
+                for writers, rate in curves.CREWS
+            ),
+        )
+        for one_in in curves.ONE_IN
+    )
+    return [
+        "## A drive that skips a flush now and then",
+        "",
+        _paragraph(f"""
+            `flush-skipped`: of all flushes one in N is only acknowledged. Rig A; a paced writer begins
+            {curves.PACED_RATE:g} commits a second, the others as many as they can. Shares as above.
+        """),
+        "",
+        *_table(("Skipped", *(_crew(writers, rate) for writers, rate in curves.CREWS)), lines),
+    ]
+
+
+def _crew(writers: int, rate: float) -> str:
+    return f"{counted(writers, 'writer')}, {'paced' if rate else 'flat out'}"
+
+
+def _points(
+    cells: Sequence[Cell], trials: Iterable[Trial], curve: Curve
+) -> dict[tuple[str, int, float], list[Trial]]:
+    """The trials of a curve's points, by drive, writers and rate; points without a trial are left out."""
+    of_curve = {cell.name: cell for cell in cells if cell.curve == curve}
+    points: dict[tuple[str, int, float], list[Trial]] = defaultdict(list)
+    for trial in trials:
+        cell = of_curve.get(trial.cell)
+        if cell is not None and isinstance(cell.load, Scenario):
+            points[cell.drive, cell.load.writers, cell.load.rate].append(trial)
+    return points
+
+
+def _point(
+    points: dict[tuple[str, int, float], list[Trial]], drive: str, *, rate: float, writers: int = 1
+) -> str:
+    trials = points.get((drive, writers, rate))
+    if not trials:
+        return ""
+    caught = sum(trial.grade == "right" for trial in trials)
+    broke = sum(bool(trial.broken) for trial in trials)
+    low, high = curves.interval(caught, len(trials))
+    return f"{share(caught / len(trials))}, {share(low)} to {share(high)} ({share(broke / len(trials))})"
+
+
+def _uncaught(trials: Sequence[Trial]) -> list[str]:
+    lines = (
+        (str(len(members)), reason, _drives(members), "; ".join(_examples(members)))
+        for reason, members in report.reasons(trials).items()
+    )
+    return [
+        "## Not caught, and why",
+        "",
+        *_table(("Cuts", "Reason", "Drives", "For example"), lines),
+    ]
+
+
+def _drives(trials: Iterable[Trial]) -> str:
+    return ", ".join(sorted({f"`{trial.cell.split()[1]}`" for trial in trials}))
+
+
+def _examples(trials: Sequence[Trial]) -> Iterator[str]:
+    for trial in trials[:_EXAMPLES]:
+        yield f"{trial.cell} #{trial.number}"
+
+
+def _wrong(trials: Sequence[Trial]) -> list[str]:
+    wrong = report.wrong(trials)
+    if not wrong:
+        return []
+    lines = (
+        (
+            trial.grade,
+            f"{trial.cell} #{trial.number}",
+            str(trial.seed),
+            "; ".join((trial.reason, *trial.defects)),
+        )
+        for trial in wrong
+    )
+    return ["## What must not be", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for line in lines:
+        yield f"| {' | '.join(line)} |"

@@ -1,0 +1,259 @@
+"""Rig C: two machines and the plug, all on one machine.
+
+A guest boots, makes a file system on its NVMe drive and starts the client; the server runs outside, beyond a
+network that falls silent with the guest. After a number of acknowledged operations that a seed draws the plug
+is pulled. The guest boots again and verifies by itself: another boot id of the same machine proves the cut,
+so nobody attests anything. The class that this shows is `os`; a virtual machine's drive has no counter that
+would show more.
+
+Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` holds that against what the drive
+is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import compileall
+import json
+import random
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import durability
+import durability_client
+from durability.errors import EXIT_OK, SetupError
+from durability.plan import Plan
+from durability.verdict import EXIT_CODES, Word
+from durability_lab import machine
+from durability_lab.aftermath import Aftermath
+from durability_lab.loopback import Loopback, loopback
+from durability_lab.machine import DEADLINE_S, DRIVE, FILE_TARGET, GuestFileSystem, Image, Machine, make_image
+from durability_lab.network import Network
+from durability_lab.second_opinion import Label
+from durability_lab.trial import expected_of
+from durability_server.runs import Run
+
+CUT_AFTER = range(300, 1500)  # operations
+SIZE = "4MiB"
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What all cuts share: the network, the server in it, and what guests start from."""
+
+    network: Network
+    lab: Loopback
+    image: Image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmCut:
+    """One cut after `cut_after` acknowledged operations, and what the guest's own `verify` said of it.
+
+    `plan` and `acked` are the run's, as the server has them; `session_end` is how the server saw the client
+    go; `left` is what the drive kept of its word. `mounted`: the file system could be mounted after the cut;
+    on the raw device there is none to mount. `document` is that of `verify --json`, {} where there is none.
+    `seconds`: how long each step took. `console`: what the guest's kernel and programs said in both boots.
+    """
+
+    drive: str
+    file_system: GuestFileSystem
+    seed: int
+    cut_after: int
+    plan: Plan
+    acked: tuple[int, ...]
+    session_end: str
+    left: Aftermath
+    mounted: bool
+    exit_code: int
+    document: dict[str, Any]
+    seconds: dict[str, float]
+    console: str
+
+    @property
+    def expected(self) -> Word:
+        """The verdict that the drive deserves."""
+        return expected_of(self.drive)
+
+    @property
+    def broken_records(self) -> int:
+        """Sectors of acknowledged records whose promise the drive broke."""
+        labels = [Label.of(one.promised) for one in self.left.broken if one.promised]
+        places = [(label.place(self.plan), label.seq) for label in labels]
+        return sum(
+            place is not None and 0 <= place[0] < self.plan.writers and seq <= self.acked[place[0]]
+            for place, seq in places
+        )
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether it got that verdict, or could not: a liar that this time broke no promise of a record.
+
+        Durable only with class `os`, proof, no attestation, silence and records at risk.
+        """
+        verdict = self.document.get("verdict")
+        if verdict != "durable":
+            return verdict == self.expected and self.exit_code == EXIT_CODES[verdict]
+        cut, at_risk = self.document["cut"], self.document["at_risk"]
+        proven = cut["class"] == "os" and len(cut["proof"]) > 0 and cut["attested"] is None
+        met_load = self.session_end == "silence" and at_risk["ms1000"] > 0
+        deserved = self.expected == "durable" or self.broken_records == 0
+        return self.exit_code == EXIT_OK and proven and met_load and deserved
+
+
+@asynccontextmanager
+async def site() -> AsyncIterator[Site]:
+    """The place of any number of cuts, one at a time. Raises SetupError for what this machine lacks."""
+    problem = await asyncio.to_thread(machine.missing)
+    if problem:
+        raise SetupError(f"cannot set up a machine that loses power: {problem}")
+    with tempfile.TemporaryDirectory(prefix="durability-guest-") as directory, Network() as network:
+        image = await asyncio.to_thread(make_image, Path(directory))
+        await asyncio.to_thread(_compile)
+        async with loopback(network.listener()) as lab:
+            yield Site(network=network, lab=lab, image=image)
+
+
+def _compile() -> None:
+    """Have the bytecode of what the guest runs lie beside it: the guest cannot keep what it compiles."""
+    for package in (durability, durability_client):
+        for path in package.__path__:
+            compileall.compile_dir(path, quiet=2)
+
+
+async def cut(
+    site: Site,
+    drive: str,
+    file_system: GuestFileSystem,
+    *,
+    options: Sequence[str] = (),
+    seed: int,
+    tell: Callable[[str], None] = lambda _: None,
+    log: Path | None = None,
+) -> VmCut:
+    """Boot, run, pull the plug, boot, verify: on a new machine with a new drive, a model's spec.
+
+    `options` are those of `durability run`; `seed` draws the moment of the cut and the drive's chances;
+    `tell` is told what happens; what the guest says is appended to `log`. Raises SetupError where it does not
+    get as far as a verdict.
+    """
+    cut_after = random.Random(seed).choice(CUT_AFTER)
+    steps = _Steps(tell)
+    settings = {
+        "python": sys.executable,
+        "server": site.lab.address,
+        "token_file": str(site.lab.token_file),
+        "run_options": shlex.join(_run_options(file_system, options)),
+    }
+    with Machine(
+        site.image, site.network, drive=drive, file_system=file_system, seed=seed, settings=settings
+    ) as guest:
+        try:
+            return await _cycle(site.lab, guest, steps, seed=seed, cut_after=cut_after)
+        finally:
+            if log is not None:
+                await asyncio.to_thread(_append, log, guest.console)
+
+
+async def _cycle(lab: Loopback, guest: Machine, steps: _Steps, *, seed: int, cut_after: int) -> VmCut:
+    run = await _run_until_cut(lab, guest, steps, cut_after)
+    guest.unplug()
+    steps.done("run", f"{sum(run.frontiers.acked):,} operations are acknowledged, and the plug is pulled")
+    left = await asyncio.to_thread(guest.aftermath)
+    await _until_noticed(run)
+    steps.done("silence", f"the server notes how the session ended: {run.session_end}")
+    mounted, exit_code, document = await _boot_and_verify(guest, steps)
+    return VmCut(
+        drive=guest.drive,
+        file_system=guest.file_system,
+        seed=seed,
+        cut_after=cut_after,
+        plan=run.plan,
+        acked=run.frontiers.acked,
+        session_end=run.session_end,
+        left=left,
+        mounted=mounted,
+        exit_code=exit_code,
+        document=document,
+        seconds=steps.seconds,
+        console=guest.console,
+    )
+
+
+def _append(log: Path, text: str) -> None:
+    with log.open("a") as file:
+        file.write(text)
+
+
+def _run_options(file_system: GuestFileSystem, options: Sequence[str]) -> list[str]:
+    return ["--size", SIZE, *options, *(["--destroy-data"] if file_system == "none" else [])]
+
+
+async def _run_until_cut(lab: Loopback, guest: Machine, steps: _Steps, cut_after: int) -> Run:
+    """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
+    target = DRIVE if guest.file_system == "none" else FILE_TARGET
+    await guest.boot(setup=True)
+    await guest.report("booted")
+    steps.done("boot", "a machine with a new drive has booted")
+    await guest.report("made")
+    steps.done(
+        "make",
+        "its client starts" if guest.file_system == "none" else "a file system is made, the client starts",
+    )
+    client = asyncio.create_task(guest.report("ended"))
+    try:
+        while not (run := lab.live_run(target)):
+            if client.done():
+                raise guest.failure(f"the client ended before the cut, exit code {client.result()[1]}")
+            await asyncio.sleep(_POLL_S)
+        steps.done("arm", "the run is armed")
+        if not await lab.until_acked(target, cut_after, client, timeout_s=DEADLINE_S):
+            raise guest.failure(f"the client ended before the cut, exit code {client.result()[1]}")
+        return run
+    finally:
+        client.cancel()
+
+
+async def _until_noticed(run: Run) -> None:
+    """Wait until the server knows that the session is over."""
+    async with asyncio.timeout(DEADLINE_S):
+        while run.session_end == "live":  # noqa: ASYNC110 - an event would cost every receipt something
+            await asyncio.sleep(_POLL_S)
+
+
+async def _boot_and_verify(guest: Machine, steps: _Steps) -> tuple[bool, int, dict[str, Any]]:
+    """The second boot: whether the file system was mounted, and exit code and document of `verify`."""
+    mounted = False
+    await guest.boot(setup=False)
+    await guest.report("booted")
+    steps.done("boot again", "the power is back, and the machine has booted again")
+    if guest.file_system != "none":
+        mounted = (await guest.report("mounted", "unmountable"))[0] == "mounted"
+        steps.done("mount", "its file system is mounted" if mounted else "its file system does not mount")
+    code, _, text = (await guest.report("verified"))[1].partition(" ")
+    steps.done("verify", f"it has verified by itself, exit code {code}")
+    return mounted, int(code), json.loads(text) if text else {}
+
+
+class _Steps:
+    """Tells what has been done, and keeps how long it took."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._tell = tell
+        self._since = time.monotonic()
+
+    def done(self, name: str, text: str) -> None:
+        """The step `name` is over."""
+        now = time.monotonic()
+        self.seconds[name] = now - self._since
+        self._since = now
+        self._tell(f"{self.seconds[name]:6.1f} s  {text}")

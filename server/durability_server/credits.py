@@ -1,0 +1,50 @@
+"""Credits of a run that may have been the last to reach its client: where a writer may have had to wait.
+
+A credit that was sent is not one that arrived. When the network dies, the server still commits what it
+received last and grants it to nobody, and the writers stop at an older limit; so `verify` must know every
+limit at which they may have stopped (rule 12). Refuses to keep more than that: a credit that is known to have
+arrived makes the older ones forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+from durability.packing import pack, unpack
+
+
+class Credits:
+    """Times at which credits were sent, in ns, with their grants; the oldest one arrived."""
+
+    def __init__(self, sent: Sequence[tuple[int, tuple[int, ...]]]) -> None:
+        self._sent = deque(sent)
+
+    @property
+    def grants(self) -> tuple[tuple[int, ...], ...]:
+        """The grants of each, oldest first."""
+        return tuple(grants for _, grants in self._sent)
+
+    def add(self, at_ns: int, grants: tuple[int, ...]) -> None:
+        """A credit is sent; one that says nothing new is passed over."""
+        if grants != self._sent[-1][1]:
+            self._sent.append((at_ns, grants))
+
+    def forget(self, arrived_ns: int) -> None:
+        """What was sent by `arrived_ns` has arrived."""
+        while len(self._sent) > 1 and self._sent[1][0] <= arrived_ns:
+            self._sent.popleft()
+
+    def pack(self) -> bytes:
+        """As bytes for the store."""
+        return pack([[at_ns, list(grants)] for at_ns, grants in self._sent])
+
+    @classmethod
+    def unpack(cls, data: bytes | None, *, newest: tuple[int, ...]) -> Credits:
+        """What `pack` wrote, None for nothing, and `newest`: what is durable now was or is granted."""
+        stored = cast("list[tuple[int, list[int]]]", unpack(data)) if data else []
+        sent = [(at_ns, tuple(grants)) for at_ns, grants in stored]
+        if not sent or sent[-1][1] != newest:
+            sent.append((sent[-1][0] if sent else 0, newest))
+        return cls(sent)

@@ -1,0 +1,259 @@
+"""The matrix: its cells, the log of its cuts, and what it tells of them, on trials made and on trials made up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability.documents import to_json, to_value
+from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, UsageError
+from durability_lab import blockdev, faults, report, scoreboard
+from durability_lab.cells import Cell, Load, digest, long_cells, quick_cells
+from durability_lab.curves import early_ack_scenarios, flush_skipped_scenarios
+from durability_lab.cutlog import CutLog, Header, seed_of
+from durability_lab.cutting import Cutter
+from durability_lab.matrix import MatrixOptions, choose, pending
+from durability_lab.simulation import Scenario
+from durability_lab.trial import Agreement, Trial
+from durability_lab.workers import Request, workers
+
+HONEST = Cell(rig="a", drive="honest", load=Scenario(), cuts=3)
+LIAR = Cell(rig="a", drive="flush-ignored", load=Scenario(writers=2), cuts=2)
+HEADER = Header(seed=7, options="--quick", cells="0123")
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another seed in every session, printed when a test fails."""
+    value = random.SystemRandom().getrandbits(32)
+    print(f"seed {value}")
+    return value
+
+
+def trial(cell: Cell, number: int = 1, *, broken: int | None = 8, **changes: object) -> Trial:
+    """A trial as it must be."""
+    honest = cell.drive == "honest"
+    right = Trial(
+        cell=cell.name,
+        number=number,
+        seed=cell.seed(7, number),
+        honest=honest,
+        expected="durable" if honest else "loss",
+        verdict="durable" if honest else "loss",
+        grade="right",
+        promised=1000,
+        broken=0 if honest else broken,
+        lost=0 if honest else 4,
+        window_ms=None if honest else 2.5,
+        window_operations=None if honest else 9,
+        classes={} if honest else {"lost": Agreement(agreed=4)},
+        duration_s=0.1,
+    )
+    return replace(right, **changes)  # type: ignore[arg-type] # each test names fields of Trial
+
+
+FALSE_ALARM = trial(HONEST, 2, verdict="loss", grade="false alarm", reason="loss: findings")
+EXPLAINED = trial(LIAR, 2, verdict="durable", grade="missed", reason="the drive kept every promise", broken=0)
+UNEXPLAINED = trial(LIAR, 2, verdict="durable", grade="missed", reason="durable", broken=None)
+AT_ODDS = trial(LIAR, 2, defects=("writer 0 slot 3: a promise is broken (older), and nothing is claimed",))
+
+
+@pytest.mark.parametrize("cells", [quick_cells(), long_cells()], ids=["quick", "long"])
+def test_cells_have_names_of_their_own(cells: list[Cell]) -> None:
+    """No two cells share a name, and every drive model is among them on rig a."""
+    assert len({cell.name for cell in cells}) == len(cells)
+    assert {cell.drive.partition(":")[0] for cell in cells if cell.rig == "a"} == set(faults.CATALOGUE)
+
+
+def test_long_matrix_is_long_enough() -> None:
+    """At least 1,000 cuts of honest drives, 50 of each liar on rigs a and b, 20 on rig c, and both curves."""
+    cells = long_cells()
+    assert sum(cell.cuts for cell in cells if blockdev.is_honest(cell.drive)) >= 1000
+    for drive in {cell.drive for cell in cells if not blockdev.is_honest(cell.drive)} - {"filter-amnesiac"}:
+        cuts = sum(cell.cuts for cell in cells if cell.drive == drive and cell.rig != "c")
+        assert cuts >= 50, drive
+    assert sum(cell.cuts for cell in cells if cell.rig == "c") >= 20
+    points = [cell for cell in cells if cell.curve is not None]
+    assert len(points) == len([*early_ack_scenarios(), *flush_skipped_scenarios()])
+
+
+def test_cuts_are_interleaved_and_their_seeds_are_their_own() -> None:
+    """One cut of each cell comes before the second of any, and no two of a matrix have the same seed."""
+    log = CutLog(HEADER, None)
+    requests = pending([HONEST, LIAR], log, MatrixOptions())
+    assert [(request.cell, request.number) for request in requests] == [
+        (HONEST, 1),
+        (LIAR, 1),
+        (HONEST, 2),
+        (LIAR, 2),
+        (HONEST, 3),
+    ]
+    assert len({request.cell.seed(7, request.number) for request in requests}) == 5
+    assert HONEST.seed(7, 1) != HONEST.seed(8, 1)
+    log.add(trial(LIAR, 1))
+    assert len(pending([HONEST, LIAR], log, MatrixOptions())) == 4
+    assert [request.number for request in pending([HONEST], log, MatrixOptions(cut=2, seed=7))] == [2]
+
+
+def test_only_takes_the_cell_of_that_name_or_all_that_contain_it() -> None:
+    """A whole name is that cell alone; a part of a name, every cell that has it; nothing found says what is."""
+    name = "b honest ext4 overwrite x1 fdatasync"
+    assert [cell.name for cell in choose(MatrixOptions(only=name))] == [name]
+    several = choose(MatrixOptions(only="honest ext4 overwrite", rigs=("b",), cuts=7))
+    assert len(several) > 1
+    assert {cell.cuts for cell in several} == {7}
+    with pytest.raises(UsageError, match="a honest plain"):
+        choose(MatrixOptions(only="dishonest", quick=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MatrixOptions(cut=1),
+        MatrixOptions(cut=1, seed=1, state=Path("state")),
+        MatrixOptions(markdown=Path("/nonexistent/page.md")),
+    ],
+)
+def test_options_at_odds_are_refused(options: MatrixOptions) -> None:
+    """One cut again needs its matrix's seed and belongs in no state file; a page needs its directory."""
+    with pytest.raises(UsageError):
+        choose(options)
+
+
+def test_log_goes_on_where_it_was(tmp_path: Path) -> None:
+    """What was added is there again; a line that a kill left torn is cut off, and the next one is whole."""
+    path = tmp_path / "cuts"
+    with CutLog(HEADER, path) as log:
+        log.add(trial(HONEST))
+    torn = to_json(to_value(trial(LIAR))).encode()
+    path.write_bytes(path.read_bytes() + torn[: len(torn) // 2])
+    assert seed_of(path) == 7
+    with CutLog(HEADER, path) as log:
+        assert log.trials == [trial(HONEST)]
+        log.add(FALSE_ALARM)
+    with CutLog(HEADER, path) as log:
+        assert log.trials == [trial(HONEST), FALSE_ALARM]
+
+
+def test_log_of_another_matrix_is_refused(tmp_path: Path) -> None:
+    """Other options, another seed or other cells: the file is named, with what differs, and stays as it is."""
+    path = tmp_path / "cuts"
+    with CutLog(HEADER, path):
+        pass
+    before = path.read_bytes()
+    others = [replace(HEADER, seed=8), replace(HEADER, options=""), replace(HEADER, cells="4567")]
+    for other, word in zip(others, ("seed", "options", "cells"), strict=True):
+        with pytest.raises(UsageError, match=f"another matrix \\({word}"), CutLog(other, path):
+            pass
+    assert path.read_bytes() == before
+
+
+def test_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+    """A file of something else is named with the line that does not fit, and stays as it is."""
+    path = tmp_path / "cuts"
+    path.write_text("dear diary\n")
+    with pytest.raises(FormatError, match=f"{path}:1"), CutLog(HEADER, path):
+        pass
+    with pytest.raises(FormatError, match=f"{path}:1"):
+        seed_of(path)
+    assert path.read_text() == "dear diary\n"
+
+
+def test_log_has_one_writer(tmp_path: Path) -> None:
+    """A second matrix on the same file is refused while the first goes on."""
+    path = tmp_path / "cuts"
+    with CutLog(HEADER, path), pytest.raises(UsageError, match="another matrix"), CutLog(HEADER, path):
+        pass
+
+
+def test_digest_tells_cells_apart() -> None:
+    """Another number of cuts, or another cell, is another matrix."""
+    assert digest([HONEST, LIAR]) != digest([HONEST])
+    assert digest([HONEST]) != digest([replace(HONEST, cuts=4)])
+
+
+@pytest.mark.parametrize("wrong", [FALSE_ALARM, UNEXPLAINED, AT_ODDS], ids=["false alarm", "miss", "at odds"])
+def test_what_must_not_be_fails_the_matrix(wrong: Trial) -> None:
+    """A false alarm, a miss that nothing explains and a finding at odds with the truth: exit 1, with the seed."""
+    trials = [trial(HONEST), trial(LIAR), wrong]
+    assert report.exit_code(trials) == EXIT_INTERNAL
+    document = report.document([HONEST, LIAR], trials, seed=7, options="")
+    assert document["wrong"] == [to_value(wrong)]
+    page = scoreboard.markdown([HONEST, LIAR], trials, seed=7, options="")
+    assert f"| {wrong.cell} #2 | {wrong.seed} |" in page
+
+
+def test_explained_miss_is_counted_and_told() -> None:
+    """A liar that this time kept its word is no defect of the tester: exit 0, and the reason in every account."""
+    trials = [trial(HONEST), trial(LIAR), EXPLAINED]
+    assert report.exit_code(trials) == EXIT_OK
+    document = json.loads(to_json(report.document([HONEST, LIAR], trials, seed=7, options="")))
+    assert document["totals"]["missed"] == 1
+    assert document["misses"][0]["reason"] == EXPLAINED.reason
+    row = next(row for row in document["rows"] if row["drive"] == LIAR.drive)
+    assert (row["cuts"], row["right"], row["broke"], row["smallest_loss"]) == (2, 1, 1, 4)
+    assert EXPLAINED.reason in scoreboard.markdown([HONEST, LIAR], trials, seed=7, options="")
+
+
+def test_points_of_curves_stand_in_no_row() -> None:
+    """A drive's row is of its cells; the points of a curve have their table, with an interval."""
+    scenario = next(early_ack_scenarios())
+    load = replace(scenario, model="honest")
+    point = Cell(rig="a", drive=scenario.model, load=load, cuts=2, curve="early-ack")
+    trials = [trial(point), trial(point, 2, verdict="durable", grade="missed", reason="so it is", broken=0)]
+    assert report.rows([point], trials, by_cell=False) == []
+    assert "| 1 ms | 50 %, 1.2 % to 98.7 % (50 %) |" in scoreboard.markdown(
+        [point], trials, seed=7, options=""
+    )
+
+
+async def test_cut_of_rig_a_can_be_made_again(seed: int) -> None:
+    """The same cell, number and seed of the matrix give the same trial, but for the time that it took."""
+    async with Cutter() as cutter:
+        for cell in (HONEST, LIAR):
+            first, second = [await cutter.make(cell, 1, cell.seed(seed, 1)) for _ in range(2)]
+            assert replace(first, duration_s=0) == replace(second, duration_s=0)
+            assert first.grade == "right"
+            assert not first.wrong
+
+
+async def test_worker_that_dies_fails_its_cut_and_no_other(seed: int) -> None:
+    """A worker that is killed at work is a failure of that cut; the next one is made by another process."""
+    endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9)))
+    async with workers(1) as (worker,):
+        await worker.make(Request(cell=HONEST, number=1, seed=seed))
+        cut = asyncio.create_task(worker.make(Request(cell=endless, number=1, seed=seed)))
+        await asyncio.sleep(0)
+        assert worker.process is not None
+        worker.process.kill()
+        failure = await cut
+        again = await worker.make(Request(cell=HONEST, number=2, seed=seed))
+    assert (failure.grade, failure.wrong) == ("failed", True)
+    assert "-9" in failure.reason
+    assert again.grade == "right"
+
+
+async def test_cut_that_cannot_be_made_is_a_failure() -> None:
+    """A drive that is refused is a trial with the reason in it, and the worker goes on."""
+    impossible = replace(HONEST, load=Scenario(operations=(1, 1), slots=1))
+    async with workers(1) as (worker,):
+        failure = await worker.make(Request(cell=impossible, number=1, seed=1))
+        assert failure.grade == "failed"
+        assert failure.reason
+        assert (await worker.make(Request(cell=HONEST, number=1, seed=1))).grade == "right"
+
+
+@pytest.mark.usefixtures("rig_machine")
+async def test_cut_of_rig_b_is_held_against_the_truth(seed: int) -> None:
+    """A liar under a real file system: caught, with findings that its account bears out."""
+    cell = Cell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system="ext4"), cuts=1)
+    async with Cutter() as cutter:
+        one = await cutter.make(cell, 1, cell.seed(seed, 1))
+    assert (one.grade, one.wrong) == ("right", False), one
+    assert one.broken
+    assert sum(agreement.agreed for agreement in one.classes.values()) == one.lost

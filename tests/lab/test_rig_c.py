@@ -1,0 +1,201 @@
+"""Two machines and the plug: a guest with an NVMe drive is cut off, boots again and verifies by itself.
+
+Every cut is of a machine of its own, with a real kernel, NVMe driver and TCP, from which nobody says goodbye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, EXIT_USAGE
+from durability_lab import vm
+from durability_lab.vm import VmCut
+
+pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)]
+
+COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab", "vm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cuts:
+    """What all tests here look at: a cut of an honest drive and of a liar, on ext4, and the command's answer
+    about the same two without a file system; `log` is what it kept."""
+
+    honest: VmCut
+    liar: VmCut
+    answer: dict[str, Any]
+    exit_code: int
+    told: str
+    log: str
+
+
+@pytest.fixture(scope="module")
+def cuts(tmp_path_factory: pytest.TempPathFactory) -> Cuts:
+    """The cuts; the command makes its two beside the others, since a guest takes little more than one processor.
+
+    What the guests said is printed if it comes to no verdict, with the seeds.
+    """
+    return asyncio.run(_cuts(tmp_path_factory.mktemp("vm") / "log"))
+
+
+async def _cuts(log: Path) -> Cuts:
+    seed = random.SystemRandom().getrandbits(31)
+    print(f"seed {seed}")
+    options = ("honest", "flush-ignored", "--file-system", "none", "--seed", str(seed))
+    async with _command(*options, "--json", "--keep-log", str(log)) as process, vm.site() as site:
+        said = asyncio.create_task(process.communicate())
+        honest = await vm.cut(site, "honest", "ext4", seed=seed, tell=print)
+        liar = await vm.cut(site, "flush-ignored", "ext4", seed=seed + 1, tell=print)
+        out, err = await said
+    assert process.returncode is not None
+    told = err.decode()
+    return Cuts(
+        honest=honest,
+        liar=liar,
+        answer=json.loads(out) if out else {},
+        exit_code=process.returncode,
+        told=told,
+        log=log.read_text(),
+    )
+
+
+def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts) -> None:
+    """Silence, another boot of the same machine, records at risk; nobody attests anything."""
+    one, document = cuts.honest, cuts.honest.document
+    assert (one.exit_code, document.get("verdict"), one.mounted) == (EXIT_OK, "durable", True), one.console
+    assert one.session_end == "silence"
+    assert document["cut"]["class"] == "os"
+    assert document["cut"]["attested"] is None
+    assert any("the same machine runs another boot" in proof for proof in document["cut"]["proof"])
+    assert document["at_risk"]["ms1000"] > 0
+    assert document["acked"] >= one.cut_after
+    assert document["subject"]["virtualisation"] == "qemu"
+    assert [drive["write_cache"] for drive in document["subject"]["drives"]] == ["write back"]
+    assert (one.broken_records, one.left.broken) == (0, [])
+    assert one.as_expected
+
+
+def test_drive_that_ignores_flush_is_loss(cuts: Cuts) -> None:
+    """What the drive had acknowledged and dropped is missed, whether its file system mounts or not."""
+    one = cuts.liar
+    assert (one.exit_code, one.document.get("verdict")) == (EXIT_LOSS, "loss"), one.console
+    assert one.session_end == "silence"
+    assert one.document["cut"]["class"] == "os"
+    assert one.broken_records > 0
+    assert one.as_expected
+
+
+def test_command_judges_raw_drives(cuts: Cuts) -> None:
+    """`durability lab vm` cuts an honest drive and a liar without file systems; both verdicts are right."""
+    assert cuts.exit_code == EXIT_OK, f"{cuts.told}\n{cuts.log}"
+    assert next(iter(cuts.answer)) == "schema"
+    assert cuts.answer["as_expected"]
+    honest, liar = cuts.answer["cuts"]
+    assert (honest["verify"]["verdict"], honest["exit_code"]) == ("durable", EXIT_OK)
+    assert (liar["verify"]["verdict"], liar["exit_code"]) == ("loss", EXIT_LOSS)
+    for one in (honest, liar):
+        assert (one["session_end"], one["verify"]["cut"]["class"]) == ("silence", "os")
+        assert one["verify"]["subject"]["path"] == "/dev/nvme0n1"
+        assert one["verify"]["at_risk"]["ms1000"] > 0
+    assert "the plug is pulled" in cuts.told
+    assert "virtualisation qemu" in cuts.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_nothing_outlives_the_command(number: signal.Signals) -> None:
+    """Whatever ends it while a guest runs, the guest, its drive and their files are gone soon."""
+    async with _command("honest") as process:
+        started = await asyncio.to_thread(_wait_for_machine, process.pid)
+        directories = [Path(part) for line in started.values() for part in line if "/durability-vm-" in part]
+        os.kill(process.pid, number)
+        await process.communicate()
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert any("nbdkit" in line[0] for line in started.values())
+    await asyncio.to_thread(_wait_until_gone, started)
+    assert not [path for path in directories if path.exists()]
+
+
+async def test_what_is_missing_is_exit_5(tmp_path: Path) -> None:
+    """A machine without QEMU is told what to install; nothing is started."""
+    async with _command(environment={"PATH": str(tmp_path)}) as process:
+        out, err = await process.communicate()
+    assert (process.returncode, out) == (EXIT_ENVIRONMENT, b"")
+    assert b"install" in err
+
+
+async def test_drive_that_there_is_not_is_a_usage_error() -> None:
+    """A misspelt drive, and a workload that needs files on a raw device, are refused at once."""
+    for options in (("hones",), ("--file-system", "none", "--workload", "rename")):
+        async with _command(*options) as process:
+            await process.communicate()
+        assert process.returncode == EXIT_USAGE
+
+
+@asynccontextmanager
+async def _command(
+    *options: str, environment: dict[str, str] | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """The command, killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        *options,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+def _children(parent: int) -> list[int]:
+    """The processes that `parent` has started and that still run."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            if f"\nPPid:\t{parent}\n" in status.read_text():
+                found.append(int(status.parent.name))
+    return found
+
+
+def _command_line(process: int) -> list[str]:
+    """What a process was started as; empty once it is gone."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")[:-1]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _wait_for_machine(parent: int) -> dict[int, list[str]]:
+    """What `parent` has started, once QEMU is among it."""
+    deadline = time.monotonic() + 60
+    while True:
+        started = {child: _command_line(child) for child in _children(parent)}
+        if any(line and line[0].startswith("qemu") for line in started.values()):
+            return started
+        assert time.monotonic() < deadline, started
+        time.sleep(0.05)
+
+
+def _wait_until_gone(started: dict[int, list[str]]) -> None:
+    deadline = time.monotonic() + 60
+    while left := [line for process, line in started.items() if _command_line(process) == line]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.05)

@@ -1,0 +1,56 @@
+"""Credits: which of them may have been the last to reach the client is known after any end of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from durability import messages
+from durability.case import Case
+from durability_server.credits import Credits
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+
+def test_what_has_arrived_makes_the_older_ones_forgotten() -> None:
+    """The newest that arrived stays: the client may have got no further."""
+    credits = Credits.unpack(None, newest=(0,))
+    for at_ns, grant in ((10, 1), (20, 1), (20, 2), (30, 3)):
+        credits.add(at_ns, (grant,))
+    kept = []
+    for arrived_ns in (0, 25, 1000):
+        credits.forget(arrived_ns)
+        kept.append([grants[0] for grants in credits.grants])
+    assert kept == [[0, 1, 2, 3], [2, 3], [3]]
+
+
+def test_credits_survive_the_server() -> None:
+    """Those that were saved, and what was durable last, which was granted then or is granted now."""
+    credits = Credits.unpack(None, newest=(0, 0))
+    credits.add(10, (4, 5))
+    again = Credits.unpack(credits.pack(), newest=(4, 5))
+    assert again.grants == credits.grants
+    assert Credits.unpack(credits.pack(), newest=(6, 5)).grants == ((0, 0), (4, 5), (6, 5))
+
+
+async def test_a_credit_into_a_dead_network_is_known_to_be_in_doubt(lab: Lab, store_url: str) -> None:
+    """The client hears nothing of the last grant; whoever verifies later, on any server, knows of both."""
+    running = await lab.start(store_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(3, 3)
+    client.say(messages.Ack(frontiers=(3, 4), control=0))
+    client.pause()
+
+    def in_doubt(case: Case) -> bool:
+        return case.session_end == "silence" and case.grants == (3, 4)
+
+    case = await lab.exported(running.address, plan.run, in_doubt)
+    assert case.credits[-1] == case.grants
+    assert len(case.credits) > 1
+    await running.server.stop()
+
+    running = await lab.start(store_url)
+    kept = await lab.exported(running.address, plan.run, lambda case: True)
+    assert kept.credits == case.credits
