@@ -34,9 +34,9 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else
 class _Rig(Enum):
     """An enumeration, because typer knows no list of literals."""
 
-    a: Literal["a"] = "a"
-    b: Literal["b"] = "b"
-    c: Literal["c"] = "c"
+    a = "a"
+    b = "b"
+    c = "c"
 
 
 @lab.command()

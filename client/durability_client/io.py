@@ -54,7 +54,10 @@ class TargetDirectory(Protocol):
     """The directory of a target and its siblings, held open by one writer of names."""
 
     def sync(self) -> None:
-        """Make every name durable that was made, replaced or removed before. Raises OSError."""
+        """Make every name durable that was made, replaced or removed before.
+
+        Raises OSError, also where the file system has failed before this sync and does not say so.
+        """
 
     def close(self) -> None:
         """Give the descriptor back; nothing is synced."""

@@ -45,7 +45,7 @@ class NamesScan(Scanning):
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)
         if self._oracle.logged:  # what lies in temporaries is judged nowhere else
             self._tally.above_ceiling += self._oracle.above_ceiling
-        if not self._oracle.logged:
+        else:
             self._look_at("survey", self._requests_for(listed, temporary=False), self._survey)
         self._check_superblocks()
         requests = [

@@ -93,9 +93,10 @@ class KernelDirectory:
 
     def sync(self) -> None:
         _full_fsync(self._fd)
-        # When XFS has lost its log to an I/O error, the fsync of a directory returns 0 all the same: what was
-        # waiting to be logged was thrown away, so there seems to be nothing to sync. fstat knows better.
-        os.fstat(self._fd)
+        # Once a commit has failed under anybody's fsync, what was in it is thrown away, and the next fsync of
+        # the directory finds nothing to do and returns 0. A change is refused then; ext4 needs two to notice.
+        os.utime(self._fd)
+        os.utime(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -203,11 +204,15 @@ class KernelStorage:
     def sync_directory(self, *, ancestors: bool = False) -> None:
         if self.kind == "device":
             return
-        directory = self.path.parent
-        _sync_one_directory(directory)
-        while ancestors and not os.path.ismount(directory):
-            directory = directory.parent
-            _sync_one_directory(directory)
+        directory = KernelDirectory(self.path.parent)
+        try:
+            directory.sync()
+        finally:
+            directory.close()
+        path = self.path.parent
+        while ancestors and not os.path.ismount(path):
+            path = path.parent
+            _sync_ancestor(path)
 
     def lock(self, *, create: bool = False) -> None:
         assert self._lock_fd is None
@@ -293,12 +298,12 @@ def _damaged_is_missing() -> Iterator[None]:
         raise
 
 
-def _sync_one_directory(path: Path) -> None:
-    directory = KernelDirectory(path)
+def _sync_ancestor(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        directory.sync()
+        _full_fsync(fd)  # who may not write to it cannot make sure of more
     finally:
-        directory.close()
+        os.close(fd)
 
 
 class TargetFiles:

@@ -7,6 +7,7 @@ told by `scoreboard`, but stand in no drive's row.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def texts(row: Row) -> tuple[str, ...]:
     smallest = "" if loss is None else counted(loss, "place")
     if row.shortest_window is not None:
         operations, ms = row.shortest_window
-        smallest += f", {operations:,} ops, {ms:.{0 if ms >= 10 else 1}f} ms"
+        smallest += f", {counted(operations, 'op')}, {ms:.{0 if ms >= 10 else 1}f} ms"
     return (
         row.rig,
         f"{row.drive} {row.load}".strip(),
@@ -204,7 +205,7 @@ def texts(row: Row) -> tuple[str, ...]:
 
 def share(value: float | None) -> str:
     """A share as a percentage that never rounds up to all."""
-    return "" if value is None else f"{int(value * 1000) / 10:g} %"
+    return "" if value is None else f"{math.floor(round(value * 1000, 6)) / 10:g} %"
 
 
 def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: bool) -> RenderableType:

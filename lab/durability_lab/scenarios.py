@@ -38,9 +38,11 @@ from durability_lab.truth import Claims, Truth, compare
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
 NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
-SIZE, NAMES_SIZE = "8MiB", "2MiB"  # which a run goes through more than once, and appends beyond
+SIZE = "8MiB"  # which a run goes through more than once, and appends beyond
+NAMES_MIB = 2  # for each writer: as well; with less, writers would soon wait for credit, and risk nothing
 _COMMAND = (sys.executable, "-c", "from durability.cli import main; main()")
 _TIMEOUT_S = 120.0
+_VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
 
 
 def load_options(load: Load) -> list[str]:
@@ -52,7 +54,7 @@ def load_options(load: Load) -> list[str]:
 
 def _run_options(load: Load) -> list[str]:
     """And those that are this rig's."""
-    size = NAMES_SIZE if load.workload in NAMES_WORKLOADS else SIZE
+    size = f"{NAMES_MIB * load.writers}MiB" if load.workload in NAMES_WORKLOADS else SIZE
     options = ["--size", size, *load_options(load)]
     return options if load.file_system else [*options, "--destroy-data"]
 
@@ -146,8 +148,12 @@ async def running(lab: Loopback, target: Path, load: Load, *, acked: int) -> Asy
 async def verify(lab: Loopback, target: Path, *options: str) -> Answer:
     """What `durability verify --json` says of `target`."""
     process = await _start(lab, "verify", str(target), "--json", *options)
-    async with asyncio.timeout(_TIMEOUT_S):
-        document, said = await process.communicate()
+    try:
+        async with asyncio.timeout(_VERIFY_TIMEOUT_S):
+            document, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
     assert process.returncode is not None
     return Answer(
         exit_code=process.returncode, document=json.loads(document) if document else {}, said=_text(said)
@@ -172,7 +178,9 @@ async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
         answer = await verify(lab, rig.target, *options)
         truth = None
         if left is not None and answer.document:
-            readable = KernelStorage(rig.target) if mounted or not rig.file_system else None
+            reasons = {reason["code"] for reason in answer.document["reasons"]}
+            there = (mounted or not rig.file_system) and "scan-unfinished" not in reasons
+            readable = KernelStorage(rig.target) if there else None
             truth = await _truth(await _case(lab, client.run, rig), readable, answer, left)
     return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth)
 

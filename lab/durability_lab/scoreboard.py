@@ -51,10 +51,10 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str) -> list[str]:
         _paragraph(f"""
             {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
             {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
-            {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and {count["missed"]:,}
-            were not; what was not caught stands below with its reason. Findings were held against what the
-            drive had promised and broken, place by place. {counted(count["wrong"], "cut")} came out as none
-            must.
+            {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and
+            {count["missed"]:,} were not; what was not caught stands below with its reason. Findings were held
+            against what the drive had promised and broken, place by place. {counted(count["wrong"], "cut")}
+            came out as none must.
         """),
         "",
         _paragraph(f"""
@@ -98,8 +98,8 @@ def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
             *Caught*: cuts with the verdict that the drive deserves, which is loss, and for `hanging`
             inconclusive. The smallest loss: the fewest places that a verdict of loss rested on, and the
             shortest time before the cut at which the oldest of them can have been acknowledged. Precision and
-            recall are of places, held against the truth; on rig C no more is known of it than whether anything
-            was broken.
+            recall are of places, held against the truth; on rig C no more is known of it than whether
+            anything was broken.
         """),
         "",
         *_table(

@@ -383,7 +383,7 @@ def any_scenario(model: str, *, seed: int) -> Scenario:
         lag_p99_ms=50.0 if slow else 0.6,
         operations=(1, chance.choice((10, 100, 300))),
         idle_ms=chance.choice((0.0, 0.0, 0.0, 300.0)),
-        partition_ms=chance.choice((0.0, 0.0, 0.0, 3.0, 300.0)),
+        partition_ms=chance.choice((0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 300.0)),
         control=chance.random() < 0.7,
         survives=chance.random() < 0.3,
     )

@@ -26,12 +26,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import durability
 import durability_client
 from durability.errors import EXIT_OK, SetupError
+from durability.mixing import U64
 from durability.plan import Plan
 from durability.verdict import EXIT_CODES, Word
+from durability.versions import Versions
 from durability_lab import machine
+from durability_lab.account import Broken
 from durability_lab.aftermath import Aftermath
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.machine import DEADLINE_S, DRIVE, FILE_TARGET, GuestFileSystem, Image, Machine, make_image
@@ -60,8 +65,8 @@ class VmCut:
 
     `plan` and `acked` are the run's, as the server has them; `session_end` is how the server saw the client
     go; `left` is what the drive kept of its word. `mounted`: the file system could be mounted after the cut;
-    on the raw device there is none to mount. `document` is that of `verify --json`, {} where there is none.
-    `seconds`: how long each step took. `console`: what the guest's kernel and programs said in both boots.
+    on the raw device there is none to mount. `document` is that of `verify --json`. `seconds`: how long each
+    step took. `console`: what the guest's kernel and programs said in both boots.
     """
 
     drive: str
@@ -85,13 +90,8 @@ class VmCut:
 
     @property
     def broken_records(self) -> int:
-        """Sectors of acknowledged records whose promise the drive broke."""
-        labels = [Label.of(one.promised) for one in self.left.broken if one.promised]
-        places = [(label.place(self.plan), label.seq) for label in labels]
-        return sum(
-            place is not None and 0 <= place[0] < self.plan.writers and seq <= self.acked[place[0]]
-            for place, seq in places
-        )
+        """Sectors whose promise the drive broke, of records that must be there after all."""
+        return sum(self._must_be_there(one) for one in self.left.broken if one.promised)
 
     @property
     def as_expected(self) -> bool:
@@ -99,14 +99,28 @@ class VmCut:
 
         Durable only with class `os`, proof, no attestation, silence and records at risk.
         """
-        verdict = self.document.get("verdict")
+        verdict = self.document["verdict"]
         if verdict != "durable":
-            return verdict == self.expected and self.exit_code == EXIT_CODES[verdict]
+            broke = verdict != "loss" or len(self.left.broken) > 0
+            return verdict == self.expected and self.exit_code == EXIT_CODES[verdict] and broke
         cut, at_risk = self.document["cut"], self.document["at_risk"]
         proven = cut["class"] == "os" and len(cut["proof"]) > 0 and cut["attested"] is None
         met_load = self.session_end == "silence" and at_risk["ms1000"] > 0
         deserved = self.expected == "durable" or self.broken_records == 0
         return self.exit_code == EXIT_OK and proven and met_load and deserved
+
+    def _must_be_there(self, one: Broken) -> bool:
+        """Whether the promised record is the newest acknowledged of its slot, and nothing excuses it."""
+        label = Label.of(one.promised)
+        place = label.place(self.plan)
+        if place is None or not 0 <= place[0] < self.plan.writers:
+            return False
+        writer, slot = place
+        versions, acked = Versions(self.plan), self.acked[writer]
+        if label.seq != int(versions.newest(writer, np.array([slot], dtype=U64), acked)[0]):
+            return False
+        in_flight = versions.after(writer, slot, label.seq) <= acked + self.plan.credit
+        return one.kind == "older" or not in_flight
 
 
 @asynccontextmanager
@@ -116,8 +130,8 @@ async def site() -> AsyncIterator[Site]:
     if problem:
         raise SetupError(f"cannot set up a machine that loses power: {problem}")
     with tempfile.TemporaryDirectory(prefix="durability-guest-") as directory, Network() as network:
-        image = await asyncio.to_thread(make_image, Path(directory))
         await asyncio.to_thread(_compile)
+        image = await asyncio.to_thread(make_image, Path(directory))
         async with loopback(network.listener()) as lab:
             yield Site(network=network, lab=lab, image=image)
 
@@ -239,8 +253,10 @@ async def _boot_and_verify(guest: Machine, steps: _Steps) -> tuple[bool, int, di
         mounted = (await guest.report("mounted", "unmountable"))[0] == "mounted"
         steps.done("mount", "its file system is mounted" if mounted else "its file system does not mount")
     code, _, text = (await guest.report("verified"))[1].partition(" ")
+    if not text:
+        raise guest.failure(f"the guest's verify gave no verdict, exit code {code}")
     steps.done("verify", f"it has verified by itself, exit code {code}")
-    return mounted, int(code), json.loads(text) if text else {}
+    return mounted, int(code), json.loads(text)
 
 
 class _Steps:

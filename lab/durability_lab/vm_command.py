@@ -8,6 +8,7 @@ error.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+import durability_server
 from durability.documents import to_json
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
 from durability.plan import Workload
@@ -27,6 +29,8 @@ from durability_lab.machine import GuestFileSystem
 from durability_lab.vm import VmCut, cut, site
 
 VM_SCHEMA = "durability.lab.vm/1"
+_WRONG = "  (!)"
+_KEPT = "  *"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,7 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     """
     _check(options)
     tell = partial(print, file=err, flush=True)
+    logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)  # that a guest is gone is told here
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
     tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
@@ -94,14 +99,17 @@ def _check(options: VmOptions) -> None:
 
 def _sentence(one: VmCut) -> str:
     """The verdict on one cut, and whether it is right."""
-    verdict = one.document.get("verdict")
-    if verdict is None:
-        return f"no verdict: exit code {one.exit_code} (--keep-log FILE keeps what the guest said)"
+    verdict = one.document["verdict"]
     reasons = "; ".join(reason["text"] for reason in one.document["reasons"])
     text = f"{verdict}: {reasons}" if reasons else f"{verdict}, class {one.document['cut']['class']}"
-    if one.as_expected and verdict != one.expected:
-        return f"{text}; this time the drive broke no promise of an acknowledged record"
     return text if one.as_expected else f"{text} (!) {one.expected} was expected"
+
+
+def _mark(one: VmCut) -> str:
+    """What is to be said of a verdict that is not the one that such a drive deserves as a rule."""
+    if not one.as_expected:
+        return _WRONG
+    return "" if one.document["verdict"] == one.expected else _KEPT
 
 
 def _document(options: VmOptions, seed: int, cuts: list[VmCut], *, agreed: bool) -> dict[str, Any]:
@@ -124,7 +132,7 @@ def _document(options: VmOptions, seed: int, cuts: list[VmCut], *, agreed: bool)
                 "expected": one.expected,
                 "as_expected": one.as_expected,
                 "exit_code": one.exit_code,
-                "verify": one.document or None,
+                "verify": one.document,
                 "seconds": {step: round(seconds, 3) for step, seconds in one.seconds.items()},
             }
             for one in cuts
@@ -140,14 +148,16 @@ def _print(cuts: list[VmCut], out: TextIO, *, agreed: bool) -> None:
         document = one.document
         table.add_row(
             one.drive,
-            str(document.get("acked", "")),
-            str(document["at_risk"]["ms1000"]) if document else "",
-            str(sum(document["findings"].values())) if document else "",
+            str(document["acked"]),
+            str(document["at_risk"]["ms1000"]),
+            str(sum(document["findings"].values())),
             one.expected,
-            f"{document.get('verdict', 'nothing')}{'' if one.as_expected else '  (!)'}",
+            f"{document['verdict']}{_mark(one)}",
         )
     console = Console(file=out, highlight=False)
     console.print(table)
+    if any(_mark(one) == _KEPT for one in cuts):
+        console.print("* This time the drive broke no promise of an acknowledged record.")
     if agreed:
         console.print("Each verdict is the one that its drive deserves.")
     else:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import IO
 
 from durability.documents import from_json, from_value, to_json, to_value
 from durability.errors import DurabilityError
@@ -39,10 +42,14 @@ class Request:
 
 
 class Worker:
-    """One such process, seen from the matrix. It is started when it is first needed."""
+    """One such process, seen from the matrix. It is started when it is first needed.
 
-    def __init__(self) -> None:
+    What it says on stderr goes to the file `said`, of which only the last line before a death is told.
+    """
+
+    def __init__(self, said: IO[bytes]) -> None:
         self.process: asyncio.subprocess.Process | None = None
+        self._said = said
 
     async def make(self, request: Request) -> Trial:
         """The cut, made by the process; what goes wrong is in the trial."""
@@ -67,9 +74,14 @@ class Worker:
             request.cell,
             request.number,
             seed=request.cell.seed(request.seed, request.number),
-            why=f"the process that made this cut ended with code {code}",
+            why=f"the process that made this cut ended with code {code}{self._last_words()}",
             duration_s=time.monotonic() - began_s,
         )
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((f": {line}" for line in reversed(lines) if line.strip()), "")
 
     async def end(self) -> None:
         """End the process, and wait until it has taken down what it had set up."""
@@ -92,6 +104,7 @@ class Worker:
             *_COMMAND,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            stderr=self._said,
             limit=_ANSWER_BYTES_MAX,
             process_group=0,  # Ctrl-C is for the matrix, which ends its workers
         )
@@ -101,16 +114,17 @@ class Worker:
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[list[Worker]]:
     """So many workers for the time of a block."""
-    every = [Worker() for _ in range(count)]
-    try:
-        yield every
-    finally:
-        await asyncio.gather(*(worker.end() for worker in every))
+    with contextlib.ExitStack() as files:
+        every = [Worker(files.enter_context(tempfile.TemporaryFile())) for _ in range(count)]
+        try:
+            yield every
+        finally:
+            await asyncio.gather(*(worker.end() for worker in every))
 
 
 def main() -> None:
-    """The process: one cut for each line, until there are no more."""
-    with contextlib.suppress(asyncio.CancelledError):
+    """The process: one cut for each line, until there are no more, or nobody to answer."""
+    with contextlib.suppress(asyncio.CancelledError, BrokenPipeError):
         asyncio.run(_serve())
 
 
@@ -118,13 +132,13 @@ async def _serve() -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
-    answers = sys.stdout
+    answers = sys.stdout.fileno()
     sys.stdout = sys.stderr  # whatever else is printed is no answer
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = from_value(Request, from_json(line))
             trial = await _make(cutter, request)
-            print(to_json(to_value(trial)), file=answers, flush=True)
+            os.write(answers, to_json(to_value(trial)).encode() + b"\n")
 
 
 async def _make(cutter: Cutter, request: Request) -> Trial:

@@ -310,10 +310,7 @@ def test_syncs_reach_the_drive_as_flushes(
 def test_a_directory_does_not_sync_on_a_file_system_that_is_dead(
     make_mount: Callable[..., tuple[Path, Path]], kind: str
 ) -> None:
-    """What was removed and not logged when an I/O error ended the file system is not acknowledged.
-
-    The fsync of XFS returns 0 for a directory then, so a cut of the drive alone would pass for loss.
-    """
+    """What was removed and not logged when the file system was shut down is not acknowledged."""
     _, mounted = make_mount(kind)
     storage = KernelStorage(mounted / "target")
     storage.path_of(".0.0").touch()

@@ -1,5 +1,5 @@
-"""What lab cases are made of: a tester's answer in one line, from a simulated cut, from what lies on a target,
-or from real writers that met an error.
+"""What lab cases are made of: the tester's answer in one line, to a simulated cut, to what lies on a
+target, or to what real writers left.
 
 An answer is the verdict, the reasons of one that is no loss, and what was found:
 
@@ -17,7 +17,6 @@ from functools import cache
 from typing import Any
 
 from durability.case import Case
-from durability.cut import CutClass
 from durability.errors import WrongTargetError
 from durability.facts import Facts
 from durability.frontier import Frontiers
@@ -126,7 +125,7 @@ def judged(
     min_cuts: int = 1,
     tell: Tell | None = None,
 ) -> str:
-    """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` says more."""
+    """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` adds."""
     files = Files.of(target, now or after_power_loss()) if isinstance(target, Disk) else target
     options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts)
     try:
@@ -147,7 +146,9 @@ def at_risk(outcome: Outcome) -> str:
 def loss_window(outcome: Outcome) -> str:
     """How far back what was lost goes."""
     window = outcome.window
-    return "no window" if window is None else f"{window.ms_min:g} to {window.ms_max:g} ms, {window.operations}"
+    return (
+        "no window" if window is None else f"{window.ms_min:g} to {window.ms_max:g} ms, {window.operations}"
+    )
 
 
 def bound(outcome: Outcome) -> str:
@@ -169,9 +170,7 @@ def warnings(outcome: Outcome) -> str:
 
 def _said(document: Mapping[str, Any], *, counts: bool) -> str:
     codes = [reason["code"] for reason in document["reasons"] if reason["code"] != "findings"]
-    found = [
-        f"{count} {name}" if counts else name for name, count in document["findings"].items() if count
-    ]
+    found = [f"{count} {name}" if counts else name for name, count in document["findings"].items() if count]
     for key, words in _ALSO.items():
         if document[key]:
             found.append(f"{document[key]} {words}" if counts else words)

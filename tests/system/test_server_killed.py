@@ -149,7 +149,7 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     drives = [
-        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (Honest(), FlushIgnored())
+        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (FlushIgnored(), Honest())
     ]
     await asyncio.to_thread(server.start)
     where = server.endpoint
@@ -170,7 +170,7 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     for run_id in runs:
         case = await case_of(query, run_id)
         assert (case.session_end, case.tainted) == ("target-error", ""), format_run(run_id)
-    for drive, run_id, expected in zip(drives, runs, ("durable", "loss"), strict=True):
+    for drive, run_id, expected in zip(drives, runs, ("loss", "durable"), strict=True):
         drive.power_on()
         document = await verdict(server, drive, run_id)
         assert document["verdict"] == expected, document
