@@ -141,10 +141,8 @@ _LIAR_LOADS = (
     _RAW,
     _EXT4,
     Load(file_system="xfs", workload="append"),
-    Load(file_system="btrfs", writers=4),
     Load(file_system="ext4", workload="create"),
-    Load(file_system="xfs", workload="rename"),
-    Load(file_system="btrfs", workload="unlink"),
+    Load(file_system="btrfs", workload="rename"),
 )
 _RAW_DSYNC = Load(sync="dsync", direct=True)
 
@@ -169,8 +167,8 @@ def long_cells() -> list[Cell]:
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
         *_cells("a", _LIARS, _LIAR_SCENARIOS, cuts=12),
-        *_points("early-ack", curves.early_ack_scenarios(), cuts=200),
-        *_points("flush-skipped", curves.flush_skipped_scenarios(), cuts=200),
+        *_points("early-ack", curves.early_ack_scenarios(), cuts=60),
+        *_points("flush-skipped", curves.flush_skipped_scenarios(), cuts=60),
         *_cells("b", ("honest",), _HONEST_LOADS, cuts=1),
         *_cells("b", ("write-through", "filter-honest"), _SIMPLE, cuts=1),
         *_cells("b", ("filter-amnesiac",), _SIMPLE, cuts=1),
