@@ -15,6 +15,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -130,15 +131,19 @@ class _Child:
     def __init__(self, storage: KernelStorage, *, stall_s: float) -> None:
         self._stall_s = stall_s
         self._ending = threading.Event()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         self._connection, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Not `-m`: as __main__ its classes would not be those that the parent's pickles name.
         command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
+        # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
         with theirs:
             self._process = subprocess.Popen(
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
                 env=environment,
                 process_group=0,  # Ctrl-C is for the parent, which ends the child
             )
@@ -178,15 +183,19 @@ class _Child:
 
     def _fate(self) -> str:
         try:
-            return f" with status {self._process.wait(_GRACE_S)}"
+            status = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
             return ""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return f" with status {status}" + next((f": {line}" for line in reversed(lines) if line), "")
 
     def end(self) -> None:
         """End the child, or leave it to its drive."""
         self._process.kill()
         self._fate()
         self._connection.close()
+        self._said.close()
 
 
 class _Reporter:

@@ -93,10 +93,7 @@ class KernelDirectory:
 
     def sync(self) -> None:
         _full_fsync(self._fd)
-        # Once a commit has failed under anybody's fsync, what was in it is thrown away, and the next fsync of
-        # the directory finds nothing to do and returns 0. A change is refused then; ext4 needs two to notice.
-        os.utime(self._fd)
-        os.utime(self._fd)
+        _require_alive(self._fd)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -112,6 +109,34 @@ def _full_fsync(fd: int) -> None:
         fcntl.fcntl(fd, _F_FULLFSYNC)
     else:
         os.fsync(fd)
+
+
+def _require_alive(fd: int) -> None:
+    """Raises OSError where the file system has failed, so that the sync that just returned may have lied.
+
+    Once a commit has failed under anybody's sync, what was in it is thrown away, and the next sync finds
+    nothing to do and returns 0. A change is refused then; ext4 needs two to notice.
+    """
+    os.utime(fd)
+    os.utime(fd)
+
+
+def _checked(sync: Callable[[int], None] | None) -> Callable[[int], None]:
+    """`sync`, believed only where the file system still takes a change after it."""
+
+    def checked(fd: int) -> None:
+        if sync is not None:
+            sync(fd)
+        _require_alive(fd)
+
+    return checked
+
+
+def _rests_on_a_commit(plan: Plan) -> bool:
+    """Whether a sync of the plan's files also waits for what others changed. Names ask their directory."""
+    return plan.target_kind == "file" and (
+        plan.workload == "append" or (not plan.names and plan.sync in ("fsync", "osync"))
+    )
 
 
 def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
@@ -153,7 +178,7 @@ class KernelStorage:
         flags = os.O_RDWR | method_flags | (os.O_CREAT | os.O_EXCL if create else 0)
         fd = self._open(suffix, flags, direct=plan.direct)
         file_class = _SyncedWriteFile if plan.sync == "rwf-dsync" else KernelFile
-        return file_class(fd, sync=sync, direct=plan.direct)
+        return file_class(fd, sync=_checked(sync) if _rests_on_a_commit(plan) else sync, direct=plan.direct)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
         flags = os.O_RDWR | (os.O_CREAT if create else 0)

@@ -37,8 +37,8 @@ from durability_lab.aftermath import Aftermath, aftermath
 from durability_lab.caretaker import PID_SUFFIX, Caretaker
 from durability_lab.network import GUEST, TAP, Network
 
-GuestFileSystem: TypeAlias = Literal["ext4", "none"]
-DRIVE: Final = Path("/dev/nvme0n1")  # in the guest
+Bus: TypeAlias = Literal["nvme", "sata"]
+DRIVES: Final[Mapping[Bus, Path]] = {"nvme": Path("/dev/nvme0n1"), "sata": Path("/dev/sda")}  # in the guest
 FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
 SIZE_BYTES = 128 << 20
 MEMORY_MIB = 512
@@ -105,22 +105,23 @@ class Machine:
         network: Network,
         *,
         drive: str,
-        file_system: GuestFileSystem,
+        bus: Bus,
+        file_system: bool,
         seed: int,
         settings: Mapping[str, str],
     ) -> None:
         self.drive = drive
-        self.file_system = file_system
         self.serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
         self.boots = 0
         self._image = image
         self._network = network
         self._seed = seed
-        self._sector_bytes = 512 if file_system == "none" else 4096
+        self._bus = bus
+        self._sector_bytes = 4096 if file_system else 512
         self._settings = {
             **settings,
-            "file_system": file_system,
-            "drive": str(DRIVE),
+            "file_system": "ext4" if file_system else "none",
+            "drive": str(DRIVES[bus]),
             "guest_address": GUEST,
             "machine_id": uuid.uuid4().hex,
         }

@@ -6,19 +6,26 @@ workload, sync and number of writers on both kinds of drive.
 
 from __future__ import annotations
 
+import mmap
 import random
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE
-from durability_lab.blockdev import BlockRig
+from durability.plan import Plan
+from durability_client.target import KernelStorage
+from durability_lab.blockdev import BlockRig, FileSystemName
 from durability_lab.cells import Load
 from durability_lab.loopback import loopback
 from durability_lab.scenarios import ATTESTATION, cycle, power_on, powered, running, verify
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 
+MakePlan = Callable[..., Plan]
 EXT4 = Load(file_system="ext4")
 LOADS = [
     EXT4,
@@ -41,6 +48,30 @@ def seed() -> int:
     value = random.SystemRandom().getrandbits(32)
     print(f"seed {value}")
     return value
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_a_growing_file_does_not_sync_after_a_commit_that_failed(
+    file_system: FileSystemName, seed: int, make_plan: MakePlan
+) -> None:
+    """The first sync after the cut throws away what everybody had appended; the next is no success.
+
+    ext4's own returns 0 then, so that records which an honest drive never saw would be acknowledged.
+    """
+    plan = make_plan(workload="append", pattern="sequential", direct=True)
+    with BlockRig("write-through", file_system, seed=seed) as rig, mmap.mmap(-1, plan.record_bytes) as record:
+        storage = KernelStorage(rig.target)
+        files = [storage.open(plan.extent(writer).suffix, plan=plan, create=True) for writer in range(2)]
+        for file in files:
+            file.sync()
+        storage.sync_directory()
+        for file in files:
+            file.pwrite(record, 0)
+        rig.cut()
+        for file in files:
+            with pytest.raises(OSError, match=r"Input/output error|Read-only file system"):
+                file.sync()
+            file.close()
 
 
 @pytest.mark.parametrize("load", LOADS, ids=str)
@@ -148,3 +179,21 @@ async def test_target_of_a_later_run_is_superseded(seed: int) -> None:
         answer = await verify(lab, rig.target, "--run", runs[0], "--attest-cut", ATTESTATION)
     assert answer.exit_code == EXIT_INCONCLUSIVE, answer
     assert "superseded" in {reason["code"] for reason in answer.document["reasons"]}
+
+
+def test_abandoned_reader_lets_go_of_the_streams(seed: int) -> None:
+    """Reads of a drive hang: they are abandoned, and whoever reads the command's output sees its end."""
+    script = (
+        "import asyncio, sys\n"
+        "from pathlib import Path\n"
+        "from durability_client.scanner import Scanner\n"
+        "from durability_client.target import KernelStorage\n"
+        "with Scanner(KernelStorage(Path(sys.argv[1])), stall_s=1.0) as scanner:\n"
+        "    asyncio.run(scanner.superblocks(None))\n"
+    )
+    with BlockRig("hanging:share=1", None, seed=seed) as rig:
+        rig.cut()
+        rig.power_on()
+        command = [sys.executable, "-c", script, str(rig.target)]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert "returned nothing for 1 s and were abandoned" in done.stderr
