@@ -67,13 +67,7 @@ class Cutter:
         assert isinstance(cell.load, Load)
         if self._site is None:
             self._site = await self._kept.enter_async_context(vm.site())
-        cut = await vm.cut(
-            self._site,
-            cell.drive,
-            "ext4" if cell.load.file_system else "none",
-            options=scenarios.load_options(cell.load),
-            seed=seed,
-        )
+        cut = await vm.cut(self._site, cell.drive, cell.load, seed=seed)
         # The drive is inside the guest, so what lies on its file system is not judged a second time.
         truth = compare(
             Claims.of_document(cut.document), None, cut.plan, cut.left.broken, promised=cut.left.promised

@@ -1,11 +1,15 @@
-"""The machine under test of rig C: QEMU with an NVMe drive that can lose power, and the plug of both.
+"""The machine under test of rig C: QEMU with a drive that can lose power, and the plug of both.
 
-    media (a file) <- nbdkit: the drive <- NBD <- QEMU: an NVMe drive, a network card, a kernel <- the client
+    media (a file) <- nbdkit: the drive <- NBD <- QEMU: NVMe or SATA, a network card, a kernel <- the client
 
 `unplug` sends one SIGKILL to the process group of QEMU and nbdkit: machine and drive are gone in the same
 instant, with the guest's memory and the drive's cache, and nothing says goodbye. `boot` starts both anew on
 the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
 kernel and programs say goes to its console, which is kept.
+
+The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write and tells nobody:
+what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
+honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
 
 Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
 
@@ -43,10 +47,15 @@ FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as 
 SIZE_BYTES = 128 << 20
 MEMORY_MIB = 512
 _QEMU = "qemu-system-x86_64"
+# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate.
+# There are two, because the client has more processes than its writers.
+_MACHINE = f"""
+    -accel tcg,thread=multi -cpu Nehalem,+rdrand -smp 2 -m {MEMORY_MIB} -nodefaults -display none -no-reboot
+    -chardev stdio,id=reports,signal=off
+    -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap
+    -device virtio-9p-pci,fsdev=root,mount_tag=host -device virtio-net-pci,netdev=network,romfile=
+"""
 _TOOLS = {_QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
-# What today's programs take for granted, and no more: wider vectors are slow to emulate.
-_PROCESSOR = "Nehalem,+rdrand"
-_PROCESSORS = 2  # the client's processes beside its writers
 _KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0"
 DEADLINE_S = 300.0  # for what takes seconds on an idle machine
 _START_S = 20.0
@@ -288,35 +297,19 @@ class Machine:
         ]
 
     def _machine_command(self, socket: Path) -> list[str]:
-        console = self._directory / f"console.{self.boots}"
-        block = f"logical_block_size={self._sector_bytes},physical_block_size={self._sector_bytes}"
         return [
-            *(
-                _QEMU,
-                "-accel",
-                "tcg,thread=multi",
-                "-cpu",
-                _PROCESSOR,
-                "-smp",
-                str(_PROCESSORS),
-                "-m",
-                str(MEMORY_MIB),
-            ),
-            *("-nodefaults", "-display", "none", "-no-reboot"),
-            *(
-                "-kernel",
-                str(self._image.kernel),
-                "-initrd",
-                str(self._initramfs),
-                "-append",
-                _KERNEL_OPTIONS,
-            ),
-            *("-chardev", f"file,id=console,path={console}", "-serial", "chardev:console"),
-            *("-chardev", "stdio,id=reports,signal=off", "-serial", "chardev:reports"),
-            *("-fsdev", "local,id=root,path=/,security_model=none,readonly=on,multidevs=remap"),
-            *("-device", "virtio-9p-pci,fsdev=root,mount_tag=host"),
+            *(_QEMU, *_MACHINE.split()),
+            *("-kernel", str(self._image.kernel), "-initrd", str(self._initramfs)),
+            *("-append", _KERNEL_OPTIONS),
+            *("-chardev", f"file,id=console,path={self._directory / f'console.{self.boots}'}"),
+            *("-serial", "chardev:console", "-serial", "chardev:reports"),
             *("-netdev", f"tap,id=network,ifname={TAP},script=no,downscript=no"),
-            *("-device", "virtio-net-pci,netdev=network,romfile="),
             *("-blockdev", f"driver=nbd,node-name=drive,server.type=unix,server.path={socket}"),
-            *("-device", f"nvme,drive=drive,serial={self.serial},{block}"),
+            *self._drive_devices(),
         ]
+
+    def _drive_devices(self) -> list[str]:
+        block = f"drive=drive,serial={self.serial},physical_block_size={self._sector_bytes}"
+        if self._bus == "nvme":
+            return ["-device", f"nvme,{block},logical_block_size={self._sector_bytes}"]
+        return ["-device", "ich9-ahci,id=sata", "-device", f"ide-hd,bus=sata.0,{block}"]

@@ -1,6 +1,6 @@
 """Rig C: two machines and the plug, all on one machine.
 
-A guest boots, makes a file system on its NVMe drive and starts the client; the server runs outside, beyond a
+A guest boots, makes a file system on its drive and starts the client; the server runs outside, beyond a
 network that falls silent with the guest. After a number of acknowledged operations that a seed draws the plug
 is pulled. The guest boots again and verifies by itself: another boot id of the same machine proves the cut,
 so nobody attests anything. The class that this shows is `os`; a virtual machine's drive has no counter that
@@ -20,7 +20,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,23 +30,26 @@ import numpy as np
 
 import durability
 import durability_client
-from durability.errors import EXIT_OK, SetupError
+from durability.errors import EXIT_OK, SetupError, UsageError
 from durability.mixing import U64
-from durability.plan import Plan
+from durability.plan import NAMES_WORKLOADS, WRITE_THROUGH_METHODS, Plan
 from durability.verdict import EXIT_CODES, Word
 from durability.versions import Versions
 from durability_lab import machine
 from durability_lab.account import Broken
 from durability_lab.aftermath import Aftermath
+from durability_lab.cells import Load
 from durability_lab.loopback import Loopback, loopback
-from durability_lab.machine import DEADLINE_S, DRIVE, FILE_TARGET, GuestFileSystem, Image, Machine, make_image
+from durability_lab.machine import DEADLINE_S, DRIVES, FILE_TARGET, Bus, Image, Machine, make_image
 from durability_lab.network import Network
+from durability_lab.scenarios import NAMES_MIB, load_options
 from durability_lab.second_opinion import Label
 from durability_lab.trial import expected_of
 from durability_server.runs import Run
 
 CUT_AFTER = range(300, 1500)  # operations
-SIZE = "4MiB"
+NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
+MIB = 4  # of each writer, where it is not NAMES_MIB
 _POLL_S = 0.01
 
 
@@ -70,7 +73,7 @@ class VmCut:
     """
 
     drive: str
-    file_system: GuestFileSystem
+    load: Load
     seed: int
     cut_after: int
     plan: Plan
@@ -143,51 +146,68 @@ def _compile() -> None:
             compileall.compile_dir(path, quiet=2)
 
 
+def bus_of(load: Load) -> Bus:
+    """What the guest's drive is attached to: NVMe, but SATA where anything depends on FUA (see `machine`).
+
+    That is a file system's journal, which carries what is no overwrite, and each write that is to be durable
+    by itself. On a raw device the kernel sends a flush after such a write anyway.
+    """
+    overwrites = load.workload == "overwrite" and load.sync not in WRITE_THROUGH_METHODS
+    return "nvme" if overwrites or load.file_system is None else "sata"
+
+
 async def cut(
     site: Site,
     drive: str,
-    file_system: GuestFileSystem,
+    load: Load,
     *,
-    options: Sequence[str] = (),
     seed: int,
     tell: Callable[[str], None] = lambda _: None,
     log: Path | None = None,
 ) -> VmCut:
     """Boot, run, pull the plug, boot, verify: on a new machine with a new drive, a model's spec.
 
-    `options` are those of `durability run`; `seed` draws the moment of the cut and the drive's chances;
-    `tell` is told what happens; what the guest says is appended to `log`. Raises SetupError where it does not
-    get as far as a verdict.
+    `seed` draws the moment of the cut and the drive's chances; `tell` is told what happens; what the guest
+    says is appended to `log`. Raises UsageError for a load that no guest can have, and SetupError where it
+    does not get as far as a verdict.
     """
-    cut_after = random.Random(seed).choice(CUT_AFTER)
-    steps = _Steps(tell)
+    if load.file_system not in (None, "ext4"):
+        raise UsageError(f"the guest has ext4 or a raw device, not {load.file_system}")
     settings = {
         "python": sys.executable,
         "server": site.lab.address,
         "token_file": str(site.lab.token_file),
-        "run_options": shlex.join(_run_options(file_system, options)),
+        "run_options": shlex.join(_run_options(load)),
     }
     with Machine(
-        site.image, site.network, drive=drive, file_system=file_system, seed=seed, settings=settings
+        site.image,
+        site.network,
+        drive=drive,
+        bus=bus_of(load),
+        file_system=load.file_system is not None,
+        seed=seed,
+        settings=settings,
     ) as guest:
         try:
-            return await _cycle(site.lab, guest, steps, seed=seed, cut_after=cut_after)
+            return await _cycle(site.lab, guest, load, _Steps(tell), seed=seed)
         finally:
             if log is not None:
                 await asyncio.to_thread(_append, log, guest.console)
 
 
-async def _cycle(lab: Loopback, guest: Machine, steps: _Steps, *, seed: int, cut_after: int) -> VmCut:
-    run = await _run_until_cut(lab, guest, steps, cut_after)
+async def _cycle(lab: Loopback, guest: Machine, load: Load, steps: _Steps, *, seed: int) -> VmCut:
+    moments = NAMES_CUT_AFTER if load.workload in NAMES_WORKLOADS else CUT_AFTER
+    cut_after = random.Random(seed).choice(moments)
+    run = await _run_until_cut(lab, guest, load, steps, cut_after)
     guest.unplug()
     steps.done("run", f"{sum(run.frontiers.acked):,} operations are acknowledged, and the plug is pulled")
     left = await asyncio.to_thread(guest.aftermath)
     await _until_noticed(run)
     steps.done("silence", f"the server notes how the session ended: {run.session_end}")
-    mounted, exit_code, document = await _boot_and_verify(guest, steps)
+    mounted, exit_code, document = await _boot_and_verify(guest, load, steps)
     return VmCut(
         drive=guest.drive,
-        file_system=guest.file_system,
+        load=load,
         seed=seed,
         cut_after=cut_after,
         plan=run.plan,
@@ -207,20 +227,21 @@ def _append(log: Path, text: str) -> None:
         file.write(text)
 
 
-def _run_options(file_system: GuestFileSystem, options: Sequence[str]) -> list[str]:
-    return ["--size", SIZE, *options, *(["--destroy-data"] if file_system == "none" else [])]
+def _run_options(load: Load) -> list[str]:
+    each = NAMES_MIB if load.workload in NAMES_WORKLOADS else MIB
+    options = ["--size", f"{each * load.writers}MiB", *load_options(load)]
+    return options if load.file_system else [*options, "--destroy-data"]
 
 
-async def _run_until_cut(lab: Loopback, guest: Machine, steps: _Steps, cut_after: int) -> Run:
+async def _run_until_cut(lab: Loopback, guest: Machine, load: Load, steps: _Steps, cut_after: int) -> Run:
     """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
-    target = DRIVE if guest.file_system == "none" else FILE_TARGET
+    target = FILE_TARGET if load.file_system else DRIVES[bus_of(load)]
     await guest.boot(setup=True)
     await guest.report("booted")
     steps.done("boot", "a machine with a new drive has booted")
     await guest.report("made")
     steps.done(
-        "make",
-        "its client starts" if guest.file_system == "none" else "a file system is made, the client starts",
+        "make", "a file system is made, the client starts" if load.file_system else "the client starts"
     )
     client = asyncio.create_task(guest.report("ended"))
     try:
@@ -243,13 +264,13 @@ async def _until_noticed(run: Run) -> None:
             await asyncio.sleep(_POLL_S)
 
 
-async def _boot_and_verify(guest: Machine, steps: _Steps) -> tuple[bool, int, dict[str, Any]]:
+async def _boot_and_verify(guest: Machine, load: Load, steps: _Steps) -> tuple[bool, int, dict[str, Any]]:
     """The second boot: whether the file system was mounted, and exit code and document of `verify`."""
     mounted = False
     await guest.boot(setup=False)
     await guest.report("booted")
     steps.done("boot again", "the power is back, and the machine has booted again")
-    if guest.file_system != "none":
+    if load.file_system:
         mounted = (await guest.report("mounted", "unmountable"))[0] == "mounted"
         steps.done("mount", "its file system is mounted" if mounted else "its file system does not mount")
     code, _, text = (await guest.report("verified"))[1].partition(" ")

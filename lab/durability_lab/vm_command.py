@@ -13,7 +13,7 @@ import secrets
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO, TypeAlias
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -25,9 +25,10 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
 from durability.plan import Workload
 from durability.units import counted
 from durability_lab import faults
-from durability_lab.machine import GuestFileSystem
-from durability_lab.vm import VmCut, cut, site
+from durability_lab.cells import Load
+from durability_lab.vm import VmCut, bus_of, cut, site
 
+GuestFileSystem: TypeAlias = Literal["ext4", "none"]
 VM_SCHEMA = "durability.lab.vm/1"
 _WRONG = "  (!)"
 _KEPT = "  *"
@@ -57,25 +58,20 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
     tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
+    load = Load(file_system=None if options.file_system == "none" else "ext4", workload=options.workload)
     cuts = []
     async with site() as place:
         tell(f"A server listens on {place.lab.address}, in a network of its own.")
         for number, drive in enumerate(drives):
-            tell(f"{drive}, file system {options.file_system}, {options.workload}, seed {seed + number}")
-            one = await cut(
-                place,
-                drive,
-                options.file_system,
-                options=("--workload", options.workload),
-                seed=seed + number,
-                tell=tell,
-                log=options.keep_log,
+            tell(
+                f"{drive}, {load.file_system or 'raw'} on {bus_of(load)}, {load.workload}, seed {seed + number}"
             )
+            one = await cut(place, drive, load, seed=seed + number, tell=tell, log=options.keep_log)
             tell(f"          {_sentence(one)}")
             cuts.append(one)
     agreed = all(one.as_expected for one in cuts)
     if options.json:
-        print(to_json(_document(options, seed, cuts, agreed=agreed)), file=out)
+        print(to_json(_document(seed, cuts, agreed=agreed)), file=out)
     else:
         _print(cuts, out, agreed=agreed)
     return EXIT_OK if agreed else EXIT_INTERNAL
@@ -112,7 +108,7 @@ def _mark(one: VmCut) -> str:
     return "" if one.document["verdict"] == one.expected else _KEPT
 
 
-def _document(options: VmOptions, seed: int, cuts: list[VmCut], *, agreed: bool) -> dict[str, Any]:
+def _document(seed: int, cuts: list[VmCut], *, agreed: bool) -> dict[str, Any]:
     return {
         "schema": VM_SCHEMA,
         "seed": seed,
@@ -120,8 +116,9 @@ def _document(options: VmOptions, seed: int, cuts: list[VmCut], *, agreed: bool)
         "cuts": [
             {
                 "drive": one.drive,
-                "file_system": one.file_system,
-                "workload": options.workload,
+                "bus": bus_of(one.load),
+                "file_system": one.load.file_system,
+                "workload": one.load.workload,
                 "seed": one.seed,
                 "cut_after": one.cut_after,
                 "session_end": one.session_end,

@@ -21,10 +21,12 @@ import pytest
 
 from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, EXIT_USAGE
 from durability_lab import vm
+from durability_lab.cells import Load
 from durability_lab.vm import VmCut
 
 pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)]
 
+EXT4 = Load(file_system="ext4")
 COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab", "vm")
 
 
@@ -67,8 +69,8 @@ async def _cuts(log: Path) -> Cuts:
         )
     )
     async with vm.site() as site:
-        honest = await vm.cut(site, "honest", "ext4", seed=seed, tell=print)
-        liar = await vm.cut(site, "flush-ignored", "ext4", seed=seed + 1, tell=print)
+        honest = await vm.cut(site, "honest", EXT4, seed=seed, tell=print)
+        liar = await vm.cut(site, "flush-ignored", EXT4, seed=seed + 1, tell=print)
     return Cuts(honest=honest, liar=liar, raw=await raw)
 
 
