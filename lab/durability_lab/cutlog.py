@@ -7,12 +7,14 @@ A text file of JSON, one document a line: first the header, then a line for each
 
 A line that a kill left torn at the end is cut off; any other line that does not fit is an error. A file that
 another matrix made, with other options, another seed or other cells, is refused: its cuts cannot be counted
-together with these. Without a file the results are kept in memory only.
+together with these. What is refused stays as it is. Without a file the results are kept in memory only.
 """
 
 from __future__ import annotations
 
 import fcntl
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +25,7 @@ from durability.errors import FormatError, UsageError
 from durability_lab.trial import Trial
 
 T = TypeVar("T")
+_BEGINNING = b'{"schema":"durability.lab.cuts/'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,20 +75,24 @@ class CutLog:
             self._write(self._file, trial)
 
     def _resume(self, file: IO[bytes]) -> None:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise UsageError(f"--state {self._path} is no regular file")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"{self._path}: another matrix writes to it; wait for it, or end it") from error
         file.seek(0)
         whole, _, torn = file.read().rpartition(b"\n")
-        file.truncate(file.seek(0, 2) - len(torn))
         lines = whole.splitlines()
+        if lines:
+            self._check(_parse(Header, lines[0], f"{self._path}:1"))
+            for number, line in enumerate(lines[1:], 2):
+                self.trials.append(_parse(Trial, line, f"{self._path}:{number}"))
+        elif not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
+            raise FormatError(f"{self._path} is no --state file; name another")
+        file.truncate(file.seek(0, 2) - len(torn))
         if not lines:
             self._write(file, self.header)
-            return
-        self._check(_parse(Header, lines[0], f"{self._path}:1"))
-        for number, line in enumerate(lines[1:], 2):
-            self.trials.append(_parse(Trial, line, f"{self._path}:{number}"))
 
     def _check(self, found: Header) -> None:
         for what, theirs, ours in (
@@ -105,8 +112,8 @@ class CutLog:
 
 
 def seed_of(path: Path | None) -> int | None:
-    """The seed of the matrix that wrote `path`, None where nothing is there yet. Raises FormatError."""
-    if path is None or not path.exists():
+    """The seed of the matrix that wrote `path`, None where no file is there yet. Raises FormatError."""
+    if path is None or not path.is_file():
         return None
     with path.open("rb") as file:
         first = file.readline()

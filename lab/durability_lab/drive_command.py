@@ -28,6 +28,7 @@ from durability_lab import faults
 from durability_lab.blockdev import FILTERS, BlockRig, FileSystemName, MountError
 
 WORDS = "cut, on, status, quit"
+_SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds
 _FILTER_LINES = {
     "filter-honest": "nbdkit's own cache filter: a volatile cache whose flush is honoured.",
     "filter-amnesiac": "nbdkit's own cache filter: nothing that was written since power-on survives a cut.",
@@ -65,13 +66,17 @@ def check(options: DriveOptions) -> None:
             raise UsageError(f"{error}. `durability lab drive --list` has the drives") from error
     if options.size_bytes <= 0 or options.size_bytes % 4096:
         raise UsageError(f"--size {options.size_bytes} is not whole blocks of 4096 bytes")
+    if options.size_bytes > _SIZE_BYTES_MAX:
+        raise UsageError(f"--size {options.size_bytes} is too large: a drive has 8 TiB at most")
     if options.directory is not None and not options.directory.is_dir():
         raise UsageError(f"--directory {options.directory} is no directory")
 
 
-def drive(options: DriveOptions, *, commands: TextIO, out: TextIO, err: TextIO) -> None:
+def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: TextIO) -> None:
     """Stand the drive up and do what `commands` say until they end. Raises UsageError and SetupError."""
     check(options)
+    if commands is None:
+        raise UsageError("stdin is closed, and the words that cut the drive come from there")
     interactive = commands.isatty()
     rig = BlockRig(
         options.model,

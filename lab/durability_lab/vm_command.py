@@ -54,18 +54,18 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     """
     _check(options)
     tell = partial(print, file=err, flush=True)
-    logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)  # that a guest is gone is told here
+    # That a guest is gone is told here.
+    logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
     tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
-    load = Load(file_system=None if options.file_system == "none" else "ext4", workload=options.workload)
+    file_system = None if options.file_system == "none" else options.file_system
+    load = Load(file_system=file_system, workload=options.workload)
     cuts = []
     async with site() as place:
         tell(f"A server listens on {place.lab.address}, in a network of its own.")
         for number, drive in enumerate(drives):
-            tell(
-                f"{drive}, {load.file_system or 'raw'} on {bus_of(load)}, {load.workload}, seed {seed + number}"
-            )
+            tell(f"{drive}: {load} on {bus_of(load)}, seed {seed + number}")
             one = await cut(place, drive, load, seed=seed + number, tell=tell, log=options.keep_log)
             tell(f"          {_sentence(one)}")
             cuts.append(one)

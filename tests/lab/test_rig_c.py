@@ -27,6 +27,7 @@ from durability_lab.vm import VmCut
 pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)]
 
 EXT4 = Load(file_system="ext4")
+APPEND = Load(file_system="ext4", workload="append")
 COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab", "vm")
 
 
@@ -41,10 +42,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """A cut of an honest drive and one of a liar, on ext4, and what the command says of such drives alone."""
+    """On ext4 a cut of an honest drive, one of a liar, and one that is about a file's length; and what the
+    command says of such drives without a file system."""
 
     honest: VmCut
     liar: VmCut
+    append: VmCut
     raw: Answer
 
 
@@ -71,7 +74,8 @@ async def _cuts(log: Path) -> Cuts:
     async with vm.site() as site:
         honest = await vm.cut(site, "honest", EXT4, seed=seed, tell=print)
         liar = await vm.cut(site, "flush-ignored", EXT4, seed=seed + 1, tell=print)
-    return Cuts(honest=honest, liar=liar, raw=await raw)
+        append = await vm.cut(site, "honest", APPEND, seed=seed + 2, tell=print)
+    return Cuts(honest=honest, liar=liar, append=append, raw=await raw)
 
 
 def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts) -> None:
@@ -85,7 +89,8 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts)
     assert document["at_risk"]["ms1000"] > 0
     assert document["acked"] >= one.cut_after
     assert document["subject"]["virtualisation"] == "qemu"
-    assert [drive["write_cache"] for drive in document["subject"]["drives"]] == ["write back"]
+    drives = [(drive["name"], drive["write_cache"]) for drive in document["subject"]["drives"]]
+    assert drives == [("nvme0n1", "write back")]
     assert (one.broken_records, one.left.broken) == (0, [])
     assert one.as_expected
 
@@ -97,6 +102,15 @@ def test_drive_that_ignores_flush_is_loss(cuts: Cuts) -> None:
     assert one.session_end == "silence"
     assert one.document["cut"]["class"] == "os"
     assert one.broken_records > 0
+    assert one.as_expected
+
+
+def test_honest_drive_keeps_what_its_journal_carries(cuts: Cuts) -> None:
+    """Where durability hangs on the commit block of the journal, it gets to the drive's media as well."""
+    one = cuts.append
+    assert (one.exit_code, one.document["verdict"], one.mounted) == (EXIT_OK, "durable", True), one.console
+    assert one.document["subject"]["drives"][0]["name"] == "sda"
+    assert one.document["subject"]["drives"][0]["fua"] is False
     assert one.as_expected
 
 

@@ -1,0 +1,52 @@
+"""A matrix's log is given a file that is not one: the file is refused, and stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from durability.errors import FormatError, UsageError
+from durability_lab.cutlog import CutLog, Header, seed_of
+
+HEADER = Header(seed=7, options="--quick", cells="0123")
+
+
+@pytest.mark.parametrize("text", [b"notes", b"notes\nmore", b"\n\n", b'{"schema":"other', b"\xff\xfe\n\0"])
+def test_file_of_something_else_is_left_alone(tmp_path: Path, text: bytes) -> None:
+    """Also one whose last line has no end, which in a log would be what a kill left."""
+    path = tmp_path / "notes"
+    path.write_bytes(text)
+    with pytest.raises(FormatError, match="no --state file"), CutLog(HEADER, path):
+        pass
+    assert path.read_bytes() == text
+
+
+def test_log_of_another_matrix_keeps_its_torn_line(tmp_path: Path) -> None:
+    """Only the matrix that goes on with a log cuts off what a kill left."""
+    path = tmp_path / "cuts"
+    with CutLog(HEADER, path):
+        pass
+    text = path.read_bytes() + b'{"cell":"a hon'
+    path.write_bytes(text)
+    with pytest.raises(UsageError), CutLog(Header(seed=8, options="--quick", cells="0123"), path):
+        pass
+    assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b'{"schema":"durability.lab.cuts/1","seed":'])
+def test_torn_header_is_written_again(tmp_path: Path, torn: bytes) -> None:
+    """A kill during the first line leaves a log that can be begun anew."""
+    path = tmp_path / "cuts"
+    path.write_bytes(torn)
+    with CutLog(HEADER, path):
+        pass
+    assert seed_of(path) == 7
+
+
+def test_device_is_no_log() -> None:
+    """What has no end is not read."""
+    path = Path("/dev/zero")
+    assert seed_of(path) is None
+    with pytest.raises(UsageError, match="regular file"), CutLog(HEADER, path):
+        pass
