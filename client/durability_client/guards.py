@@ -78,7 +78,11 @@ def check_directory(directory: Path) -> None:
 
 def check_evidence(path: Path, consent: Consent) -> None:
     """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
-    if not consent.force and _is_ours(KernelStorage(path), MAIN):
+    if consent.force:
+        return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        ours = _is_ours(KernelStorage(path), MAIN, buffer)
+    if ours:
         raise TargetError(
             f"{path} holds a run of this tool, which could not be verified any more; use --force if that is "
             "done"
