@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 import durability
-from durability import limits
+from durability import cli_bench, limits
 from durability.cli_lab import lab
 from durability.documents import to_json, to_value
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
@@ -394,6 +394,10 @@ def export(
     number = parse_run(run)
     endpoint = _endpoint(server, token_file, tls_ca, tls_fingerprint)
     asyncio.run(query.export(endpoint, number, output=output, out=sys.stdout))
+
+
+app.command()(cli_bench.bench)
+app.command()(cli_bench.compare)
 
 
 @app.command()

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from durability.errors import FormatError
 from durability.packing import Value
 
 T = TypeVar("T")
+
+# Types of fields that are checked more closely than by their type alone.
+Natural: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Finite: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # and not negative
+Text: TypeAlias = Annotated[str, Field(max_length=4096)]
+Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Sizes, addresses and run ids as people type them on a command line, and back.
+"""Sizes, addresses, times and run ids as people type and read them.
 
 Refuses what can mean two things: a size in "K" or "MB" (1000 or 1024?), an IPv6 address with no brackets.
 """
@@ -65,3 +65,22 @@ def format_run(run: int) -> str:
 def counted(number: int, one: str, many: str = "") -> str:
     """A number of things in words: "1 writer", "2,000 writers"; `many` where it takes more than an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def format_size(size_bytes: int) -> str:
+    """A size as people read it: four digits and a unit."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size_bytes >= _BYTES_PER_UNIT[unit]:
+            return f"{size_bytes / _BYTES_PER_UNIT[unit]:.4g} {unit}"
+    return f"{size_bytes} bytes"
+
+
+def duration(nanoseconds: float) -> str:
+    """A time as people read it: three digits and a unit."""
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        value = nanoseconds / factor
+        if value >= 1000:
+            return f"{value:,.0f} {unit}"
+        if value >= 0.9995:
+            return f"{value:.3g} {unit}"
+    return f"{nanoseconds:.3g} ns"

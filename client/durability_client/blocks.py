@@ -1,8 +1,8 @@
 """Block devices as /sys shows them: the layers below a file system or device, down to the drives.
 
 Read-only and unprivileged; what the kernel does not say is None or "", never guessed. A loop device counts as
-a drive: what lies under its backing file is another machine's or another test's business. `sys` is the root
-of the sysfs tree, so that trees of other machines can be read as well.
+a drive: what lies under its backing file is another machine's or another test's business, except for who asks
+`backing_file`. `sys` is the root of the sysfs tree, so that trees of other machines can be read as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from durability_client.counters import unsafe_shutdowns
 
 SYS = Path("/sys")
 _SYS_SECTOR_BYTES = 512  # sizes and starts in /sys are in these, whatever the drive's block size
-_STAT_FLUSHES = 15  # field of /sys/block/*/stat, see Documentation/block/stat.rst
+# Fields of /sys/block/*/stat, see Documentation/block/stat.rst
+_STAT_READS, _STAT_WRITES, _STAT_WRITE_SECTORS, _STAT_FLUSHES = 0, 4, 6, 15
 _EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
 _EMULATED_MODEL = re.compile(
     r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk", re.I
@@ -33,6 +34,16 @@ class Stack:
     layers: tuple[str, ...]
     leaves: tuple[str, ...]
     offset_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCounters:
+    """Requests that completed on a drive, or a difference of two such counts. `flushes` None: not counted."""
+
+    reads: int
+    writes: int
+    write_kib: int
+    flushes: int | None
 
 
 def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
@@ -94,10 +105,32 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
     )
 
 
+def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
+    """Requests that completed on the drive `name` since it was enumerated; None where none are counted.
+
+    Linux counts a write with FUA as a write, and a flush without data as a flush and a write.
+    """
+    stat = _text(_class(name, sys) / "stat").split()
+    if len(stat) <= _STAT_WRITE_SECTORS or _number(_class(name, sys) / "queue" / "iostats") == 0:
+        return None
+    return DiskCounters(
+        reads=int(stat[_STAT_READS]),
+        writes=int(stat[_STAT_WRITES]),
+        write_kib=int(stat[_STAT_WRITE_SECTORS]) * _SYS_SECTOR_BYTES // 1024,
+        flushes=int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None,
+    )
+
+
 def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
     """Flush requests that completed on the drive `name` since it was enumerated; None where not counted."""
-    stat = _text(_class(name, sys) / "stat").split()
-    return int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None
+    counters = counters_of(name, sys=sys)
+    return None if counters is None else counters.flushes
+
+
+def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
+    """The file behind the loop device `name`; None for another device, or where the file has no name now."""
+    backing = Path(_text(_class(name, sys) / "loop" / "backing_file") or ".")
+    return backing if backing.is_file() else None
 
 
 def is_read_only(name: str, *, sys: Path = SYS) -> bool:

@@ -11,15 +11,14 @@ from durability.facts import Drive, Facts
 from durability.flushes import LeafFlushes
 from durability.plan import Plan
 from durability.statistics import Statistics
-from durability.units import counted
-from durability_client.live import duration
+from durability.units import counted, duration, format_size
 
 DEVICE_SCHEMA = "durability.device/1"
 
 
 def describe(facts: Facts) -> Iterator[str]:
     """One line per fact, then one per warning."""
-    yield _line("target", f"{facts.path} ({facts.kind}, {_size(facts.size_bytes)})")
+    yield _line("target", f"{facts.path} ({facts.kind}, {format_size(facts.size_bytes)})")
     host = facts.host
     yield _line("machine", f"{host.hostname}, {host.kernel}, virtualisation {host.virtualisation}")
     if facts.file_system is not None:
@@ -78,7 +77,7 @@ def _drive_lines(drive: Drive) -> Iterator[str]:
     )
     media = {True: "rotating", False: "not rotating", None: "media unknown"}[drive.rotational]
     blocks = f"blocks of {drive.logical_block_bytes}/{drive.physical_block_bytes} bytes (logical/physical)"
-    yield _line("", f"{_size(drive.size_bytes)}, {media}, {blocks}")
+    yield _line("", f"{format_size(drive.size_bytes)}, {media}, {blocks}")
     fua = {True: "FUA", False: "no FUA", None: "FUA unknown"}[drive.fua]
     cache = f"write cache: {drive.write_cache or 'unknown'}"
     yield _line("", f"{cache}, {fua}, unsafe shutdowns: {_number(drive.unsafe_shutdowns)}")
@@ -90,10 +89,3 @@ def _line(name: str, text: str) -> str:
 
 def _number(value: int | None) -> str:
     return "unknown" if value is None else str(value)
-
-
-def _size(size_bytes: int) -> str:
-    for unit, bytes_per_unit in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size_bytes >= bytes_per_unit:
-            return f"{size_bytes / bytes_per_unit:.4g} {unit}"
-    return f"{size_bytes} bytes"

@@ -69,6 +69,12 @@ def collect(path: Path, kind: TargetKind) -> Facts:
     )
 
 
+def drives_below(path: Path) -> tuple[str, ...]:
+    """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
+    mount = mount_of(path)
+    return () if mount is None else blocks.stack_of(_names_below(mount)).leaves
+
+
 def mounts() -> list[Mount]:
     """Every mount that this process sees, in the order in which they were made; empty without /proc."""
     try:

@@ -71,6 +71,24 @@ def check_path(path: Path, consent: Consent) -> None:
         _check_writable(path, path.parent)
 
 
+def check_directory(directory: Path) -> None:
+    """Refuse a directory in which no file can be made. Raises TargetError."""
+    _check_writable(directory, directory)
+
+
+def check_evidence(path: Path, consent: Consent) -> None:
+    """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
+    if consent.force:
+        return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        ours = _is_ours(KernelStorage(path), MAIN, buffer)
+    if ours:
+        raise TargetError(
+            f"{path} holds a run of this tool, which could not be verified any more; use --force if that is "
+            "done"
+        )
+
+
 def check_subject(path: Path) -> None:
     """Refuse to verify what cannot have been a target. A path that is gone passes. Raises TargetError."""
     with suppress(OSError):  # what cannot be examined is for identity and scan to judge

@@ -25,6 +25,7 @@ from rich.progress import (
 )
 
 from durability.documents import to_json
+from durability.units import duration
 
 RUN_SCHEMA = "durability.run/1"
 _PLAIN_LINE_S = 10.0  # between lines where nobody watches
@@ -167,11 +168,3 @@ def _parts(sample: Sample) -> list[str]:
         f"server {sample.unconfirmed:,} behind, {duration(sample.rtt_ns)} away",
         f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
     ]
-
-
-def duration(nanoseconds: int) -> str:
-    """A time as people read it: three digits and a unit."""
-    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if nanoseconds >= factor:
-            return f"{nanoseconds / factor:.3g} {unit}"
-    return f"{nanoseconds} ns"

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability_client.live import Live, Sample, duration
+from durability_client.live import Live, Sample
 
 SAMPLE = Sample(
     elapsed_s=12.3456,
@@ -123,12 +123,3 @@ def test_no_bar_without_a_terminal() -> None:
             progress(1 << 20, 4 << 20)
             progress(4 << 20, 4 << 20)
         assert bool(err.getvalue()) == err.isatty()
-
-
-@pytest.mark.parametrize(
-    ("nanoseconds", "text"),
-    [(0, "0 ns"), (999, "999 ns"), (91_234, "91.2 us"), (2_100_000, "2.1 ms"), (12_000_000_000, "12 s")],
-)
-def test_times_for_people(nanoseconds: int, text: str) -> None:
-    """Three digits and the unit that fits."""
-    assert duration(nanoseconds) == text

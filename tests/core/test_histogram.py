@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.errors import FormatError
-from durability.histogram import Histogram
+from durability.histogram import FineHistogram, Histogram
 
 VALUES = st.lists(st.integers(0, 1 << 52), min_size=1, max_size=200)
 
@@ -63,3 +63,23 @@ def test_what_is_no_histogram_is_refused(value: object) -> None:
     """Values of another shape are a FormatError, not a wrong histogram."""
     with pytest.raises(FormatError):
         Histogram.from_value(value)
+
+
+@given(VALUES, st.floats(0, 100))
+def test_a_fine_percentile_is_at_most_a_128th_too_high(values: list[int], percent: float) -> None:
+    """The benchmark's histogram is exact to 0.8 %, and never too low."""
+    histogram = FineHistogram()
+    histogram.record(np.array(values, dtype=np.uint64))
+    exact = sorted(values)[max(1, int(np.ceil(len(values) * percent / 100))) - 1]
+    assert exact <= histogram.percentile(percent) <= exact + exact // 128
+    assert FineHistogram.from_value(histogram.to_value()).to_value() == histogram.to_value()
+
+
+@given(VALUES)
+def test_steps_are_the_distribution(values: list[int]) -> None:
+    """Each step's value has as many values at or below it as the step says; the last one is the largest."""
+    histogram = FineHistogram()
+    histogram.record(np.array(values, dtype=np.uint64))
+    steps = histogram.steps()
+    assert steps[-1] == (max(values), len(values))
+    assert all(sum(value <= limit for value in values) == count for limit, count in steps)

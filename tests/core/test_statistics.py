@@ -11,7 +11,7 @@ import pytest
 from durability import limits
 from durability.case import case_from_value, case_to_value
 from durability.errors import FormatError
-from durability.histogram import BUCKETS
+from durability.histogram import Histogram
 from durability.messages import Progress, Stop, bytes_max_of, decode, encode
 from durability.plan import Plan
 from durability.statistics import DriveFlushes, Statistics, statistics_from_value, statistics_to_value
@@ -35,7 +35,11 @@ def test_the_largest_fit_a_message() -> None:
     largest = Statistics(
         elapsed_s=1e9,
         operations=(limits.SEQ_MAX,) * limits.WRITERS_MAX,
-        latency_ns={"buckets": list(range(BUCKETS)), "counts": [1 << 61] * BUCKETS, "max": [1 << 61]},
+        latency_ns={
+            "buckets": list(range(Histogram.buckets())),
+            "counts": [1 << 61] * Histogram.buckets(),
+            "max": [1 << 61],
+        },
         drives=tuple(DriveFlushes(name=f"nvme{number}n1", flushes=1 << 61) for number in range(500)),
     )
     body = encode(Progress(statistics=statistics_to_value(largest)))

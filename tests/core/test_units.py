@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from durability.errors import UsageError
 from durability.units import (
     counted,
+    duration,
     format_address,
     format_run,
+    format_size,
     is_loopback,
     parse_address,
     parse_run,
@@ -94,3 +96,28 @@ def test_counts_are_words() -> None:
     """One thing is singular, all other numbers plural, regular unless told otherwise."""
     counts = [counted(1, "slot"), counted(0, "slot"), counted(2000, "loss", "losses")]
     assert counts == ["1 slot", "0 slots", "2,000 losses"]
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (91_234, "91.2 us"),
+        (999_600, "1 ms"),
+        (2_100_000, "2.1 ms"),
+        (12_000_000_000, "12 s"),
+        (1_234_000_000_000, "1,234 s"),
+    ],
+)
+def test_times_for_people(nanoseconds: int, text: str) -> None:
+    """Three digits and the unit that fits."""
+    assert duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"), [(512, "512 bytes"), (4096, "4 KiB"), (64 << 20, "64 MiB"), (3 << 39, "1.5 TiB")]
+)
+def test_sizes_for_people(size_bytes: int, text: str) -> None:
+    """The largest unit that fits, which `parse_size` reads where it is a whole number."""
+    assert format_size(size_bytes) == text

@@ -21,7 +21,7 @@ from durability_client import cautions
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
-COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
+COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo", "bench", "compare")
 LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
 DEADLINE_S = 60
 

@@ -1,0 +1,190 @@
+"""The commands `bench` and `compare`: options in, what they print, an exit code out.
+
+Measures nothing and judges nothing itself. A result goes to its file before anything is printed, so that
+whoever closes the terminal still has it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Literal, NoReturn, TextIO, TypeAlias
+
+from rich.console import Console
+
+from durability.bench import catalogue
+from durability.bench.catalogue import Mode
+from durability.bench.cells import MIB, Cell
+from durability.bench.compare import compare
+from durability.bench.digest import comparison_document, summary_document
+from durability.bench.result import Result
+from durability.documents import to_json
+from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
+from durability_client.bench import results, table
+from durability_client.bench.progress import Bar
+from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
+from durability_client.guards import Consent
+
+SIZE_BYTES = 256 * MIB
+SIZE_ACCEPT_BYTES = 1024 * MIB
+_EXIT_INTERRUPTED = 128 + signal.SIGINT
+_TABLE_WIDTH = 160  # where stdout is not a terminal
+
+EngineName: TypeAlias = Literal["durability", "fio"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """What the command line asks for. `accept_minutes` None: not asked for; `size_bytes` None: the mode's;
+    `seed` None: any."""
+
+    target: Path
+    output: Path | None = None
+    quick: bool = False
+    accept_minutes: float | None = None
+    only: tuple[str, ...] = ()
+    profile: str = ""
+    size_bytes: int | None = None
+    seed: int | None = None
+    destroy_data: bool = False
+    force: bool = False
+    show_serials: bool = False
+    engine: EngineName = "durability"
+    json: bool = False
+
+
+def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
+    """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
+    wanted = _wanted(options)
+    if options.output is not None:
+        results.check_output(options.output)
+    try:
+        with _hangup_ends_us(), Bar(err) as bar:
+            outcome = measure(wanted, bar)
+    except (KeyboardInterrupt, SystemExit) as ending:
+        print("durability: ended before anything was measured; nothing is kept", file=err)
+        return _exit_code(ending)
+    kept = _save(outcome.result, options.output, err)
+    _print(outcome.result, out, json=options.json)
+    if outcome.ending is None:
+        return EXIT_OK if kept else EXIT_ENVIRONMENT
+    print(f"durability: {outcome.result.stopped}; the result is partial", file=err)
+    return _exit_code(outcome.ending)
+
+
+def show(path: Path, out: TextIO, *, json: bool) -> int:
+    """Print the result in a file; the exit code."""
+    _print(results.load(path), out, json=json)
+    return EXIT_OK
+
+
+def compare_files(paths: Sequence[Path], out: TextIO, *, json: bool) -> int:
+    """Hold results against the first; the exit code, which is 2 where they cannot be compared."""
+    comparison = compare([(_label(path, paths), results.load(path)) for path in paths])
+    if json:
+        print(to_json(comparison_document(comparison)), file=out)
+    else:
+        table.show_comparison(comparison, _console(out))
+    return EXIT_USAGE if comparison.refusals else EXIT_OK
+
+
+def _exit_code(ending: BaseException) -> int:
+    """What a measurement that was ended so ends with."""
+    if isinstance(ending, DurabilityError):
+        return ending.exit_code
+    if isinstance(ending, SystemExit) and isinstance(ending.code, int):
+        return ending.code
+    return _EXIT_INTERRUPTED
+
+
+def _wanted(options: BenchOptions) -> Options:
+    """What to measure. Raises UsageError for options that contradict each other."""
+    mode, cells = _cells(options)
+    if options.only:
+        cells = catalogue.select(cells, options.only)
+    if options.engine == "fio" and not any(cell.fio for cell in cells):
+        raise UsageError("--engine fio: fio is asked for none of these cells; see docs/bench.md for those")
+    size_bytes = options.size_bytes or (SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES)
+    return Options(
+        target=options.target,
+        cells=cells,
+        mode=mode,
+        profile=options.profile,
+        size_bytes=size_bytes // MIB * MIB,
+        seed=secrets.randbits(32) if options.seed is None else options.seed,
+        consent=Consent(destroy_data=options.destroy_data, force=options.force),
+        show_serials=options.show_serials,
+        fio=options.engine == "fio",
+        idle_s=IDLE_QUICK_S if mode == "quick" else IDLE_S,
+    )
+
+
+def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
+    asked = [options.quick, options.accept_minutes is not None, bool(options.profile)]
+    if sum(asked) > 1:
+        raise UsageError("--quick, --accept and --profile are three sets of cells: give one of them")
+    if options.quick:
+        return "quick", catalogue.QUICK
+    if options.accept_minutes is not None:
+        return "accept", catalogue.accept(options.accept_minutes)
+    return "standard", catalogue.profile(options.profile) if options.profile else catalogue.STANDARD
+
+
+def _save(result: Result, output: Path | None, err: TextIO) -> bool:
+    """Save where the user said, and if that fails or is nowhere, in the state directory: a measurement is
+    not thrown away. Whether it is where it was to be."""
+    if output is not None:
+        try:
+            results.save(result, output)
+            print(f"the result is in {output}", file=err)
+            return True
+        except SetupError as error:
+            print(f"durability: {error}", file=err)
+    try:
+        path = results.default_path(result)
+        results.save(result, path)
+        print(f"the result is in {path}", file=err)
+    except SetupError as error:
+        print(f"warning: the result is not kept: {error}", file=err)
+    return output is None
+
+
+def _print(result: Result, out: TextIO, *, json: bool) -> None:
+    if json:
+        print(to_json(summary_document(result)), file=out, flush=True)
+    else:
+        table.show_result(result, _console(out))
+
+
+def _console(out: TextIO) -> Console:
+    return Console(file=out, width=None if out.isatty() else _TABLE_WIDTH)
+
+
+def _label(path: Path, paths: Sequence[Path]) -> str:
+    """A short name for a result: the file's, or its path where two files have one name."""
+    alike = [other for other in paths if other.name == path.name]
+    return path.stem if len(alike) == 1 else str(path)
+
+
+@contextmanager
+def _hangup_ends_us() -> Iterator[None]:
+    """A terminal that is closed ends a measurement as SIGTERM does: test files go, the result is kept."""
+    before = signal.getsignal(signal.SIGHUP)
+    if before != signal.SIG_DFL:  # nohup
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGHUP, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,87 @@
+"""The machine under a measurement: its processor, and how busy it and the file system were before and after.
+
+A benchmark on a machine that does other work, or whose processor time is stolen by its host, measures that as
+well; these figures let a reader see it. None and "" where the system does not say.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.bench.result import Machine, Moment
+
+_USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)  # fields of /proc/stat, see proc(5)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Processor time of all processors since boot, in ticks: all of it, and what of it was busy or stolen."""
+
+    total: int
+    busy: int
+    stolen: int
+
+
+def machine() -> Machine:
+    """What does not change while we measure."""
+    found = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    governors = {
+        _text(str(path)).strip()
+        for path in Path("/sys/devices/system/cpu").glob("cpu*/cpufreq/scaling_governor")
+    }
+    return Machine(
+        cpu_model=found[1].strip() if found else platform.processor() or platform.machine(),
+        cpus=os.cpu_count() or 1,
+        governor=", ".join(sorted(governors - {""})),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
+
+
+def ticks() -> Ticks | None:
+    """The processors' time now."""
+    fields = _text("/proc/stat").partition("\n")[0].split()[1:]
+    if len(fields) <= _STEAL:
+        return None
+    counts = [int(field) for field in fields[: _STEAL + 1]]
+    busy = counts[_USER] + counts[_NICE] + counts[_SYSTEM] + counts[_IRQ] + counts[_SOFTIRQ]
+    return Ticks(total=sum(counts), busy=busy, stolen=counts[_STEAL])
+
+
+def moment(place: Path | None, *, since: Ticks | None) -> Moment:
+    """How busy the machine is, and was `since` then; how full the file system of `place` is, unless None."""
+    now = ticks()
+    busy_percent = steal_percent = None
+    if since is not None and now is not None and now.total > since.total:
+        total = now.total - since.total
+        busy_percent = max(0, now.busy - since.busy) / total * 100
+        steal_percent = max(0, now.stolen - since.stolen) / total * 100
+    used_bytes = size_bytes = None
+    if place is not None:
+        file_system = os.statvfs(place)
+        size_bytes = file_system.f_blocks * file_system.f_frsize
+        used_bytes = size_bytes - file_system.f_bfree * file_system.f_frsize
+    return Moment(
+        load=_load(),
+        busy_percent=busy_percent,
+        steal_percent=steal_percent,
+        used_bytes=used_bytes,
+        size_bytes=size_bytes,
+    )
+
+
+def _load() -> float | None:
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,76 @@
+"""Result files: written whole or not at all, and read with a clear word on what is wrong with one.
+
+A result that nobody asked to be kept elsewhere goes to the state directory, since a minute's measurement that
+cannot be compared any more is a minute lost. A file that exists is replaced only when it was named.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from platformdirs import user_state_path
+
+from durability import limits
+from durability.bench.result import Result, decode, encode
+from durability.errors import FormatError, SetupError
+from durability.tokens import APPLICATION
+
+
+def check_output(path: Path) -> None:
+    """Refuse, before a minute is spent, a place where no result can be written. Raises SetupError."""
+    directory = path.absolute().parent
+    if path.is_dir():
+        raise SetupError(f"{path} is a directory; name a file in it for the result")
+    if not directory.is_dir():
+        raise SetupError(f"{path}: there is no directory {directory}; make it first")
+    if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
+        raise SetupError(f"{path}: no result can be written there; name another file")
+
+
+def default_path(result: Result) -> Path:
+    """A file of its own in the state directory, which is made. Raises SetupError."""
+    directory = user_state_path(APPLICATION) / "bench"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"cannot make {directory}: {error.strerror}; name a file with -o") from error
+    created = datetime.fromisoformat(result.created)
+    stem = f"{created:%Y%m%dT%H%M%SZ}-{result.mode}"
+    names = (f"{stem}{suffix}.json" for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
+    return next(path for name in names if not (path := directory / name).exists())
+
+
+def save(result: Result, path: Path) -> None:
+    """Write `result` to `path`, durably and at once. Raises SetupError; then what was there still is."""
+    temporary = ""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".", delete=False) as file:
+            temporary = file.name
+            file.write(encode(result))
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise SetupError(f"cannot write the result {path}: {error.strerror}") from error
+
+
+def load(path: Path) -> Result:
+    """The result in `path`. Raises SetupError, FormatError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limits.RESULT_BYTES_MAX + 1)
+    except OSError as error:
+        raise SetupError(f"cannot read the result {path}: {error.strerror}") from error
+    try:
+        return decode(data)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error

@@ -1,0 +1,367 @@
+"""Measures cells on a target, interleaved, and makes the result of it, whole or in part.
+
+Rounds of all cells are shuffled among each other, pass by pass, so that what drifts (heat, garbage
+collection, neighbours) falls on all cells alike; the seed of the order is in the result. Nothing is judged
+here. What ends a measurement early - Ctrl-C, SIGTERM, an error of the target - leaves every round that was
+whole in a result marked as partial; the files of the measurement are removed in any case.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import durability
+from durability.bench.catalogue import Mode
+from durability.bench.cells import Cell
+from durability.bench.measurement import Engine, Idle, Round
+from durability.bench.result import CellRounds, Moment, Result
+from durability.bench.serials import hash_serials
+from durability.errors import DurabilityError, TargetError
+from durability.facts import Facts
+from durability.mixing import combine
+from durability_client.bench import host, target
+from durability_client.bench.accounting import Meter, Spent, idle_of, spent
+from durability_client.bench.fio import Fio
+from durability_client.bench.job import Task
+from durability_client.bench.jobs import JobError, Jobs
+from durability_client.bench.media import medium
+from durability_client.bench.rounds import round_of, work_of
+from durability_client.bench.target import LackError, Place
+from durability_client.guards import Consent
+from durability_client.target import KernelStorage
+
+IDLE_S, IDLE_QUICK_S = 1.0, 0.3
+_LACKING = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # calls that this target does not have
+_EXTRA_S = 0.08  # that a round takes beyond its seconds, to begin with
+_OVERDUE_S = 5.0  # beyond its time, until a round is said to wait
+_BELIEVED_S = 5.0  # of rounds, until what they took is believed rather than what was planned
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to measure. `profile`: its name, for the result. `idle_s`: how long drives are left alone before
+    and after. `fio`: measure with fio as well what it can."""
+
+    target: Path
+    cells: tuple[Cell, ...]
+    mode: Mode
+    profile: str
+    size_bytes: int
+    seed: int
+    consent: Consent
+    show_serials: bool
+    fio: bool
+    idle_s: float = IDLE_S
+
+
+class Listener(Protocol):
+    """Hears how far a measurement is."""
+
+    def say(self, text: str) -> None:
+        """Something that a person should know."""
+
+    def preparing(self, done: int, total: int) -> None:
+        """Bytes of the files written, and in all."""
+
+    def measuring(self, doing: str, done_s: float, left_s: float) -> None:
+        """What is measured now, since when and for how much longer, as far as is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A result, and what ended the measurement before its time."""
+
+    result: Result
+    ending: BaseException | None
+
+
+def measure(options: Options, listener: Listener) -> Outcome:
+    """Measure. Raises DurabilityError where nothing could be measured."""
+    with ExitStack() as stack:
+        measurement = _Measurement(options, listener, stack)
+        measurement.prepare()
+        ending: BaseException | None = None
+        try:
+            measurement.run()
+        except (DurabilityError, KeyboardInterrupt, SystemExit) as error:
+            if not measurement.order:
+                raise
+            ending = error
+        return Outcome(result=measurement.result(ending), ending=ending)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A cell as one engine measures it, what it gave so far, and why it gives no more."""
+
+    cell: Cell
+    engine: Engine
+    rounds: list[Round] = field(default_factory=list)
+    note: str = ""
+
+
+class _Measurement:
+    """All that one measurement holds; what must be given back is on `stack`."""
+
+    def __init__(self, options: Options, listener: Listener, stack: ExitStack) -> None:
+        self.order: list[int] = []  # index into entries of each round, in the order of time
+        self._options = options
+        self._listener = listener
+        self._stack = stack
+        self._fio = Fio() if options.fio else None
+        target.check_size(options.cells, options.size_bytes)
+        path = KernelStorage(options.target).path
+        self._place = self._keep(target.place_of(path, options.consent, size_bytes=options.size_bytes))
+        self._facts: Facts = KernelStorage(self._place.where).facts()
+        self._memory = self._memory_place()
+        self._entries = [_Entry(cell, "durability") for cell in options.cells]
+        if self._fio is not None:
+            self._entries += [_Entry(cell, "fio") for cell in options.cells if cell.fio]
+        self._meter = Meter([drive.name for drive in self._facts.drives])
+        self._jobs = stack.enter_context(Jobs(self._tell))
+        self._progress = _Progress(self._entries)
+        self._began_s = time.monotonic()
+        self._first_ns = 0
+
+    def prepare(self) -> None:
+        """Look at the machine at rest, then write what the cells overwrite."""
+        cells = self._options.cells
+        began = host.ticks()
+        self._alone: Spent = self._meter.leave_alone(self._options.idle_s)
+        self._idle: list[Idle] = list(idle_of(self._alone))
+        self._before: Moment = host.moment(self._room(), since=began)
+        self._ticks = host.ticks()
+        try:
+            self._place.prepare([cell for cell in cells if cell.place == "target"], self._listener.preparing)
+            if self._memory is not None:
+                self._memory.prepare([cell for cell in cells if cell.place == "memory"], lambda _, __: None)
+        except OSError as error:
+            raise TargetError(f"{self._options.target}: {_words(error.errno or 0, str(error))}") from error
+        self._jobs.start(max(cell.jobs for cell in cells))
+
+    def run(self) -> None:
+        """All rounds. Raises whatever ends them early."""
+        for index, number in _rounds(self._entries, self._options.seed):
+            entry = self._entries[index]
+            if entry.note:
+                self._progress.skip(entry)
+                continue
+            self._progress.begin(entry, number)
+            self._tell()
+            try:
+                entry.rounds.append(self._round(entry, combine(self._options.seed, index, number)))
+                self.order.append(index)
+            except LackError as error:
+                entry.note = str(error)
+            except JobError as error:
+                entry.note = _words(error.errno, str(error))
+                if error.errno not in _LACKING:
+                    raise TargetError(f"{self._options.target}: {entry.cell.name}: {entry.note}") from error
+            self._progress.end()
+        if not self.order:
+            notes = dict.fromkeys(entry.note for entry in self._entries)
+            raise TargetError(f"{self._options.target}: no cell could be measured: {'; '.join(notes)}")
+        self._idle += idle_of(self._meter.leave_alone(self._options.idle_s))
+
+    def result(self, ending: BaseException | None) -> Result:
+        """What was measured."""
+        options = self._options
+        after = None
+        with suppress(OSError):  # of a target that is gone
+            after = host.moment(self._room(), since=self._ticks)
+        media = tuple(medium(drive) for drive in self._facts.drives)
+        return Result(
+            schema="durability.bench/1",
+            software=f"durability {durability.__version__}",
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            mode=options.mode,
+            profile=options.profile,
+            seed=options.seed,
+            size_bytes=options.size_bytes,
+            complete=ending is None,
+            stopped="" if ending is None else _stopped(ending),
+            duration_s=time.monotonic() - self._began_s,
+            facts=self._facts if options.show_serials else hash_serials(self._facts),
+            serials="shown" if options.show_serials else "hashed",
+            machine=host.machine(),
+            media=media,
+            before=self._before,
+            after=after,
+            idle=tuple(self._idle),
+            order=tuple(self.order),
+            cells=tuple(
+                CellRounds(
+                    cell=entry.cell,
+                    engine=entry.engine,
+                    engine_version=self._version(entry.engine),
+                    rounds=tuple(entry.rounds),
+                    note=entry.note,
+                )
+                for entry in self._entries
+            ),
+        )
+
+    def _keep(self, place: Place) -> Place:
+        """Have `place` closed at the end, whatever ends it."""
+
+        def close() -> None:
+            if trouble := place.close():
+                self._listener.say(trouble)
+
+        self._stack.callback(close)
+        for path in place.leftovers:
+            self._listener.say(f"removed {path}, which a measurement that was killed had left")
+        return place
+
+    def _memory_place(self) -> Place | None:
+        if not any(cell.place == "memory" for cell in self._options.cells):
+            target.remove_leftovers(target.MEMORY)  # nobody else would give the memory back
+            return None
+        place = target.memory(self._options.size_bytes)
+        return None if place is None else self._keep(place)
+
+    def _round(self, entry: _Entry, seed: int) -> Round:
+        """One round. Raises LackError, JobError, OSError, DurabilityError."""
+        place = self._place if entry.cell.place == "target" else self._memory
+        if place is None:
+            raise LackError(f"needs a tmpfs with room at {target.MEMORY}")
+        try:
+            tasks = place.begin(entry.cell, seed)
+            measure = self._measure_fio if entry.engine == "fio" else self._measure
+            return measure(entry.cell, tasks)
+        finally:
+            place.end(entry.cell)
+
+    def _measure(self, cell: Cell, tasks: Sequence[Task]) -> Round:
+        jobs = self._jobs
+        try:
+            jobs.open(tasks)
+            jobs.run(cell.jobs, seconds=cell.warmup_s)
+            before = self._meter.read()
+            start_ns, stretches = jobs.run(cell.jobs, seconds=cell.seconds)
+            busy = spent(before, self._meter.read())
+        except JobError:
+            with suppress(JobError):
+                jobs.close(cell.jobs, sync=False)
+            raise
+        jobs.close(cell.jobs, sync=True)
+        started_s = self._since_first(start_ns)
+        return round_of(cell, stretches, start_ns=start_ns, started_s=started_s, idle=self._alone, busy=busy)
+
+    def _measure_fio(self, cell: Cell, tasks: Sequence[Task]) -> Round:
+        assert self._fio is not None
+        before = self._meter.read()
+        measured, user_us, system_us = self._fio.run(cell, tasks)
+        busy = spent(before, self._meter.read())
+        work = work_of(measured.operations, user_us=user_us, system_us=system_us, idle=self._alone, busy=busy)
+        return replace(measured, started_s=self._since_first(before.at_ns), work=work)
+
+    def _since_first(self, start_ns: int) -> float:
+        self._first_ns = self._first_ns or start_ns
+        return (start_ns - self._first_ns) / 1e9
+
+    def _room(self) -> Path | None:
+        """Where the target's file system can be asked how full it is."""
+        return None if self._facts.kind == "device" else self._place.where
+
+    def _version(self, engine: Engine) -> str:
+        return self._fio.version if engine == "fio" and self._fio else durability.__version__
+
+    def _tell(self) -> None:
+        self._listener.measuring(self._progress.doing(), *self._progress.times())
+
+
+class _Progress:
+    """How long all rounds take, learnt from those that are over."""
+
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._doing = ""
+        self._left_s = sum(self._planned_s(entry) * entry.cell.rounds for entry in entries)
+        self._done_s = 0.0
+        self._took_s = 0.0
+        self._began_s = time.monotonic()
+        self._round_s = 0.0
+        self._round_began_s = self._began_s
+
+    @staticmethod
+    def _planned_s(entry: _Entry) -> float:
+        return entry.cell.seconds + entry.cell.warmup_s + _EXTRA_S
+
+    def skip(self, entry: _Entry) -> None:
+        self._left_s -= self._planned_s(entry)
+
+    def begin(self, entry: _Entry, number: int) -> None:
+        name = entry.cell.name if entry.engine == "durability" else f"{entry.cell.name} ({entry.engine})"
+        self._doing = f"{name} {number + 1}/{entry.cell.rounds}" if entry.cell.rounds > 1 else name
+        self._round_s = self._planned_s(entry)
+        self._round_began_s = time.monotonic()
+
+    def end(self) -> None:
+        self._took_s += time.monotonic() - self._round_began_s
+        self._done_s += self._round_s
+        self._left_s -= self._round_s
+
+    def doing(self) -> str:
+        """What is measured now, and that it takes longer than it should."""
+        late_s = time.monotonic() - self._round_began_s - self._round_s
+        return self._doing if late_s < _OVERDUE_S else f"{self._doing}: no answer for {late_s:.0f} s"
+
+    def times(self) -> tuple[float, float]:
+        """Seconds since the beginning, and that are left."""
+        now_s = time.monotonic()
+        factor = (self._took_s + _BELIEVED_S) / (self._done_s + _BELIEVED_S)
+        left_s = self._left_s * factor - (now_s - self._round_began_s)
+        return now_s - self._began_s, max(0.0, left_s)
+
+
+def _rounds(entries: Sequence[_Entry], seed: int) -> Iterator[tuple[int, int]]:
+    """Index of entry and number of round, in the order of time.
+
+    Each pass has one round of each cell that still has one, shuffled; an engine's round stands beside the
+    other's of the same cell, first in every second pass. What is held for long comes after all others.
+    """
+    numbers = {id(cell): number for number, cell in enumerate(entry.cell for entry in entries)}
+    for number in range(max(entry.cell.rounds for entry in entries)):
+
+        def key(index: int, number: int = number) -> tuple[int, int]:
+            entry = entries[index]
+            return combine(seed, number, numbers[id(entry.cell)]), (entry.engine == "fio") ^ (number % 2)
+
+        sustained = [entry.cell.group == "sustained" for entry in entries]
+        chosen = [
+            index
+            for index, entry in enumerate(entries)
+            if number < entry.cell.rounds and not sustained[index]
+        ]
+        yield from ((index, number) for index in sorted(chosen, key=key))
+    for index, entry in enumerate(entries):
+        if entry.cell.group == "sustained":
+            yield from ((index, number) for number in range(entry.cell.rounds))
+
+
+def _words(code: int, text: str) -> str:
+    """An error of the target as a sentence."""
+    if code == errno.EINVAL:
+        return "the target refuses it: it has no O_DIRECT, or not for blocks of this size"
+    if code in _LACKING:
+        return f"the target does not have such a call ({text})"
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        return f"the target is full ({text}): make room, or lower --size"
+    if code == 0:
+        return f"a defect of this tool: {text}"
+    return f"the target gave an error: {text}"
+
+
+def _stopped(ending: BaseException) -> str:
+    if isinstance(ending, KeyboardInterrupt):
+        return "interrupted (Ctrl-C)"
+    if isinstance(ending, SystemExit):
+        return "ended by a signal"
+    return str(ending)[:4000]

@@ -1,0 +1,398 @@
+"""The sets of cells that the commands run: standard, quick, accept, and workloads that people know by name.
+
+The standard set takes about a minute with its set-up, quick a third of that and cannot be compared, accept as
+long as asked for. Every set holds what the plausibility verdict needs. Choosing by name refuses a word that
+fits nothing, and says what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from durability.bench.cells import GROUPS, KIB, Cell, make_cell
+from durability.errors import UsageError
+
+Mode: TypeAlias = Literal["standard", "quick", "accept"]
+
+LADDER_STEPS = (1, 4, 16, 64, 256, 1024)  # of 64 KiB: 64 KiB to 64 MiB dirty; 0 is the empty flush
+QUICK_ROUNDS = 3
+ACCEPT_MINUTES_MIN, ACCEPT_MINUTES_MAX, ACCEPT_MINUTES = 2, 24 * 60, 10
+
+HEADLINE = make_cell(
+    "commit",
+    "what one committing writer gets: the rate and latency to plan a database on this target with",
+    seconds=1.0,
+    warmup_s=0.1,
+    fio=True,
+)
+FSYNC = make_cell(
+    "commit",
+    "what fsync costs beyond fdatasync: the inode, and often a commit of the journal",
+    sync="fsync",
+    seconds=0.3,
+    fio=True,
+)
+DSYNC = make_cell(
+    "commit",
+    "the FUA path, which firmware handles apart from flush: open_datasync of databases",
+    sync="dsync",
+    direct=True,
+    seconds=0.3,
+    fio=True,
+)
+SEQUENTIAL = make_cell(
+    "commit",
+    "a log that is reused from its start, as WAL segments and redo logs are",
+    pattern="sequential",
+    seconds=0.3,
+)
+APPEND = make_cell(
+    "commit",
+    "a log that grows: each sync also commits the new length and blocks",
+    workload="append",
+    pattern="sequential",
+    file_state="fresh",
+    seconds=0.3,
+)
+ETCD = make_cell(
+    "commit",
+    "etcd's write-ahead log; etcd asks for a p99 of the sync below 10 ms",
+    workload="append",
+    block_bytes=2300,
+    pattern="sequential",
+    file_state="fresh",
+    seconds=0.3,
+    p99_limit_ms=10.0,
+)
+CREATE = make_cell(
+    "commit",
+    "a mail or a queued job: a file made and synced, then its directory",
+    workload="create",
+    pattern="sequential",
+    sync="fsync",
+    file_state="fresh",
+)
+PACED = make_cell(
+    "commit",
+    "a commit due each millisecond, latency from when it was due: shows stalls that a closed loop hides",
+    pace_us=1000,
+    seconds=0.4,
+)
+_COMMIT = (HEADLINE, FSYNC, DSYNC, SEQUENTIAL, APPEND, ETCD, CREATE, PACED)
+_STATES = (
+    make_cell(
+        "file state",
+        "a preallocated file written for the first time: unwritten extents are converted at each sync",
+        file_state="fresh",
+    ),
+    make_cell("file state", "a file with holes: blocks are allocated at each sync", file_state="sparse"),
+)
+_BLOCKS = tuple(
+    make_cell("block size", about, block_bytes=kib * KIB, seconds=0.3 if kib == 16 else 0.2, fio=kib == 16)
+    for kib, about in (
+        (8, "a page of PostgreSQL; dearer than 4 KiB where something below works in smaller blocks"),
+        (16, "a page of InnoDB; some drives write 16 KiB in one piece, so it may cost no more than 4 KiB"),
+        (64, "a cluster of qcow2 and a usual stripe of RAID: smaller writes may cost as much as this one"),
+        (128, "the recordsize that ZFS has by default: smaller writes into a large file rewrite so much"),
+    )
+)
+_JOBS = (
+    *(
+        make_cell(
+            "jobs",
+            "whether commits of so many writers share flushes, each writer in a file of its own",
+            jobs=jobs,
+            seconds=0.3 if jobs == 4 else 0.2,
+            fio=jobs == 4,
+        )
+        for jobs in (2, 4, 8, 16)
+    ),
+    make_cell("jobs", "the same in one file, whose lock they share", jobs=4, shared=True),
+)
+_GROUP_COMMIT = tuple(
+    make_cell(
+        "group commit",
+        "group commit: what a write costs where so many share a sync",
+        writes_per_sync=writes,
+    )
+    for writes in (8, 32)
+)
+_MIX = (
+    make_cell(
+        "mix",
+        "60 % reads, each write synced: where datacenter drives leave consumer drives behind",
+        workload="mix",
+        read_percent=60,
+        block_bytes=16 * KIB,
+        direct=True,
+    ),
+    make_cell(
+        "mix",
+        "the same without a sync, where consumer drives look better than they are",
+        workload="mix",
+        read_percent=60,
+        block_bytes=16 * KIB,
+        direct=True,
+        sync="none",
+    ),
+    make_cell(
+        "mix",
+        "a busy server: 16 writers of 64 KiB, each write synced",
+        block_bytes=64 * KIB,
+        jobs=16,
+        sync="fsync",
+    ),
+)
+WRITE_CONTROL = make_cell(
+    "controls",
+    "W: a write to the drive with no sync, so what its cache or protected memory answers in",
+    direct=True,
+    sync="none",
+)
+COMMIT_CONTROL = make_cell(
+    "controls",
+    "C: the same write and a sync; what it takes beyond W is the flush at work",
+    direct=True,
+    seconds=0.2,
+)
+FLUSH_CONTROL = make_cell(
+    "controls",
+    "F0: a sync with nothing to write, so the price of asking",
+    workload="flush",
+    pattern="sequential",
+)
+_MEMORY = make_cell(
+    "controls",
+    "the same loop in memory (tmpfs): what this tool itself costs per operation",
+    place="memory",
+    seconds=0.1,
+)
+_CONTROLS = (WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, _MEMORY)
+LADDER = tuple(
+    make_cell(
+        "flush ladder",
+        "how long a flush takes after so many bytes went to the drive: longer with more, if it moves them",
+        block_bytes=64 * KIB,
+        pattern="sequential",
+        direct=True,
+        writes_per_sync=step,
+        seconds=0.1,
+        warmup_s=0.0,
+    )
+    for step in LADDER_STEPS
+)
+PROBE = tuple(
+    make_cell(
+        "data probe",
+        about,
+        data=data,
+        block_bytes=128 * KIB,
+        pattern="sequential",
+        writes_per_sync=8,
+        seconds=0.15,
+    )
+    for data, about in (
+        ("unique", "data that neither compress nor repeat: what all other cells write"),
+        ("half", "half of each block is zeros: a compressing layer writes less"),
+        ("repeated", "one incompressible block again and again: a deduplicating layer writes less"),
+        ("zeros", "zeros: what tests write that measure the compression of file system or drive"),
+    )
+)
+
+STANDARD = (
+    *_COMMIT,
+    *_STATES,
+    *_BLOCKS,
+    *_JOBS,
+    *_GROUP_COMMIT,
+    *_MIX,
+    *_CONTROLS,
+    *LADDER,
+    *PROBE,
+)
+
+_QUICK_CELLS = (
+    *(HEADLINE, FSYNC, DSYNC, SEQUENTIAL, APPEND, PACED),
+    *(_BLOCKS[1], _BLOCKS[2], _JOBS[1], _JOBS[3], LADDER[2], LADDER[-1]),
+    *_CONTROLS,
+)
+QUICK = tuple(
+    replace(cell, rounds=QUICK_ROUNDS, seconds=min(cell.seconds, 0.5))
+    for cell in STANDARD
+    if cell in _QUICK_CELLS
+)
+
+
+def accept(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
+    """The standard cells, then two loads held until `minutes` have passed in all. Raises UsageError."""
+    if not ACCEPT_MINUTES_MIN <= minutes <= ACCEPT_MINUTES_MAX:
+        raise UsageError(
+            f"--accept takes {ACCEPT_MINUTES_MIN} to {ACCEPT_MINUTES_MAX} minutes, not {minutes:g}"
+        )
+    seconds = (minutes * 60 - 60) / 2
+    return (
+        *STANDARD,
+        make_cell(
+            "sustained",
+            "one committing writer for long: throttling by heat, burst credits by operations",
+            seconds=seconds,
+            warmup_s=1.0,
+            rounds=1,
+        ),
+        make_cell(
+            "sustained",
+            "16 writers of 64 KiB for long: a fast cache of the flash that fills, burst credits by bytes",
+            block_bytes=64 * KIB,
+            jobs=16,
+            seconds=seconds,
+            warmup_s=1.0,
+            rounds=1,
+        ),
+    )
+
+
+_JUDGED = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
+
+
+def _profile(*cells: Cell) -> tuple[Cell, ...]:
+    """`cells` for a second a round each, and what the plausibility verdict needs."""
+    longer = tuple(replace(cell, seconds=1.0, warmup_s=0.1) for cell in cells)
+    names = {cell.name for cell in longer}
+    return (*longer, *(cell for cell in _JUDGED if cell.name not in names))
+
+
+def _postgres() -> tuple[Cell, ...]:
+    wal = "WAL of PostgreSQL, 8 KiB pages in a recycled segment, wal_sync_method = "
+    syncs = (
+        ("fdatasync", "fdatasync"),
+        ("fsync", "fsync"),
+        ("dsync", "open_datasync"),
+        ("osync", "open_sync"),
+    )
+    return _profile(
+        *(
+            make_cell("commit", wal + word, block_bytes=8 * KIB, pattern="sequential", sync=sync)
+            for sync, word in syncs
+        ),
+        make_cell(
+            "jobs",
+            "eight backends that commit at once, each in a file of its own: the most that they can share",
+            block_bytes=8 * KIB,
+            pattern="sequential",
+            jobs=8,
+        ),
+        make_cell(
+            "group commit",
+            "a checkpoint: 32 pages written wherever they lie, then fsync",
+            block_bytes=8 * KIB,
+            sync="fsync",
+            writes_per_sync=32,
+        ),
+    )
+
+
+def _mixes() -> tuple[Cell, ...]:
+    return _profile(
+        *(replace(cell, seconds=1.0) for cell in _MIX[:2]),
+        *(
+            make_cell(
+                "mix",
+                f"16 clients, 60 % reads, each write {'synced' if sync == 'fsync' else 'left to the cache'}",
+                workload="mix",
+                read_percent=60,
+                block_bytes=16 * KIB,
+                direct=True,
+                jobs=16,
+                sync=sync,
+            )
+            for sync in ("fsync", "none")
+        ),
+    )
+
+
+def _dedicated_server() -> tuple[Cell, ...]:
+    return _profile(
+        _MIX[2],
+        make_cell("mix", "one writer of 64 KiB, each write synced", block_bytes=64 * KIB, sync="fsync"),
+        make_cell(
+            "data probe",
+            "the busy server writing zeros, as many tests do: what compression makes of it",
+            block_bytes=64 * KIB,
+            jobs=16,
+            sync="fsync",
+            data="zeros",
+        ),
+        *PROBE,
+    )
+
+
+def _record_sizes() -> tuple[Cell, ...]:
+    return _profile(
+        *(
+            make_cell(
+                "block size",
+                "8 writers without a sync: slow below the recordsize or cluster_size, which it reads first",
+                block_bytes=kib * KIB,
+                jobs=8,
+                direct=True,
+                sync="none",
+            )
+            for kib in (4, 8, 16, 32, 64, 128, 256)
+        ),
+        *(
+            make_cell("block size", "the same question for one committing writer", block_bytes=kib * KIB)
+            for kib in (8, 16, 64, 128)
+        ),
+    )
+
+
+PROFILES: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
+    {
+        "postgres": _postgres(),
+        "etcd": _profile(ETCD, HEADLINE, PACED),
+        "consumer-vs-datacenter": _mixes(),
+        "dedicated-server": _dedicated_server(),
+        "zfs-qcow2": _record_sizes(),
+    }
+)
+
+
+def profile(name: str) -> tuple[Cell, ...]:
+    """The cells of a named workload. Raises UsageError."""
+    if name not in PROFILES:
+        raise UsageError(f"no profile is named {name!r}; there are {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def select(cells: Sequence[Cell], words: Iterable[str]) -> tuple[Cell, ...]:
+    """Those of `cells` that any of `words` means, in their order: a cell's name, a whole group of cells, or
+    words of the name in a row ("4jobs", "random-fsync"); "headline" is the first cell of all.
+
+    Raises UsageError for a word that means none of them.
+    """
+    chosen: set[str] = set()
+    for word in words:
+        found = {cell.name for cell in cells if _means(word.strip(), cell)}
+        if not found:
+            groups = ", ".join(group for group in GROUPS if any(cell.group == group for cell in cells))
+            names = "\n  ".join(cell.name for cell in cells)
+            raise UsageError(
+                f"--only {word!r} means no cell of this run; give a group ({groups}), words of a name in a"
+                f" row, headline, or one of\n  {names}"
+            )
+        chosen |= found
+    return tuple(cell for cell in cells if cell.name in chosen)
+
+
+def _means(word: str, cell: Cell) -> bool:
+    if word == "headline":
+        return cell.name == HEADLINE.name
+    return bool(word) and (word in (cell.name, cell.group) or f"-{word}-" in f"-{cell.name}-")
+
+
+def planned_s(cells: Iterable[Cell]) -> float:
+    """Seconds that measuring takes, warm-up included; set-up and the start of processes come on top."""
+    return sum((cell.seconds + cell.warmup_s) * cell.rounds for cell in cells)

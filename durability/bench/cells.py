@@ -1,0 +1,193 @@
+"""Cells: what the benchmark can measure, one workload with all its parameters to a cell.
+
+A figure means nothing without what it was measured on, so a cell's name carries its parameters and the state
+of the file; two cells of one name are the same measurement. The measuring code has no workload of its own:
+what is not in a cell is not measured. Refuses parameters that contradict each other.
+
+    workload   one operation
+    overwrite  `writes_per_sync` writes within a job's span, then a sync; sync "none": one write;
+               "dsync", "osync", "rwf-dsync": one write that syncs itself
+    append     the same at the end of a file that grows
+    create     a new file made, written, synced, and its directory synced
+    mix        a read, or (`read_percent` to the rest) a write and its sync
+    flush      a sync with nothing to write
+
+    file_state   the file before a round
+    overwritten  every block was written and synced before, so that nothing needs to be allocated
+    fresh        preallocated and never written; for append and create, new
+    sparse       of full length, and empty: blocks are allocated on the way
+
+A name reads BLOCK-WHAT[-direct]-SYNC[-perN][-Njobs][-shared][-everyT][-DATA][-memory][-sustained]-STATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, get_args
+
+from durability.documents import Finite, Flag, Natural, Text
+from durability.errors import FormatError
+from durability.plan import WRITE_THROUGH_METHODS
+
+Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "flush"]
+Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync", "rwf-dsync", "fullfsync"]
+Pattern: TypeAlias = Literal["random", "sequential"]
+FileState: TypeAlias = Literal["overwritten", "fresh", "sparse"]
+Data: TypeAlias = Literal["unique", "half", "repeated", "zeros"]  # half: half of each block is zeros
+Place: TypeAlias = Literal["target", "memory"]  # memory: tmpfs
+Group: TypeAlias = Literal[
+    "commit",
+    "file state",
+    "block size",
+    "jobs",
+    "group commit",
+    "mix",
+    "controls",
+    "flush ladder",
+    "data probe",
+    "sustained",
+]
+GROUPS: tuple[Group, ...] = get_args(Group)
+
+KIB, MIB = 1 << 10, 1 << 20
+BLOCK_BYTES_MAX = MIB
+JOBS_MAX = 64
+WRITES_PER_SYNC_MAX = 1 << 16
+ROUNDS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One measurement. `about`: what it tells, in a line.
+
+    `jobs` processes work at once, each in a file (on a device: a range) of its own, or with `shared` all in
+    one. `direct`: O_DIRECT. `pace_us`: an operation is due so often (open loop, latency from the intended
+    start), 0: each follows the last. `data`: what is written. `seconds` of each of `rounds` are measured,
+    after `warmup_s` that are not. `p99_limit_ms`: a published rule for the p99 of the sync alone. `fio`: fio
+    can be asked for the very same.
+    """
+
+    name: Text
+    group: Group
+    about: Text
+    workload: Workload
+    block_bytes: Natural
+    pattern: Pattern
+    sync: Sync
+    direct: Flag
+    file_state: FileState
+    jobs: Natural
+    shared: Flag
+    writes_per_sync: Natural
+    read_percent: Natural
+    pace_us: Natural
+    data: Data
+    place: Place
+    seconds: Finite
+    warmup_s: Finite
+    rounds: Natural
+    p99_limit_ms: Finite | None
+    fio: Flag
+
+    def __post_init__(self) -> None:
+        """Raises FormatError where the parameters contradict each other or are out of bounds."""
+        for name, low, high in (
+            ("block_bytes", 1, BLOCK_BYTES_MAX),
+            ("jobs", 1, JOBS_MAX),
+            ("writes_per_sync", 0, WRITES_PER_SYNC_MAX),
+            ("read_percent", 0, 99),
+            ("pace_us", 0, 60_000_000),
+            ("seconds", 0.001, 48 * 3600.0),
+            ("warmup_s", 0, 3600.0),
+            ("rounds", 1, 100),
+        ):
+            if not low <= getattr(self, name) <= high:  # not a number is in no range
+                raise FormatError(f"cell {self.name!r}: {name} is {getattr(self, name)}, not {low} to {high}")
+        if (self.sync == "none" or self.workload == "flush") != (self.writes_per_sync == 0):
+            raise FormatError(f"cell {self.name!r}: {self.writes_per_sync} writes to a sync ({self.sync})")
+        if self.sync in WRITE_THROUGH_METHODS and self.writes_per_sync != 1:
+            raise FormatError(f"cell {self.name!r}: with {self.sync} each write is a sync")
+        if (self.workload == "mix") != (self.read_percent > 0):
+            raise FormatError(f"cell {self.name!r}: {self.read_percent} % reads in workload {self.workload}")
+
+    @property
+    def dirty_bytes(self) -> int:
+        """How much a sync has to make durable."""
+        return self.block_bytes * self.writes_per_sync
+
+    @property
+    def needs_file_system(self) -> bool:
+        """Whether a bare block device cannot be measured so."""
+        return self.place == "target" and self.file_state != "overwritten"
+
+    @property
+    def has_sync(self) -> bool:
+        """Whether a sync call is timed apart from the writes."""
+        return self.sync != "none" and self.sync not in WRITE_THROUGH_METHODS
+
+
+def size_word(size_bytes: int) -> str:
+    """A size as names carry it: 4k, 1m, 2300b."""
+    for unit, bytes_per_unit in (("m", MIB), ("k", KIB)):
+        if size_bytes % bytes_per_unit == 0:
+            return f"{size_bytes // bytes_per_unit}{unit}"
+    return f"{size_bytes}b"
+
+
+def _what(workload: Workload, pattern: Pattern, read_percent: int) -> str:
+    if workload == "mix":
+        return f"mix{read_percent}"
+    return pattern if workload == "overwrite" else workload
+
+
+def _name(values: Mapping[str, Any]) -> str:
+    group, flush = values["group"], values["workload"] == "flush"
+    pace_us, per = values["pace_us"], values["writes_per_sync"]
+    words = (
+        "empty" if flush else size_word(values["block_bytes"]),
+        _what(values["workload"], values["pattern"], values["read_percent"]),
+        "direct" if values["direct"] else "",
+        "nosync" if values["sync"] == "none" else values["sync"],
+        f"per{per}" if per > 1 or group == "flush ladder" else "",
+        f"{values['jobs']}jobs" if values["jobs"] > 1 else "",
+        "shared" if values["shared"] else "",
+        f"every{pace_us}us" if pace_us else "",
+        values["data"] if values["data"] != "unique" or group == "data probe" else "",
+        "memory" if values["place"] == "memory" else "",
+        "sustained" if group == "sustained" else "",
+        values["file_state"],
+    )
+    return "-".join(word for word in words if word)
+
+
+_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "workload": "overwrite",
+        "block_bytes": 4 * KIB,
+        "pattern": "random",
+        "sync": "fdatasync",
+        "direct": False,
+        "file_state": "overwritten",
+        "jobs": 1,
+        "shared": False,
+        "read_percent": 0,
+        "pace_us": 0,
+        "data": "unique",
+        "place": "target",
+        "seconds": 0.2,
+        "warmup_s": 0.02,
+        "rounds": ROUNDS,
+        "p99_limit_ms": None,
+        "fio": False,
+    }
+)
+
+
+def make_cell(group: Group, about: str, **changes: Any) -> Cell:
+    """A cell that is the headline but for `changes`, and is named after its parameters."""
+    values = {**_DEFAULTS, "group": group, "about": about, **changes}
+    none = values["sync"] == "none" or values["workload"] == "flush"
+    values.setdefault("writes_per_sync", 0 if none else 1)
+    return Cell(name=_name(values), **values)

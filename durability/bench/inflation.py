@@ -1,0 +1,119 @@
+"""Inflation: whether something below writes less than it is given, which makes a figure of zeros worthless.
+
+The same cell is measured with data that neither compress nor repeat, and with data that do. Inflation is
+flagged only where the rounds' intervals separate, of the rate or of what reached the drives, and round by
+round by a tenth at least, since zeros are a little quicker to copy too. Bytes that never reach the drive were
+saved by the file system or a layer above it; a higher rate with all bytes written was gained by the drive or
+below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from durability.bench.cells import KIB, Cell, Data
+from durability.bench.intervals import Ratio, Spread, paired_ratio, spread
+from durability.bench.measurement import Round
+from durability.bench.result import CellRounds
+
+INFLATED = 1.1  # times, at least
+_SHARE_MIN = 0.001  # of the bytes written: less counts as this, so that a ratio can be taken of it
+
+_WORDS: dict[Data, str] = {
+    "half": "blocks of which half is zeros",
+    "repeated": "one block again and again",
+    "zeros": "zeros",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inflation:
+    """What `cell`, with data that compress or repeat, did against the same cell with unique data.
+
+    `rate`: of operations per second. `written`: bytes that reached the drives for each byte written. None
+    where not known. `inflated`: whether anything is flagged; `text` says so in words.
+    """
+
+    cell: Cell
+    rate: Ratio | None
+    written: Ratio | None
+    inflated: bool
+    text: str
+
+
+def inflations(measured: Iterable[CellRounds]) -> tuple[Inflation, ...]:
+    """The judgement on each cell of `measured` whose data are not unique, where there is one with unique data
+    that is the same otherwise."""
+    cells = [one for one in measured if one.engine == "durability" and one.rounds]
+    unique = {_apart_from_data(one.cell): one.rounds for one in cells if one.cell.data == "unique"}
+    return tuple(
+        _judge(one.cell, one.rounds, unique[key])
+        for one in cells
+        if one.cell.data != "unique" and (key := _apart_from_data(one.cell)) in unique
+    )
+
+
+def _apart_from_data(cell: Cell) -> tuple[object, ...]:
+    return (
+        *(cell.workload, cell.block_bytes, cell.pattern, cell.sync, cell.direct, cell.file_state),
+        *(cell.jobs, cell.shared, cell.writes_per_sync, cell.read_percent, cell.pace_us, cell.place),
+    )
+
+
+def _judge(cell: Cell, rounds: Sequence[Round], unique: Sequence[Round]) -> Inflation:
+    rates, unique_rates = ([one.rate for one in some] for some in (rounds, unique))
+    faster = paired_ratio(rates, unique_rates)
+    written, unique_written = _written(cell, rounds), _written(cell, unique)
+    less = paired_ratio(written, unique_written)
+    saves = _separate(spread(written), spread(unique_written)) and _exceeds(less and less.inverse())
+    gains = _separate(spread(unique_rates), spread(rates)) and _exceeds(faster)
+    return Inflation(
+        cell=cell,
+        rate=faster,
+        written=less,
+        inflated=saves or gains,
+        text=_text(_WORDS[cell.data], faster, less, saves=saves, gains=gains),
+    )
+
+
+def _written(cell: Cell, rounds: Sequence[Round]) -> list[float]:
+    """Bytes that reached the drives for each that was written, of each round that knows."""
+    per_operation = cell.dirty_bytes or cell.block_bytes
+    shares = []
+    for one in rounds:
+        if one.work is None or not one.work.operations:
+            continue
+        known = [disk.write_kib for disk in one.work.disks if disk.write_kib is not None]
+        if known:
+            share = sum(known) * KIB / (one.work.operations * per_operation)
+            shares.append(max(share, _SHARE_MIN))
+    return shares
+
+
+def _separate(below: Spread | None, above: Spread | None) -> bool:
+    """Whether all of the interval of `below` lies below that of `above`."""
+    return (
+        below is not None
+        and above is not None
+        and below.high is not None
+        and above.low is not None
+        and below.high < above.low
+    )
+
+
+def _exceeds(ratio: Ratio | None) -> bool:
+    """Whether the ratio is beyond what copying explains, even at the low end of its interval."""
+    return ratio is not None and ratio.low is not None and ratio.low >= INFLATED
+
+
+def _text(what: str, faster: Ratio | None, less: Ratio | None, *, saves: bool, gains: bool) -> str:
+    rate = f"{faster.value:.2f} times the rate" if faster is not None else "the rate is unknown"
+    written = f"{less.value:.2f} times the bytes reach the drives" if less is not None else ""
+    figures = f"{rate}, {written}" if written else rate
+    if saves:
+        return f"{what}: {figures}: the file system or a layer above the drives compresses or deduplicates"
+    if gains:
+        where = "the drive, or what is below it," if less is not None else "something below"
+        return f"{what}: {figures}: {where} compresses or deduplicates"
+    return f"{what}: {figures}: no inflation shown"

@@ -1,0 +1,414 @@
+"""Plausibility: whether a device answers faster than its media could, and what that can mean.
+
+A flush that only returns success costs next to nothing, and so does one on a drive whose cache is protected:
+no benchmark can tell them apart. So this says what the device was seen to do, what that can mean, and what
+only a power cut shows. It never gives a clean bill: what looks slow enough may still lose data.
+
+W is a direct write, F0 a sync with nothing to write, C a direct write and its sync, F(n) a sync after n bytes
+were written directly: medians. Looked at in this order:
+
+    no-flush-sent        commits were acknowledged and no drive got a flush
+    faster-than-media    the drive rotates, and commits come faster than its platter comes round
+    flush-no-media-work  C - W is no more than F0, and F(64 MiB) shorter than the link would take
+    volatile-cache       C is far above W + F0, and F grows with what was written
+    inconclusive         anything else, or a control that is missing or disturbed: it says which
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from durability.bench.catalogue import (
+    COMMIT_CONTROL,
+    FLUSH_CONTROL,
+    HEADLINE,
+    LADDER,
+    SEQUENTIAL,
+    WRITE_CONTROL,
+)
+from durability.bench.cautions import others_per_s
+from durability.bench.cells import KIB, Cell
+from durability.bench.measurement import Round
+from durability.bench.result import Result
+from durability.bench.serials import HASHED
+from durability.bench.summary import disks_per_operation, merged
+from durability.plan import TargetKind
+from durability.units import duration, format_size
+
+Code: TypeAlias = Literal[
+    "no-flush-sent", "faster-than-media", "flush-no-media-work", "volatile-cache", "inconclusive"
+]
+HEADLINES: Mapping[Code, str] = MappingProxyType(
+    {
+        "no-flush-sent": "no flush sent",
+        "faster-than-media": "faster than the media",
+        "flush-no-media-work": "flush does no media work",
+        "volatile-cache": "consistent with an honoured volatile cache",
+        "inconclusive": "inconclusive",
+    }
+)
+
+FLUSHES_NONE = 0.1  # per commit, at most: others' flushes may be among them
+FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writers sync at once
+RPM_ASSUMED, RPM_MAX = 7200, 15_000
+MEDIA_MARGIN = 1.1  # above what the platter allows
+LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
+ALIKE_FACTOR, ALIKE_NS = 1.5, 20_000  # C - W is like F0 up to so many of it, and the noise of a system call
+FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0, from so many of it
+RUN_FILE = "durability-run"  # in the directory that was measured, for the run to make
+REACHES = 0.9  # of what a direct write hands over, at least, or a cache above the drive keeps it
+MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes things of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controls:
+    """What the verdict rests on; None where not measured or not known.
+
+    Times are medians in nanoseconds, rates commits per second of the slowest round. `rotational`: every
+    drive below says so and none is emulated. `link_bytes_per_s`: of all drives below together. `flushes`: per
+    commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the drives for each
+    byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n in bytes, F(n).
+    `others`: requests per second of others, by drive, where they were many.
+    """
+
+    path: str
+    kind: TargetKind
+    virtualisation: str
+    emulated: bool
+    write_caches: tuple[str | None, ...]
+    rotational: bool
+    rpm: int | None
+    link_bytes_per_s: int | None
+    random_rate: float | None
+    sequential_rate: float | None
+    flushes: tuple[tuple[str, float | None], ...]
+    write_ns: float | None
+    flush_ns: float | None
+    commit_ns: float | None
+    write_share: float | None
+    commit_share: float | None
+    empty_flushes: float | None
+    ladder: tuple[tuple[int, float], ...]
+    others: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plausibility:
+    """The verdict. `seen`: what the device was seen to do, with figures. `means`: what that can mean.
+    `only_a_cut`: what only a cut can show. `commands`: what to type next."""
+
+    code: Code
+    seen: tuple[str, ...]
+    means: tuple[str, ...]
+    only_a_cut: str
+    commands: tuple[str, ...]
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a few words."""
+        return HEADLINES[self.code]
+
+
+def plausibility(result: Result) -> Plausibility:
+    """The verdict on what `result` measured."""
+    return judge(controls_of(result))
+
+
+def controls_of(result: Result) -> Controls:
+    """What of `result` the verdict rests on."""
+    drives, media = result.facts.drives, result.media
+    links = [one.link_bytes_per_s for one in media if one.link_bytes_per_s is not None]
+    turns = [one.rpm for one in media if one.rpm is not None]
+    empty = disks_per_operation(result.rounds_of(FLUSH_CONTROL.name))
+    return Controls(
+        path=result.facts.path,
+        kind=result.facts.kind,
+        virtualisation=result.facts.host.virtualisation,
+        emulated=any(drive.emulated for drive in drives),
+        write_caches=tuple(drive.write_cache for drive in drives),
+        rotational=bool(drives) and all(drive.rotational and not drive.emulated for drive in drives),
+        rpm=max(turns) if turns and len(turns) == len(drives) else None,
+        link_bytes_per_s=sum(links) if links and len(links) == len(drives) else None,
+        random_rate=_slowest(result.rounds_of(HEADLINE.name)),
+        sequential_rate=_slowest(result.rounds_of(SEQUENTIAL.name)),
+        flushes=tuple(
+            (disk.name, disk.flushes) for disk in disks_per_operation(result.rounds_of(HEADLINE.name))
+        ),
+        write_ns=_median_ns(result, WRITE_CONTROL, whole=True),
+        flush_ns=_median_ns(result, FLUSH_CONTROL, whole=False),
+        commit_ns=_median_ns(result, COMMIT_CONTROL, whole=True),
+        write_share=_share(result, WRITE_CONTROL),
+        commit_share=_share(result, COMMIT_CONTROL),
+        empty_flushes=max((disk.flushes for disk in empty if disk.flushes is not None), default=None),
+        ladder=tuple(
+            (step.dirty_bytes, flush_ns)
+            for step in LADDER
+            if (flush_ns := _median_ns(result, step, whole=False))
+        ),
+        others=tuple(others_per_s(result).items()),
+    )
+
+
+def judge(controls: Controls) -> Plausibility:
+    """The verdict on `controls`."""
+    code, reasons = _decide(controls)
+    return Plausibility(
+        code=code,
+        seen=(*_seen(controls), *reasons),
+        means=tuple(_means(code, controls)),
+        only_a_cut=_ONLY_A_CUT[code],
+        commands=tuple(_commands(controls)),
+    )
+
+
+def _slowest(rounds: tuple[Round, ...]) -> float | None:
+    return min((one.rate for one in rounds), default=None)
+
+
+def _median_ns(result: Result, cell: Cell, *, whole: bool) -> float | None:
+    """Of the whole commit, or of its sync alone. Every sample counts, since a median takes few."""
+    rounds = result.rounds_of(cell.name)
+    latencies = merged(one.commit_ns if whole else one.sync_ns for one in rounds)
+    return latencies.percentile(50) if len(latencies) else None
+
+
+def _share(result: Result, cell: Cell) -> float | None:
+    disks = disks_per_operation(result.rounds_of(cell.name))
+    known = [disk.write_kib for disk in disks if disk.write_kib is not None]
+    return sum(known) * KIB / cell.block_bytes if known else None
+
+
+def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
+    """The verdict, and what of it the figures alone do not say."""
+    too_fast = tuple(_too_fast(controls))
+    flushes = _flushes_most(controls)
+    if flushes is not None and flushes <= FLUSHES_NONE:
+        return "no-flush-sent", too_fast
+    if too_fast:
+        return "faster-than-media", too_fast
+    if doubts := (*_missing(controls), *_disturbed(controls)):
+        return "inconclusive", doubts
+    assert controls.write_ns is not None and controls.flush_ns is not None
+    assert controls.commit_ns is not None
+    (dirty_bytes, longest_ns), flush_ns = controls.ladder[-1], controls.flush_ns
+    flushing_ns, asked_ns = controls.commit_ns - controls.write_ns, controls.write_ns + flush_ns
+    link, link_words = _link(controls)
+    alike = flushing_ns <= ALIKE_FACTOR * flush_ns + ALIKE_NS
+    beyond_link = _bytes_per_s(dirty_bytes, longest_ns) > link
+    if alike and beyond_link:
+        return "flush-no-media-work", (
+            f"so flushing something took no longer than flushing nothing, and {link_words}",
+        )
+    far, grows = controls.commit_ns / asked_ns, longest_ns / flush_ns
+    times = (
+        f"a commit took {far:.1f} times what its write and an empty sync take, and a flush after"
+        f" {format_size(dirty_bytes)} {grows:.1f} times an empty one"
+    )
+    if far >= FAR_FACTOR and grows >= FAR_FACTOR:
+        return "volatile-cache", (f"{times}: it has something to do, and more with more to flush",)
+    return "inconclusive", (
+        f"{times}; {link_words}: this fits neither a flush that moves data nor one that does nothing",
+    )
+
+
+def _flushes_most(controls: Controls) -> float | None:
+    return max((count for _, count in controls.flushes if count is not None), default=None)
+
+
+def _bytes_per_s(size_bytes: int, time_ns: float) -> float:
+    return size_bytes * 1e9 / time_ns
+
+
+def _link(controls: Controls) -> tuple[float, str]:
+    """What can reach the drives per second, and where that is known from."""
+    if controls.link_bytes_per_s is not None:
+        return controls.link_bytes_per_s, f"the link carries {_per_s(controls.link_bytes_per_s)}"
+    drives = max(1, len(controls.write_caches))
+    assumed = LINK_ASSUMED_BYTES_PER_S * drives
+    each = " for each drive" if drives > 1 else ""
+    return assumed, (
+        f"the link's bandwidth is unknown ({_per_s(LINK_ASSUMED_BYTES_PER_S)} assumed{each}, PCIe 5.0 x4, the"
+        " fastest that drives have)"
+    )
+
+
+def _per_s(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:,.3g} GB/s"
+
+
+def _too_fast(controls: Controls) -> Iterator[str]:
+    """Commits that come faster than a platter: the next block has just passed and takes a whole turn to come
+    again, a block anywhere takes half a turn on average."""
+    if not controls.rotational:
+        return
+    turns_per_s = (controls.rpm or RPM_ASSUMED) / 60
+    for pattern, rate, per_turn in (
+        ("block after block", controls.sequential_rate, 1),
+        ("at random places", controls.random_rate, 2),
+    ):
+        limit = per_turn * turns_per_s
+        if rate is None or rate <= MEDIA_MARGIN * limit:
+            continue
+        turns = f"at {controls.rpm:,} rpm" if controls.rpm else _rpm_unknown(rate, per_turn)
+        yield (
+            f"the drive says that it rotates, and commits {pattern} came at {rate:,.0f} per second or more,"
+            f" where a platter allows about {limit:,.0f} {turns}"
+        )
+
+
+def _rpm_unknown(rate: float, per_turn: int) -> str:
+    limit = per_turn * RPM_MAX / 60
+    even = (
+        f"even {RPM_MAX:,} rpm would allow {limit:,.0f}"
+        if rate > MEDIA_MARGIN * limit
+        else f"a drive of {RPM_MAX:,} rpm could do it"
+    )
+    return f"at {RPM_ASSUMED:,} rpm (assumed, the drive does not tell; {even})"
+
+
+def _missing(controls: Controls) -> Iterator[str]:
+    for what, value in (
+        ("direct writes (W)", controls.write_ns),
+        ("empty syncs (F0)", controls.flush_ns),
+        ("direct writes with a sync (C)", controls.commit_ns),
+    ):
+        if not value:
+            yield f"{what} were not measured"
+    if not controls.ladder or controls.ladder[-1][0] != LADDER[-1].dirty_bytes:
+        yield f"the flush after {format_size(LADDER[-1].dirty_bytes)} was not measured"
+    if not controls.flushes:
+        yield "no drive is known below, so nobody counts what reaches it"
+    elif _flushes_most(controls) is None:
+        yield "this system does not count flushes"
+
+
+def _disturbed(controls: Controls) -> Iterator[str]:
+    """Controls that did not measure what they are meant to, on this file system."""
+    flushes = _flushes_most(controls)
+    if flushes is not None and flushes < FLUSHES_EACH:
+        yield f"only {flushes:.2g} flushes per commit reached a drive"
+    if controls.empty_flushes is not None and controls.empty_flushes < FLUSHES_EACH:
+        yield (
+            f"a sync with nothing to write sent a drive {controls.empty_flushes:.2g} flushes, so F0 is not"
+            " the price of one"
+        )
+    if controls.write_share is not None and controls.write_share < REACHES:
+        yield (
+            f"of direct writes only {controls.write_share:.0%} reached a drive by then: something above keeps"
+            " them, so W is not the drive's"
+        )
+    elif (
+        controls.write_share is not None
+        and controls.commit_share is not None
+        and controls.commit_share > MORE_WRITTEN * controls.write_share
+    ):
+        yield (
+            f"a sync made the drives write {controls.commit_share / controls.write_share:.1f} times what was"
+            " written: writes of the file system's own, or of others, hide what the flush takes"
+        )
+
+
+def _seen(controls: Controls) -> Iterator[str]:
+    if controls.write_ns and controls.flush_ns and controls.commit_ns:
+        yield (
+            f"a direct write of 4 KiB took {duration(controls.write_ns)} (W), a sync with nothing to write"
+            f" {duration(controls.flush_ns)} (F0), a direct write and its sync"
+            f" {duration(controls.commit_ns)} (C): C - W is {_signed(controls.commit_ns - controls.write_ns)}"
+        )
+    if controls.ladder:
+        dirty_bytes, flush_ns = controls.ladder[-1]
+        yield (
+            f"after {format_size(dirty_bytes)} of direct writes a flush took {duration(flush_ns)}, as if they"
+            f" had moved at {_per_s(_bytes_per_s(dirty_bytes, flush_ns))}"
+        )
+    for name, count in controls.flushes:
+        if count is not None:
+            yield f"{count:.2f} flushes per commit reached {name}"
+    for name, per_s in controls.others:
+        yield f"others used {name} as well, at {per_s:.0f} requests per second: repeat this on an idle drive"
+
+
+def _signed(time_ns: float) -> str:
+    return duration(time_ns) if time_ns >= 0 else f"-{duration(-time_ns)}"
+
+
+_MEANS: Mapping[Code, tuple[str, ...]] = MappingProxyType(
+    {
+        "no-flush-sent": (),  # depends on what the drive declares
+        "faster-than-media": (
+            "a cache answers for the platter: a volatile one that ignores the flush, or one that flash,"
+            " capacitors or a controller's battery protect",
+            "or the drive writes where its head happens to be (shingled, hybrid), or does not rotate at all",
+        ),
+        "flush-no-media-work": (
+            "power-loss protection, as datacenter drives have: the cache counts as media",
+            "or a cache of the host, hypervisor or controller, protected or not",
+            "or the flush is acknowledged and ignored",
+            "or the drive had written most of it while it arrived, which a fast drive can",
+        ),
+        "volatile-cache": (
+            "the device keeps writes in a volatile cache and moves them to the media when a flush asks it to",
+            "or it is slow for another reason, such as a network, and its flush moves less than it seems",
+        ),
+        "inconclusive": ("nothing follows from the times",),
+    }
+)
+_ONLY_A_CUT: Mapping[Code, str] = MappingProxyType(
+    {
+        "no-flush-sent": "whether data that nobody asked the drive to flush outlive the loss of power",
+        "faster-than-media": "whether what was acknowledged so fast outlives the loss of power",
+        "flush-no-media-work": "which of these it is, and whether what was acknowledged outlives the loss of"
+        " power",
+        "volatile-cache": "whether a flush moves all that it covers, every time: one that takes its time can"
+        " still lose data",
+        "inconclusive": "whether what was acknowledged outlives the loss of power",
+    }
+)
+
+
+def _means(code: Code, controls: Controls) -> Iterator[str]:
+    if code == "no-flush-sent":
+        caches = set(controls.write_caches)
+        if caches != {"write back"}:
+            yield (
+                "the drive declares that it has no volatile cache (write through), so the kernel sends it no"
+                " flush: its word is what data rest on"
+                if caches == {"write through"}
+                else "the drive may declare that it has no volatile cache, and then the kernel sends no flush"
+            )
+        if caches != {"write through"}:
+            yield (
+                "something above the drive keeps the flush back: a mount without barriers, a layer or"
+                " controller that answers itself, a library that turns syncs into nothing"
+            )
+    yield from _MEANS[code]
+    if controls.emulated or controls.virtualisation not in ("none", ""):
+        where = controls.virtualisation if controls.virtualisation not in ("none", "") else "emulated drive"
+        yield (
+            f"this is a virtual machine ({where}): the host may acknowledge a flush and do nothing (QEMU"
+            " cache=unsafe, Firecracker's default cache type), and what the guest's drive declares proves"
+            " nothing of the host"
+        )
+
+
+def _commands(controls: Controls) -> Iterator[str]:
+    """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards."""
+    # A path with a serial in it has been hashed and cannot be typed.
+    device = controls.kind == "device"
+    path = controls.path if device else f"{controls.path.rstrip('/')}/{RUN_FILE}"
+    target = "TARGET" if HASHED in path else _quoted(path)
+    destroy = " --destroy-data" if device else ""
+    yield f"durability run {target} --server HOST:PORT{destroy}"
+    yield f"durability run {target} --server HOST:PORT --direct --sync dsync{destroy}"
+    yield f"durability verify {target} --server HOST:PORT --attest-cut 'pulled the plug'"
+
+
+def _quoted(text: str) -> str:
+    """`text` as one word of a shell."""
+    return (
+        text if re.fullmatch(r"[\w@%+=:,./-]+", text, re.ASCII) else "'" + text.replace("'", "'\"'\"'") + "'"
+    )

@@ -1,0 +1,159 @@
+"""The result of a benchmark as a file: JSON, schema `durability.bench/1`, described in docs/bench.md.
+
+It holds what was measured, round by round, and no summary: medians, intervals and verdicts are derived by
+whoever reads it, so that a better rule applies to old results too. Reading refuses whatever is not such a
+document, naming the field, and whatever contradicts itself.
+
+History of the format:
+
+    1   the first
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from durability import limits
+from durability.bench.catalogue import Mode
+from durability.bench.cells import Cell
+from durability.bench.measurement import Engine, Idle, Round
+from durability.documents import Finite, Flag, Natural, Text, from_json, from_value, to_json, to_value
+from durability.errors import FormatError
+from durability.facts import Facts
+
+Schema: TypeAlias = Literal["durability.bench/1"]
+SCHEMA: Schema = "durability.bench/1"
+FAMILY = "durability.bench/"
+CELLS_MAX, ROUNDS_MAX = 512, 100
+
+Serials: TypeAlias = Literal["hashed", "shown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The processor under the measurement. `governor`: of the frequency, "" where there is none."""
+
+    cpu_model: Text
+    cpus: Natural
+    governor: Text
+    memory_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """How busy the machine was right before or after. `load`: the load average of one minute.
+
+    `busy_percent` and `steal_percent`: of the processors' time in the idle interval before, and during the
+    run (the tool's own work included) after. `used_bytes` of `size_bytes` of the file system.
+    """
+
+    load: Finite | None
+    busy_percent: Finite | None
+    steal_percent: Finite | None
+    used_bytes: Natural | None
+    size_bytes: Natural | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Medium:
+    """What bounds a leaf drive: turns per minute (None: unknown, or nothing turns) and its link, None where
+    unknown; `link` is how the system calls it."""
+
+    name: Text
+    rpm: Natural | None
+    link_bytes_per_s: Natural | None
+    link: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellRounds:
+    """A cell and its rounds in the order of time, measured by `engine`.
+
+    `note`: why rounds are missing, "" if none are: what it needs that the target has not, or the error that
+    ended it.
+    """
+
+    cell: Cell
+    engine: Engine
+    engine_version: Text
+    rounds: tuple[Round, ...]
+    note: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A whole benchmark.
+
+    `created`: wall time, ISO 8601, for people. `size_bytes`: of the file or range that the jobs of a cell
+    share out among them. `complete`: every round was made of every cell that this target can have; else
+    `stopped` says why not. `idle`: each leaf drive left alone, before the first round and after the last.
+    `order`: the index in `cells` of each round, in the order of time. `serials`: whether what identifies the
+    machine and its drives is hashed.
+    """
+
+    schema: Schema
+    software: Text
+    created: Text
+    mode: Mode
+    profile: Text
+    seed: Natural
+    size_bytes: Natural
+    complete: Flag
+    stopped: Text
+    duration_s: Finite
+    facts: Facts
+    serials: Serials
+    machine: Machine
+    media: tuple[Medium, ...]
+    before: Moment
+    after: Moment | None
+    idle: tuple[Idle, ...]
+    order: tuple[Natural, ...]
+    cells: tuple[CellRounds, ...]
+
+    def __post_init__(self) -> None:
+        """Raises FormatError where the parts contradict each other."""
+        keys = Counter((one.cell.name, one.engine) for one in self.cells)
+        if twice := [name for (name, engine), count in keys.items() if count > 1]:
+            raise FormatError(f"a result: the cell {twice[0]!r} is there twice")
+        if len(self.cells) > CELLS_MAX or any(len(one.rounds) > ROUNDS_MAX for one in self.cells):
+            raise FormatError(f"a result: more than {CELLS_MAX} cells, or than {ROUNDS_MAX} rounds of one")
+        if Counter(self.order) != Counter(
+            {index: len(one.rounds) for index, one in enumerate(self.cells) if one.rounds}
+        ):
+            raise FormatError("a result: the order of rounds does not have each round once")
+
+    def rounds_of(self, name: str, engine: Engine = "durability") -> tuple[Round, ...]:
+        """The rounds of the cell `name`, () where it has none."""
+        for one in self.cells:
+            if one.cell.name == name and one.engine == engine:
+                return one.rounds
+        return ()
+
+
+def encode(result: Result) -> bytes:
+    """The file."""
+    return (to_json(to_value(result)) + "\n").encode()
+
+
+def decode(data: bytes) -> Result:
+    """The result in a file. Raises FormatError."""
+    if len(data) > limits.RESULT_BYTES_MAX:
+        raise FormatError(
+            f"{len(data):,} bytes are too many for a result; at most {limits.RESULT_BYTES_MAX:,} are read"
+        )
+    value = from_json(data)
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if schema != SCHEMA:
+        raise FormatError(_unfit(schema))
+    return from_value(Result, value)
+
+
+def _unfit(schema: object) -> str:
+    if isinstance(schema, str) and schema.startswith(FAMILY):
+        return f"a result of version {schema.removeprefix(FAMILY)[:20]!r}; this program reads version '1'"
+    if isinstance(schema, str):
+        return f"not the result of a benchmark but {schema[:60]!r}; expected {SCHEMA!r}"
+    return f"not the result of a benchmark: there is no {SCHEMA!r} at its head"

@@ -1,0 +1,122 @@
+"""Steady or not: whether the rate that was measured is the rate that lasts.
+
+The windows are SNIA's (Solid State Storage Performance Test Specification): of five in a row the range is at
+most 20 % of their mean, and the line fitted through them rises or falls by at most 10 % of it. A long round
+is cut into five; else five rounds or more, spread over the run, are the windows. In a long round the last
+third is also held against the first, which shows a fast cache that filled, credits that ran out, and
+throttling. Refuses to speak of what was too short, and never says that what was steady here stays so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability.bench.measurement import Round
+from durability.units import counted
+
+WINDOWS = 5
+RANGE_MAX = 0.2
+SLOPE_MAX = 0.1
+THIRD_MIN = 0.9  # the last third of the first
+BINS_MIN = 3 * WINDOWS  # a shorter round has no thirds worth comparing
+OPERATIONS_MIN = 400 * WINDOWS  # chance alone moves a window of fewer by more than 5 %
+
+Steadiness: TypeAlias = Literal["steady", "NOT STEADY", "too short to say"]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """The word, and why in words. `windows`: operations per second of each, () if it was too short.
+
+    `range_share` and `slope_share`: of the windows' mean; the slope is what the fitted line rises (falls, if
+    below 0) from the first to the last. `last_third`: as a share of the first; None without a long round.
+    """
+
+    word: Steadiness
+    reason: str
+    windows: tuple[float, ...]
+    range_share: float | None
+    slope_share: float | None
+    last_third: float | None
+
+
+def steady(rounds: Sequence[Round]) -> Steady:
+    """Whether the rate over `rounds`, in the order of time, was steady."""
+    operations = sum(one.operations for one in rounds)
+    if operations < OPERATIONS_MIN:
+        return _too_short(f"{operations:,} operations, where {OPERATIONS_MIN:,} are needed")
+    if len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN:
+        return _judge_long(np.array(rounds[0].bins) / rounds[0].bin_s, rounds[0].bin_s)
+    if len(rounds) >= WINDOWS:
+        return _judge(np.array([one.rate for one in rounds]), "rounds", None, _no_step)
+    return _too_short(f"{counted(len(rounds), 'round')}, where {WINDOWS} or a long one are needed")
+
+
+def _too_short(reason: str) -> Steady:
+    return Steady(
+        word="too short to say",
+        reason=reason,
+        windows=(),
+        range_share=None,
+        slope_share=None,
+        last_third=None,
+    )
+
+
+def _judge_long(rates: Floats, bin_s: float) -> Steady:
+    """`rates` of the bins of one round."""
+    third = len(rates) // 3
+    first, last = float(rates[:third].mean()), float(rates[-third:].mean())
+    return _judge(rates, "windows", last / first if first else None, lambda: _step(rates, bin_s))
+
+
+def _judge(rates: Floats, what: str, last_third: float | None, step: Callable[[], str]) -> Steady:
+    windows = np.array([part.mean() for part in np.array_split(rates, WINDOWS)])
+    mean = float(windows.mean())
+    range_share = float(np.ptp(windows)) / mean
+    slope = float(np.polyfit(np.arange(WINDOWS), windows, 1)[0])
+    slope_share = slope * (WINDOWS - 1) / mean
+    reasons = list(_reasons(what, range_share, slope_share, last_third))
+    return Steady(
+        word="NOT STEADY" if reasons else "steady",
+        reason="; ".join(filter(None, (*reasons, step())))
+        if reasons
+        else f"{what} within {range_share:.0%} of their mean",
+        windows=tuple(windows.tolist()),
+        range_share=range_share,
+        slope_share=slope_share,
+        last_third=last_third,
+    )
+
+
+def _reasons(what: str, range_share: float, slope_share: float, last_third: float | None) -> Iterator[str]:
+    if range_share > RANGE_MAX:
+        yield f"{what} differ by {range_share:.0%} of their mean, above {RANGE_MAX:.0%}"
+    if abs(slope_share) > SLOPE_MAX:
+        way = "rises" if slope_share > 0 else "falls"
+        yield f"the rate {way} by {abs(slope_share):.0%} over the {what}, above {SLOPE_MAX:.0%}"
+    if last_third is not None and last_third < THIRD_MIN:
+        yield f"the last third ran at {last_third:.0%} of the first"
+
+
+def _no_step() -> str:
+    """Rounds lie too far apart to say when."""
+    return ""
+
+
+def _step(rates: Floats, bin_s: float) -> str:
+    """Where a single step fits `rates` best (least squares), in words."""
+    count = len(rates)
+    total = np.cumsum(rates)
+    before = np.arange(1, count)
+    first, second = total[:-1] / before, (total[-1] - total[:-1]) / (count - before)
+    at = int(np.argmax(before * (count - before) * (first - second) ** 2))
+    return (
+        f"about {before[at] * bin_s:,.0f} s in it went from {first[at]:,.0f} to {second[at]:,.0f} per second"
+    )

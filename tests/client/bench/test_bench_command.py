@@ -1,0 +1,275 @@
+"""The commands `bench` and `compare` as scripts see them: streams, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.bench.result import decode
+
+COMMAND = str(Path(sys.executable).with_name("durability"))
+DEADLINE_S = 120
+SMALL = ("--size", "64MiB", "--only", "headline")
+MEMORY = ("--size", "64MiB", "--only", "memory")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment with a state directory of its own."""
+    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory to measure in, which must be empty at the end."""
+    directory = tmp_path / "place"
+    directory.mkdir()
+    yield directory
+    assert list(directory.iterdir()) == []
+
+
+def _durability(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *(str(argument) for argument in arguments)],
+        env=environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def test_a_result_is_printed_kept_and_shown_again(
+    environment: dict[str, str], tmp_path: Path, place: Path
+) -> None:
+    """One command gives a table and a file; `--show` prints the file as it was printed."""
+    output = tmp_path / "result.json"
+    done = _durability(environment, "bench", place, *SMALL, "--quick", "-o", output, "--seed", "5")
+    assert done.returncode == 0, done.stderr
+    assert "4k-random-fdatasync-overwritten" in done.stdout
+    assert "plausibility:" in done.stdout
+    assert f"the result is in {output}" in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    result = decode(output.read_bytes())
+    assert (result.mode, result.seed, result.complete) == ("quick", 5, True)
+    shown = _durability(environment, "bench", "--show", output)
+    assert (shown.returncode, shown.stdout) == (0, done.stdout)
+
+
+def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
+    """With --json stdout holds a summary and nothing else; the file goes to the state directory."""
+    done = _durability(environment, "bench", place, *MEMORY, "--quick", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert next(iter(document)) == "schema"
+    assert document["schema"].startswith("durability.bench-summary/")
+    (kept,) = (tmp_path / "state/durability/bench").iterdir()
+    assert decode(kept.read_bytes()).size_bytes == 64 << 20
+    shown = _durability(environment, "bench", "--show", kept, "--json")
+    assert json.loads(shown.stdout) == document
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_keeps_what_was_measured(
+    environment: dict[str, str], place: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    """Ctrl-C, SIGTERM and a closed terminal end with 128 + the signal, a partial result, and no file left."""
+    output = tmp_path / "partial.json"
+    done = _interrupted(environment, place, output, number)
+    assert done.returncode == 128 + number, done.stderr
+    assert "the result is partial" in done.stderr
+    result = decode(output.read_bytes())
+    assert not result.complete
+    assert result.stopped
+    assert 0 < len(result.order) < sum(one.cell.rounds for one in result.cells)
+    assert "partial" in done.stdout
+
+
+def _interrupted(
+    environment: dict[str, str], place: Path, output: Path, number: signal.Signals
+) -> subprocess.CompletedProcess[str]:
+    """A measurement that gets a signal once it has measured something, as the terminal shows."""
+    terminal, theirs = os.openpty()
+    arguments = [COMMAND, "bench", str(place), *SMALL, "--only", "memory", "-o", str(output)]
+    with subprocess.Popen(
+        arguments, env=environment, stdout=subprocess.PIPE, stderr=theirs, text=True, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        seen = _read_until(terminal, b"2/5")
+        process.send_signal(number)
+        assert process.stdout is not None
+        seen += _read_rest(terminal)
+        out = process.stdout.read()
+    os.close(terminal)
+    return subprocess.CompletedProcess(arguments, process.returncode, out, seen.decode())
+
+
+def _read_until(terminal: int, text: bytes) -> bytes:
+    seen = b""
+    while text not in seen:
+        ready, _, _ = select.select([terminal], [], [], DEADLINE_S)
+        assert ready, seen
+        seen += os.read(terminal, 65536)
+    return seen
+
+
+def _read_rest(terminal: int) -> bytes:
+    seen = b""
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            return seen
+        if not data:
+            return seen
+        seen += data
+
+
+def test_a_killed_measurement_is_cleared_away_by_the_next(
+    environment: dict[str, str], place: Path, tmp_path: Path
+) -> None:
+    """After a SIGKILL the files are still there; the next measurement removes them and says so."""
+    killed = _interrupted(environment, place, tmp_path / "never.json", signal.SIGKILL)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = place.iterdir()
+    done = _durability(environment, "bench", place, *MEMORY, "--quick")
+    assert done.returncode == 0, done.stderr
+    assert f"removed {left}, which a measurement that was killed had left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "bench takes a TARGET"),
+        (("--show", "x.json", "PLACE"), "leave TARGET out"),
+        (("PLACE", "--quick", "--accept"), "give one of them"),
+        (("PLACE", "--minutes", "5"), "--minutes belongs to --accept"),
+        (("PLACE", "--accept", "--minutes", "1"), "minutes, not 1"),
+        (("PLACE", "--only", "no-such-cell"), "no-such-cell"),
+        (("PLACE", "--profile", "no-such-profile"), "no profile is named"),
+        (("PLACE", "--size", "1MB"), "is not a size"),
+        (("PLACE", "--size", "1MiB"), "too little"),
+        (("PLACE", "--engine", "fio", "--only", "mix"), "fio is asked for none of these cells"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_a_usage_error(
+    environment: dict[str, str], place: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    """A command line that contradicts itself ends with 2 and a sentence, before anything is made."""
+    in_place = [str(place) if argument == "PLACE" else argument for argument in arguments]
+    done = _durability(environment, "bench", *in_place)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_not_ours_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
+    """A stranger's file and a device that is not there end with 5; the file keeps its bytes."""
+    precious = tmp_path / "precious"
+    precious.write_text("not ours\n")
+    for target in (precious, Path("/dev/no-such-drive")):
+        done = _durability(environment, "bench", target, *SMALL, "--quick")
+        assert (done.returncode, done.stdout) == (5, "")
+        assert str(target) in done.stderr
+    assert precious.read_text() == "not ours\n"
+
+
+def test_a_device_takes_consent(environment: dict[str, str], make_loop: Callable[..., Path]) -> None:
+    """A block device ends with 2 without --destroy-data, and is measured with it."""
+    device = make_loop(80 << 20)
+    done = _durability(environment, "bench", device, *SMALL, "--quick")
+    assert done.returncode == 2
+    assert "--destroy-data" in done.stderr
+    done = _durability(environment, "bench", device, *SMALL, "--quick", "--destroy-data", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["target"]["kind"] == "device"
+
+
+def test_an_output_that_cannot_be_is_refused_first(
+    environment: dict[str, str], place: Path, tmp_path: Path
+) -> None:
+    """A directory, or a file in a directory that does not exist, ends with 5 before a minute is lost."""
+    for output, words in (
+        (tmp_path, "is a directory"),
+        (tmp_path / "no/result.json", "there is no directory"),
+    ):
+        done = _durability(environment, "bench", place, "-o", output)
+        assert done.returncode == 5
+        assert words in done.stderr
+
+
+def test_a_result_is_not_thrown_away(
+    environment: dict[str, str], place: Path, tmp_path: Path, loop_machine: None
+) -> None:
+    """Where the named file cannot be written after all, the result goes to the state directory, and that is
+    said with 5."""
+    full = tmp_path / "full"
+    full.mkdir()
+    subprocess.run(("mount", "-t", "tmpfs", "-o", "size=64k", "none", full), check=True)
+    try:
+        (full / "theirs").write_bytes(bytes(64 << 10))
+        done = _durability(environment, "bench", place, *MEMORY, "-o", full / "result.json")
+    finally:
+        subprocess.run(("umount", full), check=True)
+    assert done.returncode == 5
+    assert f"cannot write the result {full / 'result.json'}: No space left on device" in done.stderr
+    (kept,) = (tmp_path / "state/durability/bench").iterdir()
+    assert decode(kept.read_bytes()).complete
+    assert "4k-random-fdatasync-memory-overwritten" in done.stdout
+
+
+def test_a_file_that_is_no_result_is_named(environment: dict[str, str], tmp_path: Path) -> None:
+    """What is not a result, or not there, ends with 5 and the file's name."""
+    path = tmp_path / "other.json"
+    path.write_text('{"schema": "durability.run/1"}')
+    for name, words in ((path, "not the result of a benchmark"), (tmp_path / "none.json", "cannot read")):
+        for arguments in (("bench", "--show", name), ("compare", name, name)):
+            done = _durability(environment, *arguments)
+            assert (done.returncode, done.stdout) == (5, "")
+            assert str(name) in done.stderr
+            assert words in done.stderr
+
+
+def test_unlike_runs_are_not_compared(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
+    """Quick runs are refused with 2 and the reason, in words or as a document; one file is no comparison."""
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        assert _durability(environment, "bench", place, *MEMORY, "--quick", "-o", path).returncode == 0
+    done = _durability(environment, "compare", *paths)
+    assert done.returncode == 2
+    assert "cannot be compared" in done.stdout
+    assert "quick" in done.stdout
+    done = _durability(environment, "compare", *paths, "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["refusals"]
+    assert _durability(environment, "compare", paths[0]).returncode == 2
+
+
+def test_like_runs_are_compared(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
+    """Two runs of one cell have a ratio, and the exit code is 0."""
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        assert (
+            _durability(
+                environment, "bench", place, "--size", "64MiB", "--only", "memory", "-o", path
+            ).returncode
+            == 0
+        )
+    done = _durability(environment, "compare", *paths, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    assert document["refusals"] == []
+    assert len(document["cells"]) == 1
+    done = _durability(environment, "compare", *paths)
+    assert done.returncode == 0
+    assert "4k-random-fdatasync-memory-overwritten" in done.stdout

@@ -1,0 +1,292 @@
+"""A measurement from start to end: what is in its result, in what order, and what an early end leaves."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.bench.cells import MIB, Cell
+from durability.bench.result import decode, encode
+from durability.errors import SetupError, TargetError, UsageError
+from durability_client.bench import target
+from durability_client.bench.runner import Options, Outcome, _Entry, _rounds, measure
+from durability_client.guards import Consent
+from tests.client.bench.cells import SIZE_BYTES, tiny
+
+CELLS = (
+    tiny(rounds=3),
+    tiny(sync="fsync", rounds=2),
+    tiny(jobs=2, rounds=2),
+    tiny(workload="append", pattern="sequential", file_state="fresh", block_bytes=2300),
+    tiny(workload="create", pattern="sequential", sync="fsync", file_state="fresh"),
+    tiny(file_state="sparse"),
+    tiny(writes_per_sync=8),
+    tiny(workload="flush", pattern="sequential"),
+    tiny(place="memory"),
+)
+
+
+class Ear:
+    """A listener that remembers, and does something when a round begins."""
+
+    def __init__(self, at_round: Callable[[int], None] = lambda number: None) -> None:
+        self.said: list[str] = []
+        self.prepared: list[tuple[int, int]] = []
+        self.measured: list[str] = []
+        self._at_round = at_round
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def preparing(self, done: int, total: int) -> None:
+        self.prepared.append((done, total))
+
+    def measuring(self, doing: str, done_s: float, left_s: float) -> None:
+        assert done_s >= 0
+        assert left_s >= 0
+        doing = doing.partition(":")[0]  # without how long it has been waiting
+        if self.measured[-1:] != [doing]:  # and not for what is told in the middle of a round
+            self.measured.append(doing)
+            self._at_round(len(self.measured))
+
+
+def _options(path: Path, *cells: Cell, **changes: Any) -> Options:
+    values: dict[str, Any] = {
+        "target": path,
+        "cells": cells or CELLS,
+        "mode": "standard",
+        "profile": "",
+        "size_bytes": SIZE_BYTES,
+        "seed": 7,
+        "consent": Consent(),
+        "show_serials": False,
+        "fio": False,
+        "idle_s": 0.01,
+    }
+    return Options(**{**values, **changes})
+
+
+def _in_memory() -> set[Path]:
+    return set(target.MEMORY.glob("durability-bench-*"))
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Iterator[Path]:
+    """A directory, which must be empty at the end; and no file of ours may be left in memory."""
+    before = _in_memory()
+    directory = tmp_path / "target"
+    directory.mkdir()
+    yield directory
+    assert list(directory.iterdir()) == []
+    assert _in_memory() <= before
+
+
+def test_a_measurement_has_every_round(clean: Path) -> None:
+    """Each cell has its rounds, whole and in a result that can be written and read."""
+    ear = Ear()
+    outcome = measure(_options(clean), ear)
+    result = outcome.result
+    assert outcome.ending is None
+    assert (result.complete, result.stopped, result.seed) == (True, "", 7)
+    assert decode(encode(result)) == result
+    assert Counter(result.order) == {
+        index: cell.rounds for index, cell in enumerate(CELLS) if not result.cells[index].note
+    }
+    assert ear.prepared[-1][0] == ear.prepared[-1][1] > SIZE_BYTES
+    for one in result.cells:
+        assert one.note == "" or one.cell.file_state == "fresh"  # no fallocate; but for append and create
+        for each in one.rounds:
+            assert each.commits > 0
+            assert each.seconds >= one.cell.seconds
+            assert each.work is not None
+            assert each.work.operations == each.operations
+            assert (len(each.sync_ns) > 0) is one.cell.has_sync
+            assert each.writes == each.commits * (
+                0 if one.cell.workload == "flush" else max(1, one.cell.writes_per_sync)
+            )
+    assert result.before.busy_percent is not None
+    assert result.after is not None
+    starts = [round_.started_s for round_ in _in_order(outcome)]
+    assert starts == sorted(starts)
+
+
+def _in_order(outcome: Outcome) -> Iterator[Any]:
+    """The rounds in the order in which they were made."""
+    taken: Counter[int] = Counter()
+    for index in outcome.result.order:
+        yield outcome.result.cells[index].rounds[taken[index]]
+        taken[index] += 1
+
+
+def test_rounds_are_shuffled_by_the_seed() -> None:
+    """Each pass has a round of each cell that has one left, in an order that the seed fixes; what is held for
+    long comes last, and the other engine's round right beside."""
+    cells = [tiny(block_bytes=512 * number, rounds=3 if number < 5 else 2) for number in range(1, 9)]
+    cells.append(replace(tiny(), group="sustained", rounds=1))
+    entries = [_Entry(cell, "durability") for cell in cells] + [_Entry(cells[0], "fio")]
+    order = list(_rounds(entries, 1))
+    assert order == list(_rounds(entries, 1)) != list(_rounds(entries, 2))
+    assert order[-1] == (8, 0)
+    assert Counter(order) == {
+        (index, number): 1 for index, entry in enumerate(entries) for number in range(entry.cell.rounds)
+    }
+    passes = [number for _, number in order[:-1]]
+    assert passes == sorted(passes)
+    assert [index for index, number in order if number == 0] != [
+        index for index, number in order if number == 1
+    ]
+    for number in range(3):
+        ours, theirs = order.index((0, number)), order.index((9, number))
+        assert theirs - ours == (1 if number % 2 == 0 else -1)
+
+
+@pytest.mark.parametrize("ending", [KeyboardInterrupt(), SystemExit(143)], ids=["Ctrl-C", "SIGTERM"])
+def test_an_early_end_keeps_whole_rounds(clean: Path, ending: BaseException) -> None:
+    """What was measured until then is in a result marked as partial, and the files are gone."""
+
+    def end(number: int) -> None:
+        if number == 4:
+            raise ending
+
+    outcome = measure(_options(clean, tiny(rounds=9)), Ear(end))
+    assert outcome.ending is ending
+    assert not outcome.result.complete
+    assert outcome.result.stopped
+    assert len(outcome.result.order) == len(outcome.result.cells[0].rounds) == 3
+    assert decode(encode(outcome.result)) == outcome.result
+
+
+def test_an_end_before_anything_leaves_nothing(clean: Path) -> None:
+    """Ctrl-C in the first round is passed on, and the files are gone."""
+
+    def end(number: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(_options(clean), Ear(end))
+
+
+def test_a_target_that_fills_up_ends_with_a_sentence(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """When others take the room while we measure, what was measured is kept and the reason given."""
+    _, directory = make_mount("ext4")
+
+    def fill(number: int) -> None:
+        if number == 2:
+            with (directory / "theirs").open("wb", buffering=0) as file:
+                for _ in range(3):
+                    with pytest.raises(OSError, match="No space"):
+                        while True:
+                            file.write(bytes(MIB))
+                    os.fsync(file)  # which gives back what was removed and not free yet
+
+    cells = (tiny(rounds=5, file_state="sparse", block_bytes=64 << 10, seconds=0.1),)
+    outcome = measure(_options(directory, *cells), Ear(fill))
+    assert isinstance(outcome.ending, TargetError)
+    assert "is full (No space left on device): make room, or lower --size" in str(outcome.ending)
+    assert len(outcome.result.order) == 1
+    assert sorted(path.name for path in directory.iterdir()) == ["lost+found", "theirs"]
+
+
+def test_what_a_target_does_not_have_is_noted(make_loop: Callable[..., Path]) -> None:
+    """A device has no names: such cells have no rounds and a note, and the result is complete."""
+    device = make_loop(8 * MIB)
+    cells = (tiny(), tiny(file_state="sparse", rounds=3))
+    outcome = measure(_options(device, *cells, consent=Consent(destroy_data=True)), Ear())
+    assert outcome.result.complete
+    assert [one.note for one in outcome.result.cells] == ["", "needs a file system, and TARGET is a device"]
+    assert [len(one.rounds) for one in outcome.result.cells] == [1, 0]
+    with pytest.raises(TargetError, match="no cell could be measured: needs a file system"):
+        measure(_options(device, cells[1], consent=Consent(destroy_data=True)), Ear())
+
+
+def test_a_call_that_the_system_does_not_have_is_no_error(clean: Path) -> None:
+    """Such a cell has a note, and the others are measured."""
+    outcome = measure(_options(clean, tiny(), tiny(sync="fullfsync")), Ear())
+    assert outcome.ending is None
+    if sys.platform != "darwin":
+        assert "does not have such a call" in outcome.result.cells[1].note
+    assert len(outcome.result.cells[0].rounds) == 1
+
+
+def test_a_target_without_direct_writes_is_no_error(clean: Path) -> None:
+    """EINVAL for O_DIRECT is a thing that the file system does not have; other cells are measured."""
+    unaligned = tiny(direct=True, block_bytes=700)
+    outcome = measure(_options(clean, tiny(), unaligned), Ear())
+    assert outcome.ending is None
+    assert "O_DIRECT" in outcome.result.cells[1].note
+    assert len(outcome.result.cells[0].rounds) == 1
+
+
+def test_serials_are_hashed_unless_asked(clean: Path) -> None:
+    """What identifies this machine is in the result only where the user wants it."""
+    hidden = measure(_options(clean, tiny()), Ear()).result
+    shown = measure(_options(clean, tiny(), show_serials=True), Ear()).result
+    assert (hidden.serials, shown.serials) == ("hashed", "shown")
+    if shown.facts.host.machine_id:
+        assert hidden.facts.host.machine_id != shown.facts.host.machine_id
+
+
+def test_too_little_room_is_refused_before(clean: Path) -> None:
+    """Sizes are checked before anything is made."""
+    with pytest.raises(UsageError, match="too little"):
+        measure(_options(clean, tiny(jobs=16)), Ear())
+    with pytest.raises(TargetError, match="MiB needed"):
+        measure(_options(clean, tiny(), size_bytes=1 << 50), Ear())
+
+
+def test_fio_says_the_same_beside(clean: Path) -> None:
+    """With fio asked for, the cells that it can measure have rounds of its own, with rates and syncs."""
+    cells = (
+        tiny(fio=True, seconds=0.05, rounds=2),
+        tiny(sync="dsync", direct=True, fio=True),
+        tiny(sync="fsync"),
+    )
+    try:
+        result = measure(_options(clean, *cells, fio=True), Ear()).result
+    except SetupError:
+        pytest.skip("no fio is installed")
+    ours, theirs = ([one for one in result.cells if one.engine == engine] for engine in ("durability", "fio"))
+    assert [one.cell.name for one in theirs] == [cell.name for cell in cells[:2]]
+    assert len(ours) == 3
+    for one in theirs:
+        assert one.engine_version.startswith("fio-")
+        assert len(one.rounds) == one.cell.rounds
+        for each in one.rounds:
+            assert each.commits == each.writes > 0
+            assert len(each.commit_ns) == 0
+            assert each.work is not None
+            assert each.work.system_us is not None
+    assert len(theirs[0].rounds[0].sync_ns) == theirs[0].rounds[0].commits
+    assert decode(encode(result)) == result
+
+
+def test_an_absent_fio_is_named(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured, with what to install."""
+    monkeypatch.setattr("durability_client.bench.fio.find_tool", lambda name: None)
+    with pytest.raises(SetupError, match=r"fio is not installed; install it \(Debian: apt-get install fio\)"):
+        measure(_options(clean, fio=True), Ear())
+
+
+def test_an_error_of_fio_is_passed_on(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fio that cannot do what it is asked to ends the measurement with its own words."""
+    monkeypatch.setattr(
+        "durability_client.bench.fio._options", lambda cell: iter(["--ioengine=no-such-engine"])
+    )
+    try:
+        outcome = measure(_options(clean, tiny(fio=True), fio=True), Ear())
+    except SetupError as error:
+        if not isinstance(error, TargetError):
+            pytest.skip("no fio is installed")
+        raise
+    assert isinstance(outcome.ending, TargetError)
+    assert "no-such-engine" in str(outcome.ending)
+    assert len(outcome.result.order) == 1

@@ -1,0 +1,189 @@
+"""Results of drives that are simulated in a few lines, so that rules can be held against what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from durability.bench.catalogue import PROBE, STANDARD
+from durability.bench.cells import Cell
+from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
+from durability.bench.result import SCHEMA, CellRounds, Machine, Medium, Moment, Result
+from durability.facts import Drive, Facts, FileSystem, Host
+from durability.histogram import FineHistogram
+
+JUDGED = tuple(  # what verdicts need, so that a run of them is quick to simulate
+    cell for cell in STANDARD if cell.group in ("controls", "flush ladder") or cell in (*STANDARD[:4], *PROBE)
+)
+SAMPLES = 400  # of a round: enough for a p99 of five, and quick to make
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A drive in times: a write, an empty flush, what a flush takes for each byte before it and at least."""
+
+    write_ns: float = 20_000.0
+    flush_ns: float = 15_000.0
+    dirty_ns: float = 0.0  # of a flush that has anything to do
+    dirty_bytes_per_s: float = 0.0  # 0: it moves nothing
+    flushes: float = 1.0  # that reach it for each sync
+    noise: float = 0.03
+    written: Mapping[str, float] = field(default_factory=dict)  # bytes written of those given, by data
+    speed: Mapping[str, float] = field(default_factory=dict)  # times the rate, by data
+
+    def commit_ns(self, cell: Cell) -> tuple[float, float]:
+        """The whole commit and its sync alone."""
+        sync_ns = 0.0
+        if cell.sync != "none":
+            sync_ns = self.flush_ns
+            if cell.dirty_bytes:
+                sync_ns += self.dirty_ns
+                if self.dirty_bytes_per_s:
+                    sync_ns += cell.dirty_bytes * 1e9 / self.dirty_bytes_per_s
+        writes = 0 if cell.workload == "flush" else max(1, cell.writes_per_sync)
+        whole = (writes * self.write_ns + sync_ns) / self.speed.get(cell.data, 1.0)
+        return whole, sync_ns
+
+
+def drive(**changes: Any) -> Drive:
+    """A drive of a machine that is not virtual."""
+    fields: dict[str, Any] = {
+        "name": "sda",
+        "model": "Model One",
+        "serial": "S4X-0001 7",
+        "firmware": "1.0",
+        "size_bytes": 1 << 40,
+        "logical_block_bytes": 512,
+        "physical_block_bytes": 4096,
+        "rotational": False,
+        "write_cache": "write back",
+        "fua": True,
+        "diskseq": 3,
+        "unsafe_shutdowns": 7,
+        "atomic_write_bytes": None,
+        "flushes": 100,
+        "emulated": False,
+    }
+    return Drive(**{**fields, **changes})
+
+
+def facts(*, virtualisation: str = "none", drives: tuple[Drive, ...] = (drive(),), **changes: Any) -> Facts:
+    """A directory on ext4 on one drive."""
+    fields: dict[str, Any] = {
+        "host": Host(
+            machine_id="0123456789abcdef",
+            boot_id="b",
+            uptime_ns=10**12,
+            kernel="Linux 6.1.0",
+            virtualisation=virtualisation,
+            hostname="shelf-3",
+        ),
+        "path": "/srv/data base",
+        "path_in_file_system": "data base",
+        "kind": "file",
+        "size_bytes": 256 << 20,
+        "offset_bytes": None,
+        "file_system": FileSystem(
+            type="ext4",
+            uuid="aaaa-bbbb-cccc",
+            source="/dev/disk/by-id/ata-Model_One_S4X-0001_7-part1",
+            mount_point="/srv/data",
+            options="rw,relatime",
+            block_bytes=4096,
+        ),
+        "layers": ("sda1 (partition)", "sda (drive)"),
+        "drives": drives,
+        "warnings": (),
+    }
+    return Facts(**{**fields, **changes})
+
+
+def latencies(values: Sequence[float] | np.ndarray[Any, Any]) -> Latencies:
+    """Latencies in nanoseconds."""
+    histogram = FineHistogram()
+    histogram.record(np.asarray(values).astype(np.uint64))
+    return Latencies.of(histogram)
+
+
+def make_round(cell: Cell, device: Device, rng: np.random.Generator, *, started_s: float = 0.0) -> Round:
+    """One round of `cell` on `device`."""
+    whole_ns, sync_ns = device.commit_ns(cell)
+    slow = np.exp(rng.normal(0, device.noise)) * np.exp(rng.normal(0, 0.1, SAMPLES))
+    whole, syncs = whole_ns * slow, sync_ns * slow
+    seconds = float(whole.sum()) / 1e9
+    if cell.pace_us:
+        seconds = SAMPLES * cell.pace_us / 1e6
+    writes = SAMPLES * (0 if cell.workload == "flush" else max(1, cell.writes_per_sync))
+    kib = writes * cell.block_bytes / 1024 * device.written.get(cell.data, 1.0)
+    flushes = SAMPLES * device.flushes if cell.sync != "none" else 0.0
+    return Round(
+        started_s=started_s,
+        seconds=seconds,
+        commits=SAMPLES,
+        writes=writes,
+        reads=0,
+        commit_ns=latencies(whole),
+        sync_ns=latencies(syncs) if cell.has_sync else NO_LATENCIES,
+        read_ns=NO_LATENCIES,
+        bin_s=seconds / 4,
+        bins=(SAMPLES // 4,) * 4,
+        work=Work(
+            operations=SAMPLES,
+            user_us=2.0 * SAMPLES,
+            system_us=10.0 * SAMPLES,
+            kernel_us=None,
+            disks=(DiskWork(name="sda", flushes=flushes, writes=float(writes), write_kib=kib, reads=0.0),),
+        ),
+    )
+
+
+def simulate(
+    device: Device,
+    *,
+    seed: int = 1,
+    cells: Sequence[Cell] = JUDGED,
+    rounds: int | None = None,
+    **changes: Any,
+) -> Result:
+    """The result of a run on `device`; any field of it by keyword."""
+    rng = np.random.default_rng(seed)
+    measured = tuple(
+        CellRounds(
+            cell=cell,
+            engine="durability",
+            engine_version="0.1.0",
+            rounds=tuple(
+                make_round(cell, device, rng, started_s=float(number))
+                for number in range(cell.rounds if rounds is None else rounds)
+            ),
+            note="",
+        )
+        for cell in cells
+    )
+    fields: dict[str, Any] = {
+        "schema": SCHEMA,
+        "software": "0.1.0",
+        "created": "2026-01-02T03:04:05+00:00",
+        "mode": "standard",
+        "profile": "",
+        "seed": seed,
+        "size_bytes": 256 << 20,
+        "complete": True,
+        "stopped": "",
+        "duration_s": 60.0,
+        "facts": facts(),
+        "serials": "shown",
+        "machine": Machine(cpu_model="CPU", cpus=2, governor="performance", memory_bytes=1 << 34),
+        "media": (Medium(name="sda", rpm=None, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),),
+        "before": Moment(load=0.1, busy_percent=1.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
+        "after": Moment(load=1.0, busy_percent=60.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
+        "idle": (Idle(name="sda", seconds=1.0, flushes=0, writes=2, write_kib=8, reads=0),),
+        "order": tuple(
+            index for number in range(100) for index, one in enumerate(measured) if number < len(one.rounds)
+        ),
+        "cells": measured,
+    }
+    return Result(**{**fields, **changes})

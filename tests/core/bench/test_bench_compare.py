@@ -1,0 +1,194 @@
+"""Comparison: refusals that name the difference, ratios with intervals, and no ranking across classes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from durability.bench.catalogue import HEADLINE, QUICK, STANDARD, accept
+from durability.bench.cells import make_cell
+from durability.bench.compare import Comparison, compare
+from durability.bench.measurement import NO_LATENCIES
+from durability.bench.result import Result
+from durability.bench.serials import hash_serials
+from durability.errors import UsageError
+from tests.core.bench.results import Device, drive, facts, simulate
+
+CELLS = (*STANDARD[:3], *(cell for cell in STANDARD if cell.group in ("controls", "flush ladder")))
+SLOW = Device(write_ns=40_000, flush_ns=30_000)
+
+
+def run(device: Device = Device(), **changes: Any) -> Result:  # noqa: B008  # frozen
+    return simulate(device, **{"cells": CELLS, **changes})
+
+
+def compared(*results: Result) -> Comparison:
+    return compare([(f"{chr(ord('A') + index)}.json", result) for index, result in enumerate(results)])
+
+
+def headline_text(found: Comparison) -> str:
+    return next(row.against[0].text for row in found.rows if row.cell.name == HEADLINE.name)
+
+
+def test_a_drive_of_half_the_rate_is_shown_so() -> None:
+    """The ratio of the rates, its interval, and whose rate it is a share of."""
+    found = compared(run(), run(SLOW, seed=2))
+    assert found.refusals == () and found.left_out == () and len(found.rows) == len(CELLS)
+    ratios = [row.against[0].ratio for row in found.rows if row.cell.place == "target"]
+    assert all(one is not None and one.value == pytest.approx(0.5, rel=0.1) for one in ratios)
+    assert re.fullmatch(r"0\.(49|5\d) of A\.json \(0\.\d\d to 0\.\d\d\)", headline_text(found))
+
+
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_two_runs_on_one_drive_show_no_difference(seed: int) -> None:
+    """Other noise is not another drive; the interval is told all the same."""
+    found = compared(run(Device(noise=0.1)), run(Device(noise=0.1), seed=seed))
+    shown = [row for row in found.rows if "no difference shown" not in row.against[0].text]
+    assert len(shown) <= 3, f"seed {seed}"
+    assert found.subject == () and found.surroundings == () and found.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"mode": "accept"}, "the mode differs: standard in A.json, accept in B.json"),
+        ({"profile": "etcd"}, "the profile differs: none in A.json, etcd in B.json"),
+        ({"size_bytes": 1 << 30}, "the size of the files differs: 256 MiB in A.json, 1 GiB in B.json"),
+        ({"cells": QUICK, "mode": "quick"}, "B.json is a quick run"),
+        ({"cells": (STANDARD[9],)}, "no cell that all of them measured"),
+        ({"rounds": 0}, "no cell that all of them measured"),
+        (
+            {"cells": (replace(HEADLINE, seconds=2.0), *CELLS[1:])},
+            f"seconds of {HEADLINE.name} differs: 1.0 in A.json, 2.0 in B.json",
+        ),
+        (
+            {"cells": (replace(HEADLINE, block_bytes=8192), *CELLS[1:])},
+            f"block_bytes of {HEADLINE.name} differs: 4096 in A.json, 8192 in B.json",
+        ),
+        (
+            {"cells": (replace(HEADLINE, file_state="sparse"), *CELLS[1:])},
+            f"file_state of {HEADLINE.name} differs: overwritten in A.json, sparse in B.json",
+        ),
+    ],
+)
+def test_unlike_runs_are_refused_by_name(changes: dict[str, Any], words: str) -> None:
+    """The sentence says what differs and how it is in each; no figure is given."""
+    found = compared(run(), run(SLOW, **changes))
+    assert any(words in refusal for refusal in found.refusals)
+    assert found.rows == ()
+
+
+def test_all_differences_are_named_at_once() -> None:
+    """Nobody has to mend one to learn of the next."""
+    found = compared(run(), run(mode="accept", size_bytes=1 << 20, profile="etcd"))
+    assert len(found.refusals) == 3
+
+
+def test_two_quick_runs_are_refused_too() -> None:
+    """They are alike, and too short."""
+    found = compared(*(run(cells=QUICK, mode="quick", seed=seed) for seed in (1, 2)))
+    assert [refusal.split(" is ")[0] for refusal in found.refusals] == ["A.json", "B.json"]
+
+
+def test_classes_are_never_ranked() -> None:
+    """A device that does no media work at a flush beats one that does, so no ratio is given."""
+    honest = Device(flush_ns=8_000, dirty_ns=600_000, dirty_bytes_per_s=2e9)
+    found = compared(run(honest), run(seed=2))
+    assert all(row.against[0].ratio is None for row in found.rows)
+    text = headline_text(found)
+    assert text.startswith("not ranked: flush does no media work") and "honoured volatile cache" in text
+    assert any("not ranked where plausibility differs" in warning for warning in found.warnings)
+    assert all(len(row.summaries) == 2 for row in found.rows)  # each one's own figures are still there
+
+
+def test_three_results_are_each_held_against_the_first() -> None:
+    """One row, two comparisons."""
+    found = compared(run(), run(SLOW, seed=2), run(seed=3))
+    (row,) = (row for row in found.rows if row.cell.name == HEADLINE.name)
+    assert len(row.against) == 2 and len(row.summaries) == 3
+    assert " of A.json (" in row.against[0].text and row.against[1].text.startswith("no difference shown")
+
+
+def test_swapping_two_results_inverts_the_ratio() -> None:
+    """It does not matter which file is named first."""
+    one, other = run(), run(SLOW, seed=2)
+    there, back = compared(one, other).rows[0].against[0].ratio, compared(other, one).rows[0].against[0].ratio
+    assert there is not None and back is not None
+    assert there.inverse().value == pytest.approx(back.value)
+    assert there.inverse().low == pytest.approx(back.low)
+
+
+def test_a_partial_result_is_compared_as_far_as_it_goes() -> None:
+    """Cells that one has not are listed, few rounds have no interval, and the reader is warned."""
+    partial = run(rounds=3, cells=CELLS[:2], complete=False, stopped="stopped by Ctrl-C")
+    found = compared(run(), partial)
+    assert found.refusals == () and len(found.rows) == 2
+    assert set(found.left_out) == {cell.name for cell in CELLS[2:]}
+    assert any("B.json: not all rounds were made: stopped by Ctrl-C" in one for one in found.warnings)
+    assert any("measured different cells" in one for one in found.warnings)
+    whole = compared(run(), run(rounds=3))
+    assert "of 3 rounds where an interval takes 5" in headline_text(whole)
+
+
+def test_subject_and_surroundings_are_told_apart() -> None:
+    """Another drive is what is compared; another kernel may explain what is seen."""
+    other = facts(drives=(drive(model="Model Two", firmware="2.0"),), virtualisation="kvm")
+    other = replace(other, host=replace(other.host, kernel="Linux 6.12.0"))
+    found = compared(run(), run(seed=2, facts=other))
+    assert {one.what for one in found.subject} == {"drives", "firmware"}
+    assert {one.what for one in found.surroundings} == {"kernel", "virtualisation"}
+    assert next(one for one in found.surroundings if one.what == "kernel").values == (
+        "Linux 6.1.0",
+        "Linux 6.12.0",
+    )
+
+
+def test_one_drive_is_one_whether_its_serial_is_hashed_or_shown() -> None:
+    """A result with serials hides them when it meets one without."""
+    hashed = run(seed=2, facts=hash_serials(facts()), serials="hashed")
+    assert compared(run(), hashed).subject == ()
+
+
+def test_the_engines_are_compared_each_with_itself() -> None:
+    """fio's rounds of a cell are a row of their own, and left out where one result has none."""
+    one, other = run(), run(seed=2)
+    bare = tuple(replace(each, commit_ns=NO_LATENCIES, sync_ns=NO_LATENCIES) for each in one.cells[0].rounds)
+    fio = replace(one.cells[0], engine="fio", rounds=bare)
+    order = (*one.order, *([len(one.cells)] * len(bare)))
+    both = [replace(result, cells=(*result.cells, fio), order=order) for result in (one, other)]
+    found = compared(*both)
+    assert [row.engine for row in found.rows if row.cell.name == HEADLINE.name] == ["durability", "fio"]
+    assert compared(both[0], other).left_out == (f"{HEADLINE.name} (fio)",)
+
+
+def test_sustained_cells_of_unlike_length_are_refused() -> None:
+    """Ten minutes are another test than thirty."""
+    found = compared(*(run(cells=accept(minutes), mode="accept") for minutes in (10, 30)))
+    assert any("sustained" in refusal and "seconds" in refusal for refusal in found.refusals)
+
+
+def test_a_round_that_did_nothing_is_no_division_by_zero() -> None:
+    """A device that hung for a whole round leaves nothing to compare."""
+    result = run()
+    hung = replace(
+        result.cells[0].rounds[0], commits=0, writes=0, commit_ns=NO_LATENCIES, sync_ns=NO_LATENCIES
+    )
+    cells = (replace(result.cells[0], rounds=(hung, *result.cells[0].rounds[1:])), *result.cells[1:])
+    found = compared(run(seed=2), replace(result, cells=cells))
+    assert headline_text(found) == "a round without any operation: nothing to compare"
+
+
+def test_fewer_than_two_results_are_a_usage_error() -> None:
+    """There is nothing to compare."""
+    with pytest.raises(UsageError, match="two results"):
+        compared(run())
+
+
+def test_cells_of_one_name_must_be_one_measurement() -> None:
+    """A name alone is not believed: parameters are compared."""
+    named = replace(make_cell("commit", "", jobs=2), name=HEADLINE.name)
+    found = compared(run(cells=CELLS), run(cells=(named, *CELLS[1:])))
+    assert any(refusal.startswith("jobs of ") for refusal in found.refusals)

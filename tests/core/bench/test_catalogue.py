@@ -1,0 +1,95 @@
+"""Sets of cells: choosing among them, and what every set must hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.bench.catalogue import (
+    ACCEPT_MINUTES_MIN,
+    COMMIT_CONTROL,
+    FLUSH_CONTROL,
+    HEADLINE,
+    LADDER,
+    PROFILES,
+    QUICK,
+    SEQUENTIAL,
+    STANDARD,
+    WRITE_CONTROL,
+    accept,
+    planned_s,
+    profile,
+    select,
+)
+from durability.bench.cells import Cell
+from durability.errors import UsageError
+
+
+@pytest.mark.parametrize("cells", [STANDARD, QUICK, accept(), *PROFILES.values()])
+def test_every_set_holds_what_the_plausibility_verdict_needs(cells: tuple[Cell, ...]) -> None:
+    """No set leaves a reader with figures of which nobody can say whether to believe them."""
+    names = {cell.name for cell in cells}
+    needed = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
+    assert {cell.name for cell in needed} <= names
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["headline"], {HEADLINE.name}),
+        ([HEADLINE.name], {HEADLINE.name}),
+        (["flush ladder"], {cell.name for cell in LADDER}),
+        (["64k-random"], {"64k-random-fdatasync-overwritten", "64k-random-fsync-16jobs-overwritten"}),
+        (
+            ["random-fsync", "empty"],
+            {
+                "4k-random-fsync-overwritten",
+                "64k-random-fsync-16jobs-overwritten",
+                "empty-flush-fdatasync-overwritten",
+            },
+        ),
+    ],
+)
+def test_words_choose_cells(words: list[str], names: set[str]) -> None:
+    """A name, a group and words of a name in a row each mean the cells that one expects, in their order."""
+    chosen = select(STANDARD, words)
+    assert {cell.name for cell in chosen} == names
+    assert [STANDARD.index(cell) for cell in chosen] == sorted(STANDARD.index(cell) for cell in chosen)
+
+
+@pytest.mark.parametrize("word", ["", "k", "4", "random-fdatasync-4", "postgres", "HEADLINE"])
+def test_a_word_that_means_nothing_is_refused_with_what_there_is(word: str) -> None:
+    """The message names the groups and the cells."""
+    with pytest.raises(UsageError) as refused:
+        select(STANDARD, ["headline", word])
+    assert "flush ladder" in str(refused.value) and HEADLINE.name in str(refused.value)
+
+
+def test_a_profile_is_found_by_its_name() -> None:
+    """An unknown one is refused with those that there are."""
+    assert profile("etcd")[0].block_bytes == 2300
+    with pytest.raises(UsageError, match=r"'oracle'.*postgres.*zfs-qcow2"):
+        profile("oracle")
+
+
+def test_accept_takes_the_time_that_it_is_given() -> None:
+    """Two long rounds fill what the standard cells leave."""
+    cells = accept(10)
+    assert cells[: len(STANDARD)] == STANDARD
+    assert [(cell.rounds, cell.group) for cell in cells[len(STANDARD) :]] == [(1, "sustained")] * 2
+    assert 9.5 * 60 <= planned_s(cells) <= 10 * 60
+    with pytest.raises(UsageError, match=r"2 to 1440 minutes, not 0\.5"):
+        accept(0.5)
+    assert planned_s(accept(ACCEPT_MINUTES_MIN)) <= 120
+
+
+def test_etcd_and_server_profiles_are_the_workloads_that_people_know() -> None:
+    """60/40 at 16 KiB with and without sync, 64 KiB of 16 jobs, sizes from 4 to 256 KiB with 8 jobs."""
+    mixes = [cell for cell in PROFILES["consumer-vs-datacenter"] if cell.workload == "mix"]
+    assert {(cell.sync == "none", cell.jobs) for cell in mixes} == {
+        (no, jobs) for no in (True, False) for jobs in (1, 16)
+    }
+    busy = PROFILES["dedicated-server"][0]
+    assert (busy.block_bytes, busy.jobs, busy.sync) == (64 << 10, 16, "fsync")
+    sizes = {cell.block_bytes >> 10 for cell in PROFILES["zfs-qcow2"] if cell.jobs == 8}
+    assert sizes == {4, 8, 16, 32, 64, 128, 256}
+    assert [cell.sync for cell in PROFILES["postgres"][:4]] == ["fdatasync", "fsync", "dsync", "osync"]

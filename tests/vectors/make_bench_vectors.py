@@ -1,0 +1,172 @@
+"""Prints a new vector for a bench-v*.json: a small result that was stopped early, with every kind of field.
+
+Vectors are only ever added: a format that changes gets a new version, and a new name here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from durability.bench.catalogue import APPEND, FLUSH_CONTROL, HEADLINE
+from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
+from durability.bench.result import SCHEMA, CellRounds, Machine, Medium, Moment, Result, encode
+from durability.bench.serials import hash_serials
+from durability.facts import Drive, Facts, FileSystem, Host, TargetWarning
+from durability.histogram import FineHistogram
+
+FACTS = Facts(
+    host=Host(
+        machine_id="0123456789abcdef0123456789abcdef",
+        boot_id="01234567-89ab-cdef-0123-456789abcdef",
+        uptime_ns=123_456_789_000,
+        kernel="Linux 6.1.0-32-amd64",
+        virtualisation="none",
+        hostname="shelf-3",
+    ),
+    path="/srv/data/durability-bench",
+    path_in_file_system="durability-bench",
+    kind="file",
+    size_bytes=268_435_456,
+    offset_bytes=1_048_576,
+    file_system=FileSystem(
+        type="ext4",
+        uuid="0a1b2c3d-0000-1111-2222-333344445555",
+        source="/dev/nvme0n1p1",
+        mount_point="/srv/data",
+        options="rw,relatime",
+        block_bytes=4096,
+    ),
+    layers=("nvme0n1p1 (partition)", "nvme0n1 (drive)"),
+    drives=(
+        Drive(
+            name="nvme0n1",
+            model="Ünlabelled NVMe",
+            serial="S5GXNX0W123456",
+            firmware="GXA7801Q",
+            size_bytes=1_000_204_886_016,
+            logical_block_bytes=512,
+            physical_block_bytes=512,
+            rotational=False,
+            write_cache="write back",
+            fua=True,
+            diskseq=1,
+            unsafe_shutdowns=42,
+            atomic_write_bytes=None,
+            flushes=1234,
+            emulated=False,
+        ),
+    ),
+    warnings=(TargetWarning(code="example", text="a warning of the target"),),
+)
+
+
+def _latencies(*values: int) -> Latencies:
+    histogram = FineHistogram()
+    histogram.record(np.array(values, dtype=np.uint64))
+    return Latencies.of(histogram)
+
+
+def _work(operations: int, flushes: float) -> Work:
+    disk = DiskWork(
+        name="nvme0n1", flushes=flushes, writes=2.0 * operations, write_kib=4.0 * operations, reads=None
+    )
+    return Work(operations=operations, user_us=2.5, system_us=30.0, kernel_us=None, disks=(disk,))
+
+
+def _round(started_s: float, *, scale: int) -> Round:
+    return Round(
+        started_s=started_s,
+        seconds=0.05 * scale,
+        commits=4,
+        writes=4,
+        reads=0,
+        commit_ns=_latencies(90_000 * scale, 90_000 * scale, 91_500 * scale, 190_007 * scale),
+        sync_ns=_latencies(60_000, 60_001, 60_002, 150_001 * scale),
+        read_ns=NO_LATENCIES,
+        bin_s=0.025,
+        bins=(3, 1),
+        work=_work(5, 5.25),
+    )
+
+
+RESULT = Result(
+    schema=SCHEMA,
+    software="0.1.0",
+    created="2026-11-21T10:11:12+00:00",
+    mode="standard",
+    profile="",
+    seed=20_261_121,
+    size_bytes=268_435_456,
+    complete=False,
+    stopped="stopped by Ctrl-C",
+    duration_s=3.25,
+    facts=hash_serials(FACTS),
+    serials="hashed",
+    machine=Machine(cpu_model="CPU @ 3.00GHz", cpus=8, governor="performance", memory_bytes=34_359_738_368),
+    media=(Medium(name="nvme0n1", rpm=None, link_bytes_per_s=7_876_923_076, link="16.0 GT/s PCIe x4"),),
+    before=Moment(
+        load=0.15, busy_percent=1.5, steal_percent=0.0, used_bytes=10_737_418_240, size_bytes=53_687_091_200
+    ),
+    after=None,
+    idle=(Idle(name="nvme0n1", seconds=1.0, flushes=0, writes=3, write_kib=12, reads=None),),
+    order=(0, 3, 1, 0),
+    cells=(
+        CellRounds(
+            cell=HEADLINE,
+            engine="durability",
+            engine_version="0.1.0",
+            rounds=(_round(0.0, scale=1), _round(1.75, scale=2)),
+            note="",
+        ),
+        CellRounds(
+            cell=FLUSH_CONTROL,
+            engine="durability",
+            engine_version="0.1.0",
+            rounds=(
+                Round(
+                    started_s=1.25,
+                    seconds=0.001,
+                    commits=20,
+                    writes=0,
+                    reads=0,
+                    commit_ns=_latencies(*[42_000] * 19, 42_300),
+                    sync_ns=_latencies(*[42_000] * 19, 42_300),
+                    read_ns=NO_LATENCIES,
+                    bin_s=0.1,
+                    bins=(),
+                    work=None,
+                ),
+            ),
+            note="sync: Input/output error",
+        ),
+        CellRounds(
+            cell=APPEND, engine="durability", engine_version="0.1.0", rounds=(), note="needs a file system"
+        ),
+        CellRounds(
+            cell=HEADLINE,
+            engine="fio",
+            engine_version="fio-3.33",
+            rounds=(
+                Round(
+                    started_s=0.75,
+                    seconds=0.5,
+                    commits=5000,
+                    writes=5000,
+                    reads=0,
+                    commit_ns=NO_LATENCIES,
+                    sync_ns=NO_LATENCIES,
+                    read_ns=NO_LATENCIES,
+                    bin_s=0.1,
+                    bins=(),
+                    work=None,
+                ),
+            ),
+            note="",
+        ),
+    ),
+)
+
+if __name__ == "__main__":
+    sys.stdout.write(encode(RESULT).decode())
