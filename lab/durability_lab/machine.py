@@ -47,8 +47,8 @@ FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as 
 SIZE_BYTES = 128 << 20
 MEMORY_MIB = 512
 _QEMU = "qemu-system-x86_64"
-# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate. One,
-# because two cost half as much again where the host has no two to spare: each waits for the other in spin locks.
+# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate.
+# It is one, because two cost half as much again where the host has no two to spare: each waits for the other.
 _MACHINE = f"""
     -accel tcg,thread=multi -cpu Nehalem,+rdrand -smp 1 -m {MEMORY_MIB} -nodefaults -display none -no-reboot
     -chardev stdio,id=reports,signal=off
