@@ -1,7 +1,8 @@
-"""What tests of several packages share: plans."""
+"""What tests of several packages share: plans, and signals as a terminal's programs have them."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,12 @@ PLAN_FIELDS: dict[str, Any] = {
     "control_slots": 16,
     "control_interval_us": 5000,
 }
+
+
+def pytest_configure() -> None:
+    """Have commands that tests start hear Ctrl-C: a shell's background jobs are started with it ignored."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
