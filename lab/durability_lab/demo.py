@@ -32,7 +32,9 @@ from durability_lab.simulated import SimulatedStorage
 
 SIZE_BYTES = 24 << 20
 WRITERS = 2
-CUT_AFTER = range(8_000, 12_000)  # operations
+SYNC_S = 0.0005  # as a consumer's SSD with a volatile cache
+CUT_AFTER = range(3_000, 6_000)  # operations
+CUTS_MAX = 5  # of one drive; more than one where nothing was being written at the moment of the cut
 ATTESTATION = "the demo cut its simulated drive"
 
 
@@ -62,7 +64,7 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
         console.print(f"A server listens on {lab.address}.")
         for number, exhibit in enumerate(EXHIBITS):
             console.print(f"  {exhibit.model.name}: writing, cutting, reading back ...")
-            documents.append(await _cycle(lab, exhibit.model, seed=chosen + number))
+            documents.append(await _cycles(lab, exhibit.model, console, seed=chosen + number))
     console.print(_table(documents))
     agreed = [document["verdict"] for document in documents] == [exhibit.expected for exhibit in EXHIBITS]
     if agreed:
@@ -72,9 +74,19 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     return EXIT_INTERNAL
 
 
+async def _cycles(lab: Loopback, model: Model, console: Console, *, seed: int) -> dict[str, Any]:
+    """What came of the first cut that met writers at work: on a busy machine they may wait for the server."""
+    for again in range(1, CUTS_MAX):
+        document = await _cycle(lab, model, seed=seed)
+        if "nothing-at-risk" not in [reason["code"] for reason in document["reasons"]]:
+            return document
+        console.print(f"    the cut met no writer at work, so it shows nothing: cut {again + 1}")
+    return await _cycle(lab, model, seed=seed)
+
+
 async def _cycle(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
     """Write, cut, power on and verify one drive; the document of `verify --json`."""
-    storage = SimulatedStorage(model, seed=seed)
+    storage = SimulatedStorage(model, seed=seed, sync_s=SYNC_S)
     said = io.StringIO()
     with redirect_stderr(said):
         await _run_until_cut(lab, storage, said, cut_after=Random(seed).choice(CUT_AFTER))

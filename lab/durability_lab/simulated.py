@@ -27,18 +27,20 @@ SIZE_BYTES = 64 << 20
 
 
 class SimulatedFile:
-    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself."""
+    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself, and a sync takes `sync_s`."""
 
     direct = True
 
-    def __init__(self, drive: Drive, *, fua: bool) -> None:
+    def __init__(self, drive: Drive, *, fua: bool, sync_s: float) -> None:
         self._drive = drive
         self._fua = fua
+        self._sync_s = sync_s
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
         self._drive.write(offset, memoryview(buffer), fua=self._fua)
 
     def sync(self) -> None:
+        time.sleep(self._sync_s)
         if not self._fua:
             self._drive.flush()
 
@@ -61,7 +63,8 @@ class SimulatedFile:
 class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
-    `clock`, `account` and `hang` as `Drive` has them.
+    `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
+    credit where they should meet a cut. `clock`, `account` and `hang` as `Drive` has them.
     """
 
     kind: TargetKind = "device"
@@ -72,6 +75,7 @@ class SimulatedStorage:
         *,
         seed: int,
         size_bytes: int = SIZE_BYTES,
+        sync_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         account: Account | None = None,
         hang: Callable[[], NoReturn] | None = None,
@@ -80,6 +84,7 @@ class SimulatedStorage:
         self._drive = Drive(
             SparseMedia(size_bytes), model, seed=seed, clock=clock, account=account, hang=hang
         )
+        self._sync_s = sync_s
         self._lock = threading.Lock()
 
     def cut(self) -> None:
@@ -92,11 +97,12 @@ class SimulatedStorage:
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
         self._refuse_names(suffix)
-        return SimulatedFile(self._drive, fua=plan is not None and plan.sync in WRITE_THROUGH_METHODS)
+        fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
+        return SimulatedFile(self._drive, fua=fua, sync_s=self._sync_s)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> SimulatedFile:
         self._refuse_names(suffix)
-        return SimulatedFile(self._drive, fua=False)
+        return SimulatedFile(self._drive, fua=False, sync_s=0.0)
 
     def exists(self, suffix: str) -> bool:
         return suffix == MAIN

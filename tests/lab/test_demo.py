@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability_lab import demo as demo_module
+from durability_lab.drive import Model
+from durability_lab.loopback import Loopback
 
 
 async def test_demo_gives_each_drive_the_verdict_it_deserves() -> None:
@@ -33,3 +36,19 @@ async def test_demo_fails_where_a_verdict_is_not_the_expected_one(monkeypatch: p
     out = io.StringIO()
     assert await demo_module.demo(out) == EXIT_INTERNAL
     assert "(!)" in out.getvalue()
+
+
+async def test_cut_that_met_nobody_at_work_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers that wait for the server put nothing at risk, so the demo cuts once more, and says so."""
+    cycle, documents = demo_module._cycle, []
+
+    async def idle_at_first(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
+        documents.append(await cycle(lab, model, seed=seed))
+        idle = {"verdict": "inconclusive", "reasons": [{"code": "nothing-at-risk", "text": ""}]}
+        return documents[-1] | (idle if len(documents) == 1 else {})
+
+    monkeypatch.setattr(demo_module, "_cycle", idle_at_first)
+    out = io.StringIO()
+    assert await demo_module.demo(out) == EXIT_OK, out.getvalue()
+    assert len(documents) >= len(demo_module.EXHIBITS) + 1
+    assert "met no writer at work, so it shows nothing: cut 2" in out.getvalue()

@@ -31,6 +31,7 @@ KILLS = 20
 OPERATIONS = (0, 1, 2, 10, 100, 300, 1000, 3000)  # of both runs between two kills
 LAST_OPERATIONS = 2000  # of each run between the last restart and the cut
 SIZE_BYTES = 16 << 20
+SYNC_S = 0.001
 DEADLINE_S = 60
 
 Client = asyncio.Task[RunSummary]
@@ -149,7 +150,8 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     seed = random.SystemRandom().getrandbits(32)
     print(f"seed {seed}")
     drives = [
-        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES) for model in (FlushIgnored(), Honest())
+        SimulatedStorage(model, seed=seed, size_bytes=SIZE_BYTES, sync_s=SYNC_S)
+        for model in (FlushIgnored(), Honest())
     ]
     await asyncio.to_thread(server.start)
     where = server.endpoint
