@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
-	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl \
+	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod
 
 .PHONY: help demo test check lint types format packages clean

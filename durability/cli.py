@@ -13,17 +13,17 @@ import sys
 import traceback
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 import durability
-from durability import cli_bench, limits
+from durability import cli_bench
+from durability import cli_options as options
 from durability.cli_lab import lab
 from durability.documents import to_json, to_value
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
-from durability.plan import Pattern, SyncMethod, Workload
 from durability.units import parse_run, parse_size
 
 if TYPE_CHECKING:
@@ -116,26 +116,6 @@ def _durability(
     pass
 
 
-AttestedCut: TypeAlias = Literal["power", "vm", "os"]
-Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A file (made if missing) or a block device.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's 16 hexadecimal digits.")]
-Server = Annotated[
-    str, typer.Option("--server", metavar="HOST:PORT", help="Where `durability serve` listens.")
-]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="The token that both machines share. Default: where `serve` puts it."),
-]
-TlsCa = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Use TLS; the certificate authority of the server.")
-]
-TlsFingerprint = Annotated[
-    str | None, typer.Option(metavar="HEX", help="Use TLS; the SHA-256 of the server's certificate.")
-]
-Limit = Annotated[int, typer.Option(min=1, max=limits.LISTING_ROWS_MAX, help="The newest so many.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
-
-
 def _endpoint(server: str, token_file: Path | None, ca: Path | None, fingerprint: str | None) -> Endpoint:
     from durability_client.peer import endpoint
     from durability_client.token import read_token
@@ -146,21 +126,11 @@ def _endpoint(server: str, token_file: Path | None, ca: Path | None, fingerprint
 @app.command()
 def serve(
     *,
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")] = ADDRESS,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", help="sqlite:///FILE or postgresql://… Default: SQLite in the state directory."
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The token; made if missing. Default: in the state directory."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Listen with TLS; PEM.")] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its key, if it is not in the same file.")
-    ] = None,
+    listen: options.Listen = ADDRESS,
+    store: options.Store = None,
+    token_file: options.ServerTokenFile = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
 ) -> None:
     """Keep the log, on the machine that stays up.
 
@@ -170,7 +140,6 @@ def serve(
     from durability_server import app as server_app
 
     token, path = access.load_token(token_file)
-
     tls = access.tls_context(tls_cert, tls_key)
 
     def announce(host: str, port: int) -> None:
@@ -193,42 +162,27 @@ def serve(
 
 @app.command()
 def run(
-    target: Target,
+    target: options.Target,
     *,
-    server: Server = ADDRESS,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    tls_fingerprint: TlsFingerprint = None,
-    size: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Of all writers together. Default: 1GiB; 64MiB of names."),
-    ] = None,
-    record_size: Annotated[str, typer.Option(metavar="SIZE", help="A multiple of 512 up to 1MiB.")] = "4KiB",
-    writers: Annotated[int, typer.Option(min=1, max=limits.WRITERS_MAX)] = 1,
-    workload: Annotated[
-        Workload, typer.Option(help="Write in place, let logs grow, or make, replace, remove files.")
-    ] = "overwrite",
-    pattern: Annotated[
-        Pattern | None, typer.Option(help="Default: random; append and create are always sequential.")
-    ] = None,
-    sync: Annotated[SyncMethod, typer.Option(help="What makes a write durable.")] = "fdatasync",
-    direct: Annotated[bool, typer.Option("--direct", help="Bypass the page cache (O_DIRECT).")] = False,
-    group: Annotated[int, typer.Option(min=1, max=limits.GROUP_MAX, help="Operations to one sync.")] = 1,
-    duration: Annotated[float | None, typer.Option(metavar="S", help="Stop after so many seconds.")] = None,
-    label: Annotated[str, typer.Option(metavar="TEXT", help="Kept with the run.")] = "",
-    control: Annotated[bool, typer.Option(help="The control arm: writes that are never synced.")] = True,
-    allow_shared_blocks: Annotated[
-        bool,
-        typer.Option("--allow-shared-blocks", help="Records smaller than, or across, the device's blocks."),
-    ] = False,
-    destroy_data: Annotated[
-        bool, typer.Option("--destroy-data", help="Overwrite a block device; all on it is lost.")
-    ] = False,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Also over a recognised signature, or an earlier run not yet verified."),
-    ] = False,
-    json: Json = False,
+    server: options.Server = ADDRESS,
+    token_file: options.TokenFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_fingerprint: options.TlsFingerprint = None,
+    size: options.Size = None,
+    record_size: options.RecordSize = "4KiB",
+    writers: options.Writers = 1,
+    workload: options.Workload = "overwrite",
+    pattern: options.Pattern = None,
+    sync: options.Sync = "fdatasync",
+    direct: options.Direct = False,
+    group: options.Group = 1,
+    duration: options.Duration = None,
+    label: options.Label = "",
+    control: options.Control = True,
+    allow_shared_blocks: options.AllowSharedBlocks = False,
+    destroy_data: options.DestroyData = False,
+    force: options.Force = False,
+    json: options.Json = False,
 ) -> None:
     """Write to TARGET until the power goes.
 
@@ -240,7 +194,7 @@ def run(
     from durability_client.target import KernelStorage
     from durability_client.token import read_token
 
-    options = RunOptions(
+    chosen = RunOptions(
         server=server,
         token=read_token(token_file),
         tls_ca=tls_ca,
@@ -261,39 +215,27 @@ def run(
         force=force,
         json=json,
     )
-    summary = run_in_fine_loop(run_client(options, KernelStorage(target), sys.stdout))
+    summary = run_in_fine_loop(run_client(chosen, KernelStorage(target), sys.stdout))
     raise typer.Exit(summary.exit_code)
 
 
 @app.command()
 def verify(
-    target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="The file or device of the run.")
-    ] = None,
+    target: options.VerifyTarget = None,
     *,
-    server: Server = ADDRESS,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    tls_fingerprint: TlsFingerprint = None,
-    run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Default: what TARGET or the server says.")
-    ] = None,
-    attest_cut: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Your word that the power was cut, and how.")
-    ] = None,
-    cut_class: Annotated[
-        AttestedCut | None, typer.Option(help="What --attest-cut attests. Default: power.")
-    ] = None,
-    require_cut: Annotated[AttestedCut, typer.Option(help="The least class of cut for `durable`.")] = "power",
-    min_cuts: Annotated[int, typer.Option(min=1, help="So many cuts of the series for `durable`.")] = 1,
-    device: Annotated[
-        Path | None, typer.Option(metavar="DEV", help="Where TARGET lay, if its file system does not mount.")
-    ] = None,
-    from_export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Judge by this export, without the server.")
-    ] = None,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a JUnit report.")] = None,
-    json: Json = False,
+    server: options.Server = ADDRESS,
+    token_file: options.TokenFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_fingerprint: options.TlsFingerprint = None,
+    run: options.Run = None,
+    attest_cut: options.AttestCut = None,
+    cut_class: options.AttestedClass = None,
+    require_cut: options.RequireCut = "power",
+    min_cuts: options.MinCuts = 1,
+    device: options.Device = None,
+    from_export: options.FromExport = None,
+    junit: options.Junit = None,
+    json: options.Json = False,
 ) -> None:
     """Judge TARGET after a cut.
 
@@ -302,7 +244,7 @@ def verify(
     from durability_client.verify import VerifyOptions
     from durability_client.verify import verify as verify_target
 
-    options = VerifyOptions(
+    chosen = VerifyOptions(
         target=target,
         endpoint=None if from_export else _endpoint(server, token_file, tls_ca, tls_fingerprint),
         run=parse_run(run) if run else 0,
@@ -315,11 +257,11 @@ def verify(
         junit=junit,
         json=json,
     )
-    raise typer.Exit(asyncio.run(verify_target(options)))
+    raise typer.Exit(asyncio.run(verify_target(chosen)))
 
 
 @app.command()
-def device(target: Target, json: Json = False) -> None:
+def device(target: options.Target, json: options.Json = False) -> None:
     """Print the facts of TARGET.
 
     Its drives, layers and file system, and warnings about what could mask a loss.
@@ -337,12 +279,12 @@ def device(target: Target, json: Json = False) -> None:
 @app.command()
 def runs(
     *,
-    server: Server = ADDRESS,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    tls_fingerprint: TlsFingerprint = None,
-    limit: Limit = 50,
-    json: Json = False,
+    server: options.Server = ADDRESS,
+    token_file: options.TokenFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_fingerprint: options.TlsFingerprint = None,
+    limit: options.Limit = 50,
+    json: options.Json = False,
 ) -> None:
     """List the server's runs, newest first."""
     from durability_client import query
@@ -356,13 +298,13 @@ def runs(
 
 @app.command()
 def show(
-    run: RunId,
+    run: options.RunId,
     *,
-    server: Server = ADDRESS,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    tls_fingerprint: TlsFingerprint = None,
-    json: Json = False,
+    server: options.Server = ADDRESS,
+    token_file: options.TokenFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_fingerprint: options.TlsFingerprint = None,
+    json: options.Json = False,
 ) -> None:
     """Print one run whole."""
     from durability_client import query
@@ -375,15 +317,13 @@ def show(
 
 @app.command()
 def export(
-    run: RunId,
+    run: options.RunId,
     *,
-    server: Server = ADDRESS,
-    token_file: TokenFile = None,
-    tls_ca: TlsCa = None,
-    tls_fingerprint: TlsFingerprint = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: stdout.")
-    ] = None,
+    server: options.Server = ADDRESS,
+    token_file: options.TokenFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_fingerprint: options.TlsFingerprint = None,
+    output: options.Output = None,
 ) -> None:
     """Write a run to a file.
 
@@ -401,11 +341,7 @@ app.command()(cli_bench.compare)
 
 
 @app.command()
-def demo(
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="The drives and cuts of an earlier demo again.")
-    ] = None,
-) -> None:
+def demo(seed: options.DemoSeed = None) -> None:
     """Cut the power of three simulated drives.
 
     And judge each; takes no privileges. The exit code is 0 if every verdict is the expected one.

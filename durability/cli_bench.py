@@ -16,6 +16,7 @@ from durability.errors import UsageError
 from durability.units import parse_size
 
 Engine: TypeAlias = Literal["durability", "fio"]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also a page with pictures, in one file.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
 
 
@@ -52,6 +53,7 @@ def bench(
     show: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Print a result; measure nothing.")
     ] = None,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Measure what a sync costs on TARGET.
@@ -63,7 +65,7 @@ def bench(
     if show is not None:
         if target is not None:
             raise UsageError("--show FILE measures nothing: leave TARGET out")
-        raise typer.Exit(command.show(show, sys.stdout, json=json))
+        raise typer.Exit(command.show(show, sys.stdout, html=html, json=json))
     if target is None:
         raise UsageError("bench takes a TARGET: a directory, a file in one, or a block device")
     if minutes is not None and not accept:
@@ -81,6 +83,7 @@ def bench(
         force=force,
         show_serials=show_serials,
         engine=engine,
+        html=html,
         json=json,
     )
     raise typer.Exit(command.bench(options, sys.stdout, sys.stderr))
@@ -89,6 +92,7 @@ def bench(
 def compare(
     results: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results of `bench`.")],
     *,
+    html: Html = None,
     json: Json = False,
 ) -> None:
     """Hold results against the first.
@@ -97,4 +101,4 @@ def compare(
     """
     from durability_client.bench import command
 
-    raise typer.Exit(command.compare_files(results, sys.stdout, json=json))
+    raise typer.Exit(command.compare_files(results, sys.stdout, html=html, json=json))

@@ -9,14 +9,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sys
-from enum import Enum
-from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from durability import cli_options as options
 from durability.errors import UsageError
-from durability.plan import Workload
 from durability.units import parse_size
 
 lab = typer.Typer(
@@ -25,47 +22,20 @@ lab = typer.Typer(
     rich_markup_mode=None,
 )
 
-FileSystem: TypeAlias = Literal["ext4", "xfs", "btrfs"]
-GuestFileSystem: TypeAlias = Literal["ext4", "none"]
-
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
-
-
-class _Rig(Enum):
-    """An enumeration, because typer knows no list of literals."""
-
-    a = "a"
-    b = "b"
-    c = "c"
-
 
 @lab.command()
 def matrix(
     *,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Every drive on rig a and some on rig b: under two minutes.")
-    ] = False,
-    rig: Annotated[
-        list[_Rig] | None,
-        typer.Option(help="a: simulated; b: real file systems; c: a virtual machine. Repeat it for several."),
-    ] = None,
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only cells with this in their name.")] = "",
-    cuts: Annotated[int | None, typer.Option(min=1, help="So many of each cell.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of all cuts. Default: the --state file's, or any; printed.")
-    ] = None,
-    cut: Annotated[
-        int | None, typer.Option(min=1, metavar="NUMBER", help="Only this cut of each cell, again.")
-    ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep each cut's result there; go on where it was stopped."),
-    ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the page docs/detection.md.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="A row for each cell.")] = False,
-    json: Json = False,
+    quick: options.Quick = False,
+    rig: options.Rigs = None,
+    only: options.OnlyCells = "",
+    cuts: options.CutsOfCell = None,
+    seed: options.MatrixSeed = None,
+    cut: options.CutNumber = None,
+    state: options.State = None,
+    markdown: options.Markdown = None,
+    verbose: options.Verbose = False,
+    json: options.Json = False,
 ) -> None:
     """Cut the power of every drive of the lab, again and again.
 
@@ -75,7 +45,7 @@ def matrix(
     from durability_lab.matrix import MatrixOptions
     from durability_lab.matrix import matrix as make_matrix
 
-    options = MatrixOptions(
+    chosen = MatrixOptions(
         quick=quick,
         rigs=tuple(one.value for one in rig or ()),
         only=only,
@@ -87,24 +57,18 @@ def matrix(
         json=json,
         verbose=verbose,
     )
-    raise typer.Exit(asyncio.run(make_matrix(options, out=sys.stdout, err=sys.stderr)))
+    raise typer.Exit(asyncio.run(make_matrix(chosen, out=sys.stdout, err=sys.stderr)))
 
 
 @lab.command()
 def drive(
-    model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="Such as honest, or early-ack:delay_ms=100.")
-    ] = None,
+    model: options.Model = None,
     *,
-    size: Annotated[str, typer.Option(metavar="SIZE", help="Of the drive.")] = "1GiB",
-    file_system: Annotated[
-        FileSystem | None, typer.Option(help="Make one and mount it. Default: a raw device.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of its faults. Default: any; printed.")] = None,
-    directory: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="For media and mount point. Default: in memory.")
-    ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="List the models and end.")] = False,
+    size: options.DriveSize = "1GiB",
+    file_system: options.DriveFileSystem = None,
+    seed: options.DriveSeed = None,
+    directory: options.Directory = None,
+    list_: options.ListModels = False,
 ) -> None:
     """Stand a drive up as a block device, for any program.
 
@@ -117,31 +81,26 @@ def drive(
         return
     if model is None:
         raise UsageError("name a MODEL; --list has them")
-    options = drive_command.DriveOptions(
+    chosen = drive_command.DriveOptions(
         model=model,
         size_bytes=parse_size(size),
         file_system=file_system,
         seed=secrets.randbits(32) if seed is None else seed,
         directory=directory,
     )
-    drive_command.drive(options, commands=sys.stdin, out=sys.stdout, err=sys.stderr)
+    drive_command.drive(chosen, commands=sys.stdin, out=sys.stdout, err=sys.stderr)
 
 
 @lab.command()
 def vm(
-    drives: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Drives. Default: honest and flush-ignored."),
-    ] = None,
+    drives: options.Models = None,
     *,
-    file_system: Annotated[GuestFileSystem, typer.Option(help="none: the raw device.")] = "ext4",
-    workload: Annotated[Workload, typer.Option(help="As of `durability run`.")] = "overwrite",
-    cuts: Annotated[int, typer.Option(min=1, help="So many of each drive.")] = 1,
-    seed: Annotated[int | None, typer.Option(min=0, help="Default: any; printed.")] = None,
-    keep_log: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Append what the guest said to it.")
-    ] = None,
-    json: Json = False,
+    file_system: options.GuestFileSystem = "ext4",
+    workload: options.GuestWorkload = "overwrite",
+    cuts: options.CutsOfDrive = 1,
+    seed: options.CutSeed = None,
+    keep_log: options.KeepLog = None,
+    json: options.Json = False,
 ) -> None:
     """Pull the plug of a virtual machine with an NVMe drive.
 
@@ -151,9 +110,8 @@ def vm(
     from durability_lab.vm_command import VmOptions
     from durability_lab.vm_command import vm as cut_machines
 
-    defaults = VmOptions()
-    options = VmOptions(
-        drives=tuple(drives or defaults.drives),
+    chosen = VmOptions(
+        drives=tuple(drives or VmOptions().drives),
         file_system=file_system,
         workload=workload,
         cuts=cuts,
@@ -161,4 +119,4 @@ def vm(
         json=json,
         keep_log=keep_log,
     )
-    raise typer.Exit(asyncio.run(cut_machines(options, sys.stdout, sys.stderr)))
+    raise typer.Exit(asyncio.run(cut_machines(chosen, sys.stdout, sys.stderr)))

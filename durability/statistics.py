@@ -26,17 +26,33 @@ class DriveFlushes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a commit's price depends on beside the target: the processor, its `governor` ("" where there is
+    none), the `load` average of one minute, and how much of the processors' time was busy since arming or
+    taken by the host. None where the system does not say."""
+
+    cpu_model: str
+    cpus: int
+    governor: str
+    load: float | None
+    busy_percent: float | None
+    steal_percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """A run from its first record to `elapsed_s` later.
 
     `operations`: acknowledged by the target, per writer. `latency_ns`: the latencies of commits (write and
     sync) as `Histogram.to_value` gives them. `drives`: in the order of the facts at arming.
+    `conditions`: None from a client that does not tell them.
     """
 
     elapsed_s: float
     operations: tuple[int, ...]
     latency_ns: dict[str, list[int]]
     drives: tuple[DriveFlushes, ...]
+    conditions: Conditions | None = None
 
     def syncs(self, group: int) -> int:
         """How many syncs were acknowledged, `group` operations to each."""

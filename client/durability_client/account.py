@@ -13,12 +13,16 @@ import numpy as np
 
 from durability.facts import Drive, Facts
 from durability.histogram import Histogram
-from durability.statistics import DriveFlushes, Statistics
+from durability.statistics import Conditions, DriveFlushes, Statistics
+from durability_client.bench import host
 
 if TYPE_CHECKING:
     from durability.plan import Plan
     from durability_client.io import Storage
     from durability_client.ledger import Ledger
+
+
+_CPU_MODEL_CHARACTERS_MAX = 120  # of what the system says, which goes to the server every second
 
 
 class Account:
@@ -29,13 +33,16 @@ class Account:
         self._storage = storage
         self._ledger = ledger
         self._drives: tuple[Drive, ...] = ()
+        self._machine = host.machine()
+        self._ticks = host.ticks()  # at arming
         self._before = Histogram()  # all but the last second
         self.second = Histogram()
         self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
 
     def armed(self, facts: Facts) -> None:
-        """Count flushes from those that `facts` tell of."""
+        """Count flushes from those that `facts` tell of, and the processors' time from now."""
         self._drives = facts.drives
+        self._ticks = host.ticks()
 
     def digest(self) -> None:
         """Count the latencies of the commits since the last time."""
@@ -67,6 +74,18 @@ class Account:
             operations=operations,
             latency_ns={name: list(numbers) for name, numbers in latencies.items()},
             drives=tuple(self._flushes(drive) for drive in self._drives),
+            conditions=self._conditions(),
+        )
+
+    def _conditions(self) -> Conditions:
+        moment = host.moment(None, since=self._ticks)
+        return Conditions(
+            cpu_model=self._machine.cpu_model[:_CPU_MODEL_CHARACTERS_MAX],
+            cpus=self._machine.cpus,
+            governor=self._machine.governor[:_CPU_MODEL_CHARACTERS_MAX],
+            load=_rounded(moment.load),
+            busy_percent=_rounded(moment.busy_percent),
+            steal_percent=_rounded(moment.steal_percent),
         )
 
     def _flushes(self, drive: Drive) -> DriveFlushes:
@@ -75,3 +94,7 @@ class Account:
         if since is not None and since < 0:  # the kernel counts anew: the drive was taken away and came back
             since = None
         return DriveFlushes(name=drive.name, flushes=since)
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 2)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from durability.bench.intervals import PERCENTS, supported
 from durability.facts import Drive, Facts
 from durability.flushes import LeafFlushes
 from durability.plan import Plan
-from durability.statistics import Statistics
+from durability.statistics import Conditions, Statistics
 from durability.units import counted, duration, format_size
 
 DEVICE_SCHEMA = "durability.device/1"
@@ -34,11 +35,34 @@ def describe(facts: Facts) -> Iterator[str]:
         yield f"warning: {warning.text} [{warning.code}]"
 
 
-def describe_commits(statistics: Statistics) -> str:
-    """What the commits of a run cost."""
+def describe_commits(plan: Plan, statistics: Statistics) -> Iterator[tuple[str, str]]:
+    """What the commits of a run, each a write or more and their sync, cost, and on what machine: names and
+    values."""
     latencies = statistics.latencies()
-    p50, p99 = (duration(latencies.percentile(percent)) for percent in (50, 99))
-    return f"p50 {p50}, p99 {p99}, max {duration(latencies.max_value)} in {statistics.elapsed_s:.1f} s"
+    percentiles = (
+        f"p{percent:g} {duration(latencies.percentile(percent))}"
+        for percent in PERCENTS
+        if supported(len(latencies), percent)
+    )
+    yield "commits", f"{', '.join((*percentiles, f'max {duration(latencies.max_value)}'))}"
+    if statistics.elapsed_s > 0:
+        rates = f"{statistics.syncs(plan.group) / statistics.elapsed_s:,.4g} per second"
+        if plan.group > 1:
+            rates += f", {sum(statistics.operations) / statistics.elapsed_s:,.4g} operations per second"
+        yield "rate", f"{rates}, in {statistics.elapsed_s:.1f} s"
+    if statistics.conditions is not None:
+        yield "processor", _conditions(statistics.conditions)
+
+
+def _conditions(conditions: Conditions) -> str:
+    governor = f", governor {conditions.governor}" if conditions.governor else ""
+    known = (
+        (conditions.load, "load {:.2f}"),
+        (conditions.busy_percent, "{:.0f} % busy"),
+        (conditions.steal_percent, "{:.1f} % taken by the host"),
+    )
+    figures = "".join(f", {words.format(figure)}" for figure, words in known if figure is not None)
+    return f"{conditions.cpus} x {conditions.cpu_model or 'unknown'}{governor}{figures}"
 
 
 def describe_writers(plan: Plan) -> str:

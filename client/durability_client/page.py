@@ -183,7 +183,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
 def _syncs(outcome: Outcome) -> Iterator[tuple[str, str]]:
     """What the syncs cost and what of them reached each drive, as the client last said."""
     if outcome.statistics is not None:
-        yield "commits", describe_commits(outcome.statistics)
+        yield from describe_commits(outcome.plan, outcome.statistics)
     for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
         yield "flushes", describe_flushes(leaf)
 

@@ -114,7 +114,7 @@ def _head(case: Case) -> Iterator[str]:
     yield f"             {describe_writers(plan)}, credit of {counted(plan.credit, 'operation')}"
     yield f"acked        {sum(case.frontiers)}, control arm completed {case.control}"
     if case.statistics is not None:
-        yield f"commits      {describe_commits(case.statistics)}"
+        yield from (f"{name:<12} {text}" for name, text in describe_commits(plan, case.statistics))
         if case.armed is not None:
             leaves = leaf_flushes(plan, case.armed, case.statistics)
             yield from (f"flushes      {describe_flushes(leaf)}" for leaf in leaves)

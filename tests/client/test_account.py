@@ -77,7 +77,9 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
     assert subject["drives"][0]["flushes_per_sync"] >= 1
     for text in (page.getvalue(), shown.getvalue()):
         assert f"{device.name}: " in text and " per sync (" in text
-        assert re.search("commits +p50 .* p99 .* max ", text)
+        assert re.search("commits +p50 .* max ", text)
+        assert re.search(r"rate +[0-9.,e+]+ per second, in ", text)
+        assert re.search(r"processor +\d+ x ", text)
 
 
 async def test_the_account_of_a_run_outlives_its_drive() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from durability.facts import Drive, Facts, FileSystem, Host, TargetWarning
-from durability_client.describe import describe
+from durability.plan import Plan
+from durability.statistics import Conditions
+from durability_client.describe import describe, describe_commits
+from tests.core.evidence import make_statistics
 
 FACTS = Facts(
     host=Host(
@@ -78,3 +82,18 @@ def test_what_the_system_does_not_say_is_unknown() -> None:
         "write cache: unknown, FUA unknown, unsafe shutdowns: unknown",
     ):
         assert fact in text
+
+
+def test_the_price_of_a_commit_has_what_the_sample_supports(make_plan: Callable[..., Plan]) -> None:
+    """1,000 commits have a p99 and no p99.9; the rate is of syncs, and of a group's operations beside it."""
+    statistics = make_statistics(operations=(1000,), flushes={"sda": 1000})
+    rows = dict(describe_commits(make_plan(group=5), statistics))
+    assert rows["commits"] == "p50 1 ms, p95 1 ms, p99 1 ms, max 1 ms"
+    assert rows["rate"] == "20 per second, 100 operations per second, in 10.0 s"
+    conditions = Conditions(
+        cpu_model="", cpus=1, governor="", load=None, busy_percent=None, steal_percent=None
+    )
+    untold = replace(statistics, elapsed_s=0.0, conditions=conditions)
+    assert dict(describe_commits(make_plan(), untold))["processor"] == "1 x unknown"
+    assert "rate" not in dict(describe_commits(make_plan(), untold))
+    assert "processor" not in dict(describe_commits(make_plan(), replace(untold, conditions=None)))

@@ -22,7 +22,7 @@ from durability.names import MISSING, Lookup, NamesOracle
 from durability.oracle import ExpectedFile, Oracle
 from durability.plan import ENDLESS_WORKLOADS, MAIN, Plan, parse_name
 from durability.record import SECTOR_WORDS, Stamper, superblock
-from durability.statistics import DriveFlushes, Statistics
+from durability.statistics import Conditions, DriveFlushes, Statistics
 from durability.testimony import Testimony
 from durability.verdict import Verdict, decide
 from durability.versions import Versions
@@ -400,6 +400,9 @@ def make_statistics(*, operations: tuple[int, ...], flushes: dict[str, int | Non
         operations=operations,
         latency_ns={name: list(numbers) for name, numbers in latencies.to_value().items()},
         drives=tuple(DriveFlushes(name=name, flushes=count) for name, count in flushes.items()),
+        conditions=Conditions(
+            cpu_model="CPU", cpus=2, governor="powersave", load=0.5, busy_percent=40.0, steal_percent=1.25
+        ),
     )
 
 

@@ -14,7 +14,13 @@ from durability.errors import FormatError
 from durability.histogram import Histogram
 from durability.messages import Progress, Stop, bytes_max_of, decode, encode
 from durability.plan import Plan
-from durability.statistics import DriveFlushes, Statistics, statistics_from_value, statistics_to_value
+from durability.statistics import (
+    Conditions,
+    DriveFlushes,
+    Statistics,
+    statistics_from_value,
+    statistics_to_value,
+)
 from tests.core.evidence import make_case, make_statistics, small
 
 SOME = make_statistics(operations=(30, 12), flushes={"sda": 42, "sdb": None})
@@ -41,9 +47,25 @@ def test_the_largest_fit_a_message() -> None:
             "max": [1 << 61],
         },
         drives=tuple(DriveFlushes(name=f"nvme{number}n1", flushes=1 << 61) for number in range(500)),
+        conditions=Conditions(
+            cpu_model="M" * 120,
+            cpus=8192,
+            governor="g" * 120,
+            load=1e5,
+            busy_percent=99.99,
+            steal_percent=99.99,
+        ),
     )
     body = encode(Progress(statistics=statistics_to_value(largest)))
     assert len(body) <= bytes_max_of(Progress)
+
+
+def test_conditions_may_be_untold() -> None:
+    """Statistics that say nothing of the machine are read, and have none."""
+    value = statistics_to_value(SOME)
+    told = value.pop("conditions")
+    assert isinstance(told, dict) and told["governor"] == "powersave"
+    assert statistics_from_value(value, writers=2) == replace(SOME, conditions=None)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ def installed(wheel: Path) -> Path:
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
-    """Every module and type marker is in the wheel, what a guest boots with, and no test or tool is."""
+    """Every module and type marker is in the wheel, what a guest boots with, the templates of a page, and no
+    test or tool is."""
     folders = {
         "durability": ROOT,
         "durability_server": ROOT / "server",
@@ -75,7 +76,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
         str(path.relative_to(top))
         for name, top in folders.items()
         for path in (top / name).rglob("*")
-        if path.suffix in {".py", ".typed"} or path.parent.name == "guest"
+        if path.suffix in {".py", ".typed"} or path.parent.name in {"guest", "templates"}
     }
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}

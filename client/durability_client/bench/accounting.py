@@ -5,6 +5,7 @@ left alone is measured once and subtracted. What the kernel does not count is No
 
 - writes with FUA are counted as plain writes, so a sync that takes the FUA path shows no flush;
 - a flush that carries no data is counted as a flush and as a write of no bytes;
+- where others did much of a drive's work when it was left alone, nobody knows what of it is ours;
 - what an interrupt takes is charged to whomever it interrupts, or to nobody if that was an idle processor.
 
 Stacked devices (md, dm, LVM, loop, partitions) are counted at the drives beneath, where their work arrives.
@@ -25,6 +26,8 @@ from durability_client.facts import drives_below
 
 _PROC = Path("/proc")
 _KTHREADD = 2
+_OTHERS_MAX = 0.1  # of what was counted: more than this cannot be told from what others happen to do
+_TRIFLE = 0.05  # for each operation: too little to hide anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +84,11 @@ def kernel_us_beyond(idle: Spent, busy: Spent) -> float | None:
     return max(0.0, busy.kernel_us - idle.kernel_us * busy.seconds / idle.seconds)
 
 
-def disks_beyond(idle: Spent, busy: Spent) -> tuple[DiskWork, ...]:
-    """The work of each leaf drive in `busy`, less what it does when idle."""
+def disks_beyond(idle: Spent, busy: Spent, operations: int) -> tuple[DiskWork, ...]:
+    """The work of each leaf drive in `busy`, in which `operations` were done, less what it does when idle."""
     share = busy.seconds / idle.seconds
     return tuple(
-        _work(name, _numbers(counted), _numbers(idle.disks.get(name)), share)
+        _work(name, _numbers(counted), _numbers(idle.disks.get(name)), share, operations)
         for name, counted in busy.disks.items()
     )
 
@@ -113,9 +116,11 @@ def _numbers(counted: DiskCounters | None) -> tuple[int | None, ...]:
     return counted.flushes, counted.writes, counted.write_kib, counted.reads
 
 
-def _work(name: str, busy: Sequence[int | None], idle: Sequence[int | None], share: float) -> DiskWork:
+def _work(
+    name: str, busy: Sequence[int | None], idle: Sequence[int | None], share: float, operations: int
+) -> DiskWork:
     flushes, writes, write_kib, reads = (
-        _beyond(counted, alone, share) for counted, alone in zip(busy, idle, strict=True)
+        _beyond(counted, alone, share, operations) for counted, alone in zip(busy, idle, strict=True)
     )
     return DiskWork(name=name, flushes=flushes, writes=writes, write_kib=write_kib, reads=reads)
 
@@ -129,8 +134,14 @@ def _beneath(name: str, depth: int = 4) -> tuple[str, ...]:
     return tuple(leaf for one in below for leaf in _beneath(one, depth - 1)) or (name,)
 
 
-def _beyond(counted: int | None, idle: int | None, share: float) -> float | None:
-    return None if counted is None or idle is None else max(0.0, counted - idle * share)
+def _beyond(counted: int | None, idle: int | None, share: float, operations: int) -> float | None:
+    """None also where the share of others, which is no more than likely, would make up the figure."""
+    if counted is None or idle is None:
+        return None
+    others = idle * share
+    if others > _TRIFLE * operations and others > _OTHERS_MAX * counted:
+        return None
+    return max(0.0, counted - others)
 
 
 def _since(before: DiskCounters | None, now: DiskCounters | None) -> DiskCounters | None:

@@ -6,6 +6,7 @@ whoever closes the terminal still has it.
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
 import sys
@@ -28,13 +29,14 @@ from durability.documents import to_json
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
 from durability_client.bench import results, table
 from durability_client.bench.progress import Bar
+from durability_client.bench.report import page
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.guards import Consent
 
 SIZE_BYTES = 256 * MIB
 SIZE_ACCEPT_BYTES = 1024 * MIB
 _EXIT_INTERRUPTED = 128 + signal.SIGINT
-_TABLE_WIDTH = 160  # where stdout is not a terminal
+_TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
 
 EngineName: TypeAlias = Literal["durability", "fio"]
 
@@ -56,14 +58,18 @@ class BenchOptions:
     force: bool = False
     show_serials: bool = False
     engine: EngineName = "durability"
+    html: Path | None = None
     json: bool = False
 
 
 def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
-    if options.output is not None:
-        results.check_output(options.output)
+    for path in (options.output, options.html):
+        if path is not None:
+            results.check_output(path)
+    if options.html is not None and options.html == options.output:
+        raise UsageError("-o and --html name one file; the result and its page are two")
     try:
         with _hangup_ends_us(), Bar(err) as bar:
             outcome = measure(wanted, bar)
@@ -72,21 +78,29 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
         return _exit_code(ending)
     kept = _save(outcome.result, options.output, err)
     _print(outcome.result, out, json=options.json)
+    kept = _save_page(outcome.result, options.html, err) and kept
     if outcome.ending is None:
         return EXIT_OK if kept else EXIT_ENVIRONMENT
     print(f"durability: {outcome.result.stopped}; the result is partial", file=err)
     return _exit_code(outcome.ending)
 
 
-def show(path: Path, out: TextIO, *, json: bool) -> int:
-    """Print the result in a file; the exit code."""
-    _print(results.load(path), out, json=json)
+def show(path: Path, out: TextIO, *, html: Path | None, json: bool) -> int:
+    """Print the result in a file, and make its page if that is asked for; the exit code."""
+    result = results.load(path)
+    _print(result, out, json=json)
+    if html is not None:
+        results.save_page(page.result_page(result), html, apart_from=[path])
     return EXIT_OK
 
 
-def compare_files(paths: Sequence[Path], out: TextIO, *, json: bool) -> int:
-    """Hold results against the first; the exit code, which is 2 where they cannot be compared."""
-    comparison = compare([(_label(path, paths), results.load(path)) for path in paths])
+def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json: bool) -> int:
+    """Hold results against the first; the exit code, which is 2 where they cannot be compared. The page is
+    made in either case."""
+    loaded = [results.load(path) for path in paths]
+    comparison = compare([(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)])
+    if html is not None:
+        results.save_page(page.comparison_page(comparison, loaded), html, apart_from=paths)
     if json:
         print(to_json(comparison_document(comparison)), file=out)
     else:
@@ -155,6 +169,19 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
     return output is None
 
 
+def _save_page(result: Result, html: Path | None, err: TextIO) -> bool:
+    """Make the page if it is asked for; whether it is where it was to be."""
+    if html is None:
+        return True
+    try:
+        results.save_page(page.result_page(result), html)
+    except SetupError as error:
+        print(f"durability: {error}", file=err)
+        return False
+    print(f"the page is in {html}", file=err)
+    return True
+
+
 def _print(result: Result, out: TextIO, *, json: bool) -> None:
     if json:
         print(to_json(summary_document(result)), file=out, flush=True)
@@ -163,7 +190,8 @@ def _print(result: Result, out: TextIO, *, json: bool) -> None:
 
 
 def _console(out: TextIO) -> Console:
-    return Console(file=out, width=None if out.isatty() else _TABLE_WIDTH)
+    told = out.isatty() or "COLUMNS" in os.environ
+    return Console(file=out, width=None if told else _TABLE_WIDTH)
 
 
 def _label(path: Path, paths: Sequence[Path]) -> str:

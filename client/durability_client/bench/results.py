@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -16,19 +17,19 @@ from platformdirs import user_state_path
 
 from durability import limits
 from durability.bench.result import Result, decode, encode
-from durability.errors import FormatError, SetupError
+from durability.errors import FormatError, SetupError, UsageError
 from durability.tokens import APPLICATION
 
 
 def check_output(path: Path) -> None:
-    """Refuse, before a minute is spent, a place where no result can be written. Raises SetupError."""
+    """Refuse, before a minute is spent, a place where no file can be written. Raises SetupError."""
     directory = path.absolute().parent
     if path.is_dir():
-        raise SetupError(f"{path} is a directory; name a file in it for the result")
+        raise SetupError(f"{path} is a directory; name a file in it")
     if not directory.is_dir():
         raise SetupError(f"{path}: there is no directory {directory}; make it first")
     if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
-        raise SetupError(f"{path}: no result can be written there; name another file")
+        raise SetupError(f"{path}: it cannot be written there; name another file")
 
 
 def default_path(result: Result) -> Path:
@@ -46,11 +47,23 @@ def default_path(result: Result) -> Path:
 
 def save(result: Result, path: Path) -> None:
     """Write `result` to `path`, durably and at once. Raises SetupError; then what was there still is."""
+    _replace(path, encode(result), "the result")
+
+
+def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None:
+    """Write an HTML page in the same way. Raises SetupError, and UsageError where `path` is one of the files
+    that it is made of."""
+    if any(path.exists() and other.exists() and path.samefile(other) for other in apart_from):
+        raise UsageError(f"--html {path} would replace the result that it shows; name another file")
+    _replace(path, page.encode(), "the page")
+
+
+def _replace(path: Path, data: bytes, what: str) -> None:
     temporary = ""
     try:
         with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".", delete=False) as file:
             temporary = file.name
-            file.write(encode(result))
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)
@@ -60,7 +73,7 @@ def save(result: Result, path: Path) -> None:
     except OSError as error:
         with suppress(OSError):
             Path(temporary).unlink()
-        raise SetupError(f"cannot write the result {path}: {error.strerror}") from error
+        raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
 
 
 def load(path: Path) -> Result:

@@ -56,7 +56,7 @@ def work_of(operations: int, *, user_us: float, system_us: float, idle: Spent, b
         user_us=user_us,
         system_us=system_us,
         kernel_us=kernel_us_beyond(idle, busy),
-        disks=disks_beyond(idle, busy),
+        disks=disks_beyond(idle, busy, operations),
     )
 
 

@@ -1,116 +1,252 @@
-"""A result as a page for people: one row per cell, then what the rows mean. Rendering only.
+"""A result, or a comparison, as tables for a terminal: what each cell gave, then what that means.
 
-Figures come from the summaries of the core. A percentile that the sample does not support is a dash.
+A cell's name is never cut, since it says what was measured: where a terminal has no room for it beside the
+figures it has a line of its own above them. Rendering only: figures come from the summaries of the core.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import TextWrapper
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from durability.bench.cautions import cautions
-from durability.bench.cells import GROUPS
-from durability.bench.compare import Comparison
+from durability.bench.cells import GROUPS, Group
+from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import inflations
-from durability.bench.intervals import Ratio, Spread, paired_ratio
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import Result
-from durability.bench.summary import CellSummary, PerOperation, summarise
-from durability.units import duration
+from durability.bench.summary import CellSummary, summarise
+from durability.units import counted
+from durability_client.bench import words
 
-_HEADINGS = ("per second", "range", "p50", "p99", "p99.9", "sync p50", "flushes", "KiB", "CPU us", "")
+_SPARK_BARS = 14
+_GAP = 1  # between columns
+_PROSE_WIDTH_MAX = 100  # longer lines are harder to read
+_PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
+_STYLES = {"NOT STEADY": "bold red", "steady": "green"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A cell: its figures, and beside the name what is no figure. `notes` stand below."""
+
+    group: Group
+    name: str
+    figures: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A table: what it is about, the headings of its figures (in two lines or one), and its lines."""
+
+    title: str
+    headings: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def widths(self) -> tuple[int, ...]:
+        """What each column of figures takes."""
+        columns = zip(*(line.figures for line in self.lines), strict=True)
+        return tuple(
+            max(*map(len, heading.split("\n")), *map(len, column))
+            for heading, column in zip(self.headings, columns, strict=True)
+        )
+
+    def names_width(self) -> int:
+        """What the names take, indented."""
+        return 2 + max(len(line.name) for line in self.lines)
+
+    def beside_widths(self) -> tuple[int, ...]:
+        """What stands beside the names takes so much."""
+        return tuple(
+            max(map(len, column)) for column in zip(*(line.beside for line in self.lines), strict=True)
+        )
+
+    def width(self) -> int:
+        """What all of it takes with each cell on one line."""
+        return self.names_width() + sum(_GAP + width for width in (*self.widths(), *self.beside_widths()))
 
 
 def show_result(result: Result, console: Console) -> None:
     """The figures of all cells, fio's beside, then the verdict and the warnings."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("cell", no_wrap=True)
-    for heading in _HEADINGS:
-        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    summaries = [summarise(one) for one in result.cells]
-    for group in GROUPS:
-        rows = [one for one in summaries if one.cell.group == group]
-        if rows:
-            table.add_row(f"[{group}]", *[""] * len(_HEADINGS), style="bold")
-            for one in rows:
-                table.add_row(_name(one), *_figures(one))
-    console.print(table, markup=False, highlight=False)
-    for line in (*_against_fio(result), *_verdict(plausibility(result)), *_rest(result)):
-        console.print(line, markup=False, highlight=False)
+    for sheet in _sheets([summarise(one) for one in result.cells], console.width):
+        _show_sheet(sheet, console)
+    for line in words.against_fio(result):
+        _say(console, line)
+    _show_verdict(plausibility(result), console)
+    for one in inflations(result.cells):
+        if one.inflated:
+            _say(console, f"data: {one.text}")
+    for warning in (*result.facts.warnings, *cautions(result)):
+        _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
     """Why the results cannot be compared, or cell by cell how they do."""
     for refusal in comparison.refusals:
-        console.print(f"cannot be compared: {refusal}", markup=False, highlight=False)
+        _say(console, f"cannot be compared: {refusal}", "bold red")
     for difference in (*comparison.subject, *comparison.surroundings):
-        values = ", ".join(map(str, difference.values))
-        console.print(f"{difference.what}: {values}", markup=False, highlight=False)
+        _say(console, f"{difference.what}: {', '.join(map(str, difference.values))}")
     if comparison.rows:
-        table = Table(box=None, pad_edge=False)
-        for heading in ("cell", *comparison.labels, "against the first"):
-            table.add_column(heading)
-        for row in comparison.rows:
-            rates = [_median(summary.rate) for summary in row.summaries]
-            table.add_row(row.cell.name, *rates, "; ".join(one.text for one in row.against))
-        console.print(table, markup=False, highlight=False)
+        sheet = Sheet(
+            title="Operations per second, and how they compare with the first",
+            headings=tuple(map(words.plain, comparison.labels)),
+            lines=tuple(_compared(row) for row in comparison.rows),
+        )
+        _show_sheet(sheet, console)
+        if comparison.left_out:
+            _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that not all measured")
     for warning in comparison.warnings:
-        console.print(f"warning: {warning}", markup=False, highlight=False)
+        _say(console, f"warning: {warning}", "yellow")
 
 
-def _name(one: CellSummary) -> str:
-    return f"  {one.cell.name}" + (" (fio)" if one.engine == "fio" else "")
+def _compared(row: Row) -> Line:
+    return Line(
+        group=row.cell.group,
+        name=words.name_of(row.summaries[0]),
+        figures=tuple(words.rate(one.rate) for one in row.summaries),
+        notes=tuple(words.plain(one.text) for one in row.against),
+    )
 
 
-def _figures(one: CellSummary) -> Iterator[str]:
-    if one.rate is None:
-        yield from ("-",) * (len(_HEADINGS) - 1)
-        yield one.note
-        return
-    yield _median(one.rate)
-    yield f"{one.rate.least:,.0f}-{one.rate.most:,.0f}"
-    for time_ns in (one.commit.p50, one.commit.p99, one.commit.p99_9, one.sync.p50):
-        yield "-" if time_ns is None else duration(time_ns)
-    yield _sum(one.disks, lambda disk: disk.flushes)
-    yield _sum(one.disks, lambda disk: disk.write_kib)
-    yield "-" if one.cpu_us is None else f"{one.cpu_us:.1f}"
-    yield one.note or (one.steady.word if one.steady.word == "NOT STEADY" else "")
+def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
+    """One table where there is room for all, else two."""
+    rates = Sheet(
+        title="Rates with intervals, and latency of a commit: writes and their sync",
+        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in _PERCENTILES)),
+        lines=tuple(_rates(one) for one in summaries),
+    )
+    costs = Sheet(
+        title="Latency of the sync alone, and what an operation takes of drives and processors",
+        headings=(*(f"sync\n{word}" for word in _PERCENTILES), "\nflushes", "\nwrites", "\nKiB", "CPU\nµs"),
+        lines=tuple(_costs(one) for one in summaries),
+    )
+    whole = Sheet(
+        title=f"{rates.title}; of the sync alone; and what an operation takes",
+        headings=(*rates.headings, *costs.headings),
+        lines=tuple(_joined(one, other) for one, other in zip(rates.lines, costs.lines, strict=True)),
+    )
+    return (whole,) if whole.width() <= width else (rates, costs)
 
 
-def _median(rate: Spread | None) -> str:
-    return "-" if rate is None else f"{rate.median:,.0f}"
+def _rates(one: CellSummary) -> Line:
+    return Line(
+        group=one.cell.group,
+        name=words.name_of(one),
+        figures=(words.rate(one.rate), words.interval(one.rate), *words.times(one.commit)),
+        beside=(words.spark(one.series, _SPARK_BARS), words.state(one)),
+        notes=(words.plain(one.note),) if one.note else (),
+    )
 
 
-def _sum(disks: Iterable[PerOperation], of: Callable[[PerOperation], float | None]) -> str:
-    known = [count for disk in disks if (count := of(disk)) is not None]
-    return f"{sum(known):.2f}" if known else "-"
+def _costs(one: CellSummary) -> Line:
+    rule = words.rule(one)
+    return Line(
+        group=one.cell.group,
+        name=words.name_of(one),
+        figures=(*words.times(one.sync), *words.work(one)),
+        notes=(rule,) if rule else (),
+    )
 
 
-def _against_fio(result: Result) -> Iterator[str]:
-    for one in result.cells:
-        if one.engine == "fio" and one.rounds:
-            ours = [each.rate for each in result.rounds_of(one.cell.name)]
-            ratio = paired_ratio(ours, [each.rate for each in one.rounds])
-            if ratio is not None:
-                yield f"{one.cell.name}: {_ratio(ratio)} of {one.engine_version}, round by round"
+def _joined(one: Line, other: Line) -> Line:
+    return Line(
+        group=one.group,
+        name=one.name,
+        figures=(*one.figures, *other.figures),
+        beside=one.beside,
+        notes=(*one.notes, *other.notes),
+    )
 
 
-def _ratio(ratio: Ratio) -> str:
-    interval = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-    return f"{ratio.value:.3f}{interval}"
+def _show_sheet(sheet: Sheet, console: Console) -> None:
+    beside = sheet.width() <= console.width
+    table = _columns(sheet, names=beside)
+    title = Text(sheet.title, style="bold")
+    console.print(title, soft_wrap=True)
+    table.add_row("", *(Text(word, style="dim") for word in sheet.headings))
+    for group in GROUPS:
+        lines = [line for line in sheet.lines if line.group == group]
+        if not lines:
+            continue
+        if beside:
+            table.add_row(Text(group, style="bold"))
+        else:
+            console.print(table)
+            console.print(Text(group, style="bold"))
+        for line in lines:
+            table = _add_line(line, table, sheet, console, beside=beside)
+    console.print(table)
+    console.print()
 
 
-def _verdict(verdict: Plausibility) -> Iterator[str]:
-    yield ""
-    yield f"plausibility: {verdict.headline}"
-    for line in (*verdict.seen, *verdict.means, verdict.only_a_cut):
-        yield f"  {line}"
-    yield from (f"  next: {command}" for command in verdict.commands)
+def _add_line(line: Line, table: Table, sheet: Sheet, console: Console, *, beside: bool) -> Table:
+    """Adds the cell to the table, or prints it with its name above; the table to go on with."""
+    asides = [Text(word, style=_STYLES.get(word, "")) for word in line.beside]
+    if beside:
+        table.add_row(Text(f"  {line.name}"), *line.figures, *asides)
+        if line.notes:
+            console.print(table)
+            _say_all(console, line.notes)
+            return _columns(sheet, names=True)
+        return table
+    head = Table.grid(padding=(0, _GAP, 0, 0))
+    head.add_column(no_wrap=True, width=min(sheet.names_width(), console.width))
+    for width in sheet.beside_widths():
+        head.add_column(no_wrap=True, width=width)
+    head.add_row(Text(f"  {line.name}"), *asides)
+    figures = _columns(sheet, names=False)
+    figures.add_row("", *line.figures)
+    console.print(head)
+    console.print(figures)
+    _say_all(console, line.notes)
+    return _columns(sheet, names=False)
 
 
-def _rest(result: Result) -> Iterator[str]:
-    yield from (f"data: {one.text}" for one in inflations(result.cells) if one.inflated)
-    for warning in (*result.facts.warnings, *cautions(result)):
-        yield f"warning: {warning.text} [{warning.code}]"
+def _columns(sheet: Sheet, *, names: bool) -> Table:
+    """An empty table of the sheet's columns, so wide in each part of it."""
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(no_wrap=True, width=sheet.names_width() if names else 2)
+    for width in sheet.widths():
+        table.add_column(no_wrap=True, justify="right", width=width)
+    if names:
+        for width in sheet.beside_widths():
+            table.add_column(no_wrap=True, width=width)
+    return table
+
+
+def _say_all(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        _say(console, note, indent=4)
+
+
+def _show_verdict(verdict: Plausibility, console: Console) -> None:
+    _say(console, f"plausibility: {verdict.headline}", "bold")
+    for line in _prose(verdict):
+        _say(console, line, indent=2)
+    for command in verdict.commands:  # on one line however narrow, to be copied
+        console.print(Text(words.plain(f"  next: {command}")), soft_wrap=True)
+
+
+def _prose(verdict: Plausibility) -> Iterator[str]:
+    yield from (*verdict.seen, *verdict.means)
+    yield f"only a cut shows {verdict.only_a_cut}"
+
+
+def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """A sentence, wrapped; what follows its first line is indented by two more."""
+    wrapper = TextWrapper(
+        width=min(console.width, _PROSE_WIDTH_MAX),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(words.plain(text)):
+        console.print(Text(line, style=style), soft_wrap=True)

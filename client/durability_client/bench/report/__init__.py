@@ -1,0 +1,1 @@
+"""The benchmark's pages: a result, or a comparison, as one HTML file with its pictures in it."""

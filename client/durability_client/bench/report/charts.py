@@ -1,0 +1,398 @@
+"""Charts: which pictures a result is worth, and what is in them. Choice of data; `plot` draws.
+
+A picture is made of what was measured: cells that a result has not are left out of it, and a picture without
+any is not made. Where a sample is too small for a percentile its line is faint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from durability.bench import catalogue
+from durability.bench.cells import KIB, MIB, Cell, size_word
+from durability.bench.intervals import PERCENTS, SAMPLES_BEYOND_MIN, Spread, supported
+from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, controls_of
+from durability.bench.result import CellRounds, Result
+from durability.bench.summary import CellSummary, merged
+from durability.histogram import FineHistogram
+from durability.units import counted
+from durability_client.bench import words
+from durability_client.bench.report.drawing import SERIES
+from durability_client.bench.report.plot import Axis, Plot, Point, Reference, Series
+from durability_client.bench.report.scales import log_bounds, log_ticks, nines
+
+Of: TypeAlias = Literal["commit", "sync", "read"]
+Varying: TypeAlias = Literal["block_bytes", "jobs", "writes_per_sync"]
+
+_NOT_OF_THE_FAMILY = frozenset(
+    {"name", "group", "about", "seconds", "warmup_s", "rounds", "p99_limit_ms", "fio"}
+)
+_CURVE_MIN = 3  # points
+_NOT_VARIED = frozenset({"flush ladder", "data probe", "controls", "sustained"})
+Labelled: TypeAlias = tuple[str, CellRounds]
+COMMITS: Mapping[str, str] = MappingProxyType(
+    {
+        catalogue.HEADLINE.name: "fdatasync",
+        catalogue.FSYNC.name: "fsync",
+        catalogue.DSYNC.name: "O_DSYNC, direct",
+        catalogue.PACED.name: "paced, fdatasync",
+    }
+)
+_LOGS: Mapping[str, str] = MappingProxyType(
+    {
+        catalogue.SEQUENTIAL.name: "reused log",
+        catalogue.APPEND.name: "append 4 KiB",
+        catalogue.ETCD.name: "append 2300 B",
+        catalogue.CREATE.name: "new files",
+    }
+)
+_SYNCS: Mapping[str, str] = MappingProxyType(
+    {
+        catalogue.HEADLINE.name: "fdatasync",
+        catalogue.FSYNC.name: "fsync",
+        catalogue.ETCD.name: "append 2300 B",
+        catalogue.FLUSH_CONTROL.name: "nothing to write",
+    }
+)
+_PERCENT_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999, 99.9999)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A picture and what stands below it."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+def latency_figures(result: Result) -> Iterator[Figure]:
+    """Latencies by percentile: of commits, of syncs alone, of many jobs and of reads."""
+    cells = {one.cell.name: one for one in result.cells if one.engine == "durability" and one.rounds}
+
+    def chosen(wanted: Mapping[str, str]) -> list[Labelled]:
+        return [(label, cells[name]) for name, label in wanted.items() if name in cells]
+
+    commits = chosen(COMMITS)
+    yield from _latency(
+        "Latency of a commit",
+        commits if len(commits) > 1 else _others(list(cells.values())),
+        "commit",
+        "Writes and their sync, by percentile; paced commits count from when they were due.",
+    )
+    yield from _latency(
+        "Logs and new files",
+        chosen(_LOGS),
+        "commit",
+        "A log that is reused, logs that grow, files made together with their names in the directory.",
+    )
+    yield from _latency(
+        "The sync alone", chosen(_SYNCS), "sync", "Of the sync call, without the write before it."
+    )
+    jobs = [
+        (counted(one.cell.jobs, "job"), one)
+        for one in cells.values()
+        if one.cell.name == catalogue.HEADLINE.name
+        or (one.cell.group == "jobs" and one.cell.jobs in (4, 16) and not one.cell.shared)
+    ]
+    if len(jobs) > 1:
+        yield from _latency("Many writers", jobs, "commit", "A commit of each, all at once.")
+    mixes = [one for one in cells.values() if one.cell.workload == "mix"]
+    yield from _latency(
+        "Reads beside writes",
+        _named(mixes),
+        "read",
+        "Latency of a read among writes, with a sync after each of these and without.",
+    )
+
+
+def _others(measured: Sequence[CellRounds]) -> list[Labelled]:
+    """What stands for the standard commits where there are none, as in a profile."""
+    return _named([one for one in measured if one.cell.group not in _NOT_VARIED][:SERIES])
+
+
+def _named(measured: Sequence[CellRounds]) -> list[Labelled]:
+    labels = words.distinct([one.cell.name for one in measured], "commit")
+    return list(zip(labels, measured, strict=True))
+
+
+def _latency(title: str, measured: Sequence[Labelled], of: Of, caption: str) -> Iterator[Figure]:
+    found = [
+        (label, merged(getattr(one, f"{of}_ns") for one in cell_rounds.rounds))
+        for label, cell_rounds in measured
+    ]
+    if curves := [(label, histogram) for label, histogram in found if len(histogram)]:
+        yield latency_figure(title, curves[:SERIES], caption)
+
+
+def latency_figure(
+    title: str,
+    curves: Sequence[tuple[str, FineHistogram]],
+    caption: str,
+    numbers: Sequence[int] | None = None,
+) -> Figure:
+    """Latencies by percentile, of each labelled histogram, none of which is empty; in the styles `numbers`,
+    or one after the other."""
+    most = max(len(histogram) for _, histogram in curves)
+    steps = [histogram.steps() for _, histogram in curves]
+    low, high = log_bounds(max(1, one) for each in steps for one in (each[0][0], each[-1][0]))
+    end = max(nines(0.99), math.log10(most) + 0.1)
+    plot = Plot(
+        title=title,
+        description=f"{caption} " + " ".join(_percentile_words(*curve) for curve in curves),
+        x=Axis(
+            title="percentile, the tail widened",
+            low=0.0,
+            high=end,
+            ticks=tuple(
+                (nines(percent / 100), f"{percent:g}")
+                for percent in _PERCENT_TICKS
+                if nines(percent / 100) <= end
+            ),
+        ),
+        y=_time_axis("latency", low, high),
+        series=tuple(
+            _curve(label, number, histogram)
+            for number, (label, histogram) in zip(numbers or range(len(curves)), curves, strict=True)
+        ),
+    )
+    return Figure(title=title, caption=caption, svg=plot.svg())
+
+
+def _percentile_words(label: str, histogram: FineHistogram) -> str:
+    figures = ", ".join(
+        f"p{percent:g} {words.time(histogram.percentile(percent))}"
+        for percent in PERCENTS
+        if supported(len(histogram), percent)
+    )
+    return f"{label}: {figures or 'too few samples'}, largest {words.time(histogram.max_value)}."
+
+
+def _curve(label: str, number: int, histogram: FineHistogram) -> Series:
+    """A curve of steps: full as far as ten samples lie beyond, then faint to the largest."""
+    total = len(histogram)
+    full: list[Point] = []
+    faint: list[Point] = []
+    before = 0
+    for value, below in histogram.steps():
+        bounded = min(below, total - 0.5)  # the largest sample's end would be at infinity
+        for count in (before, bounded):
+            point = Point(x=nines(count / total), y=max(1, value), marked=False)
+            (full if total - count >= SAMPLES_BEYOND_MIN or not full else faint).append(point)
+        before = below
+    marks = [
+        Point(x=nines(percent / 100), y=max(1, histogram.percentile(percent)))
+        for percent in PERCENTS
+        if supported(total, percent)
+    ]
+    points = sorted((*full, *marks), key=lambda point: (point.x, point.y))
+    return Series(label=label, number=number, points=tuple(points), faint=tuple(faint))
+
+
+def _time_axis(title: str, low: float, high: float) -> Axis:
+    ticks = tuple((tick, words.time(tick)) for tick in log_ticks(low, high))
+    return Axis(title=title, low=low, high=high, ticks=ticks, log=True)
+
+
+def curve_figures(summaries: Iterable[CellSummary]) -> Iterator[Figure]:
+    """How the rate goes with the block size, the jobs and the writes to a sync."""
+    measured = [
+        one
+        for one in summaries
+        if one.rate is not None and one.engine == "durability" and one.cell.group not in _NOT_VARIED
+    ]
+    yield from _varied(
+        measured,
+        "block_bytes",
+        "Block size",
+        "Commits per second, with intervals. A step says where something below works in larger blocks.",
+    )
+    yield from _varied(
+        measured,
+        "jobs",
+        "Concurrency",
+        "Commits per second of all jobs together. It rises where jobs share flushes, or where the drive "
+        "serves several at once.",
+    )
+    yield from _varied(
+        measured,
+        "writes_per_sync",
+        "Group commit",
+        "Writes per second where several share a sync.",
+    )
+
+
+def _varied(measured: Sequence[CellSummary], field: Varying, title: str, caption: str) -> Iterator[Figure]:
+    families: dict[tuple[object, ...], list[CellSummary]] = {}
+    for one in measured:
+        if one.cell.writes_per_sync or field != "writes_per_sync":
+            families.setdefault(_apart_from(field, one.cell), []).append(one)
+    several = [
+        sorted(family, key=lambda one: getattr(one.cell, field))
+        for family in families.values()
+        if len(family) >= _CURVE_MIN or (field == "jobs" and family[0].cell.shared)
+    ]
+    if any(len(family) >= _CURVE_MIN for family in several):
+        yield _curves(several[:SERIES], field, title, caption)
+
+
+def _apart_from(field: Varying, cell: Cell) -> tuple[object, ...]:
+    """What two cells have in common that differ in `field` alone."""
+    others = (one.name for one in fields(Cell) if one.name != field)
+    return tuple(getattr(cell, name) for name in others if name not in _NOT_OF_THE_FAMILY)
+
+
+def _curves(families: Sequence[Sequence[CellSummary]], field: Varying, title: str, caption: str) -> Figure:
+    every = [one for family in families for one in family]
+    spreads = [_spread(one, field) for one in every]
+    low, high = log_bounds(
+        (bound for spread in spreads for bound in (spread.least, spread.most)), widest=1.35
+    )
+    values = sorted({getattr(one.cell, field) for one in every})
+    axis_words = {"block_bytes": "block size", "jobs": "jobs", "writes_per_sync": "writes to a sync"}
+    unit = "writes per second" if field == "writes_per_sync" else "operations per second"
+    labels = words.distinct(
+        [_family_name(family[0].cell, field) for family in families],
+        "files of their own" if field == "jobs" else families[0][0].cell.sync,
+    )
+    plot = Plot(
+        title=title,
+        description=f"{caption} "
+        + " ".join(
+            f"{one.cell.name}: {words.rate(spread)} ({words.interval(spread)}) {unit}."
+            for one, spread in zip(every, spreads, strict=True)
+        ),
+        x=Axis(
+            title=axis_words[field],
+            low=values[0] / 1.25,
+            high=values[-1] * 1.25,
+            ticks=tuple(
+                (float(value), _bytes_word(value) if field == "block_bytes" else f"{value}")
+                for value in values
+            ),
+            log=True,
+        ),
+        y=_rate_axis(unit, low, high),
+        series=tuple(
+            Series(
+                label=label,
+                number=number,
+                points=tuple(_rate_point(one, field, word=not number) for one in family),
+            )
+            for number, (label, family) in enumerate(zip(labels, families, strict=True))
+        ),
+        references=() if field == "block_bytes" else (_proportional(families[0], field, high),),
+    )
+    return Figure(title=title, caption=caption, svg=plot.svg())
+
+
+def _family_name(cell: Cell, field: Varying) -> str:
+    parts = cell.name.split("-")
+    own = {"block_bytes": size_word(cell.block_bytes), "jobs": f"{cell.jobs}jobs"}
+    return "-".join(part for part in parts if part not in (own.get(field), f"per{cell.writes_per_sync}"))
+
+
+def _spread(summary: CellSummary, field: Varying) -> Spread:
+    """Of writes where that is what counts."""
+    spread = summary.writes_per_s if field == "writes_per_sync" else None
+    found = spread or summary.rate
+    assert found is not None
+    return found
+
+
+def _rate_point(summary: CellSummary, field: Varying, *, word: bool) -> Point:
+    spread = _spread(summary, field)
+    low, high = (spread.least, spread.most) if spread.low is None else (spread.low, spread.high)
+    return Point(
+        x=float(getattr(summary.cell, field)),
+        y=spread.median,
+        low=low,
+        high=high,
+        word=words.count(spread.median) if word else "",
+    )
+
+
+def _rate_axis(title: str, low: float, high: float) -> Axis:
+    ticks = tuple((tick, words.count(tick)) for tick in log_ticks(low, high))
+    return Axis(title=title, low=low, high=high, ticks=ticks, log=True)
+
+
+def _proportional(family: Sequence[CellSummary], field: Varying, high: float) -> Reference:
+    """What the rate were if it grew as the jobs, or the writes to a sync, do, as far as the axis goes."""
+    first, last = (float(getattr(one.cell, field)) for one in (family[0], family[-1]))
+    rate = _spread(family[0], field).median
+    times = min(last / first, high / rate)
+    return Reference(label="in proportion", start=(first, rate), end=(first * times, rate * times))
+
+
+def _bytes_word(size_bytes: int) -> str:
+    if size_bytes >= MIB and size_bytes % MIB == 0:
+        return f"{size_bytes // MIB} MiB"
+    return f"{size_bytes // KIB} KiB" if size_bytes % KIB == 0 else f"{size_bytes} B"
+
+
+def ladder_figures(result: Result) -> Iterator[Figure]:
+    """The time of a flush against what was written before it, with what the link could carry and the
+    controls."""
+    controls = controls_of(result)
+    if not controls.ladder:
+        return
+    link = controls.link_bytes_per_s or LINK_ASSUMED_BYTES_PER_S * max(1, len(result.facts.drives))
+    first, last = controls.ladder[0][0], controls.ladder[-1][0]
+    levels = [
+        (label, level)
+        for label, level in (
+            ("F0, empty flush", controls.flush_ns),
+            ("C, write + sync", controls.commit_ns),
+            ("W, write", controls.write_ns),
+        )
+        if level
+    ]
+    steps = [_step(result, dirty_bytes, time_ns) for dirty_bytes, time_ns in controls.ladder]
+    bounds = [one for point in steps for one in (point.low or point.y, point.high or point.y)]
+    low, high = log_bounds((*bounds, *(level for _, level in levels), last * 1e9 / link))
+    carried = f"link, {link / 1e9:.3g} GB/s" + ("" if controls.link_bytes_per_s else "?")
+    begin = max(first / 1.5, low * link / 1e9)
+    references = [Reference(label=label, start=(first / 1.5, at), end=(last, at)) for label, at in levels]
+    if begin < last:
+        references.append(
+            Reference(label=carried, start=(begin, begin * 1e9 / link), end=(last, last * 1e9 / link))
+        )
+    unknown = "" if controls.link_bytes_per_s else " Its bandwidth is unknown here, so the fastest is drawn."
+    caption = (
+        "Median time of a sync after so many bytes of direct writes, with the range of the rounds. A flush "
+        "that moves data takes longer with more of them. Far below the line of the link no data can have "
+        f"moved.{unknown}"
+    )
+    plot = Plot(
+        title="Flush ladder",
+        description=f"{caption} "
+        + " ".join(f"{_bytes_word(int(point.x))}: {words.time(point.y)}." for point in steps)
+        + "".join(f" {label}: {words.time(level)}." for label, level in levels),
+        x=Axis(
+            title="written before the flush",
+            low=first / 1.5,
+            high=last * 1.5,
+            ticks=tuple((float(at), _bytes_word(at)) for at, _ in controls.ladder),
+            log=True,
+        ),
+        y=_time_axis("time of the sync", low, high),
+        series=(Series(label="flush, F(n)", number=0, points=tuple(steps)),),
+        references=tuple(references),
+    )
+    yield Figure(title="Flush ladder", caption=caption, svg=plot.svg())
+
+
+def _step(result: Result, dirty_bytes: int, time_ns: float) -> Point:
+    rounds = next(result.rounds_of(cell.name) for cell in catalogue.LADDER if cell.dirty_bytes == dirty_bytes)
+    medians = [one.sync_ns.histogram().percentile(50) for one in rounds if len(one.sync_ns)]
+    return Point(
+        x=float(dirty_bytes),
+        y=time_ns,
+        low=float(min(medians, default=time_ns)),
+        high=float(max(medians, default=time_ns)),
+    )

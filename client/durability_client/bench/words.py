@@ -1,0 +1,134 @@
+"""Figures as words: what the terminal's tables and the page have in common. Rendering only.
+
+What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
+whatever could move a terminal's cursor is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from durability.bench.intervals import Spread, paired_ratio
+from durability.bench.result import Result
+from durability.bench.summary import CellSummary, Percentiles, PerOperation
+from durability.units import duration
+
+DASH = "\N{EN DASH}"
+SPARK_BARS = 20
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def plain(text: str) -> str:
+    """`text` without control characters, and without those that turn the direction of writing."""
+    return "".join(one if one.isprintable() else "�" for one in text)
+
+
+def name_of(summary: CellSummary) -> str:
+    """The cell's name, and the engine's where it is not this tool."""
+    return plain(summary.cell.name) + (" (fio)" if summary.engine == "fio" else "")
+
+
+def rate(spread: Spread | None) -> str:
+    """The median."""
+    return DASH if spread is None else count(spread.median)
+
+
+def interval(spread: Spread | None) -> str:
+    """The median's interval, or with too few rounds their range, in brackets."""
+    if spread is None or spread.rounds == 1:
+        return DASH
+    if spread.low is None or spread.high is None:
+        return f"[{count(spread.least)}{DASH}{count(spread.most)}]"
+    return f"{count(spread.low)}{DASH}{count(spread.high)}"
+
+
+def count(number: float) -> str:
+    """A rate: whole, or with three digits where it is small."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def time(time_ns: float | None) -> str:
+    """A latency with its unit."""
+    return DASH if time_ns is None else duration(time_ns).replace("us", "µs")
+
+
+def times(percentiles: Percentiles) -> tuple[str, str, str, str, str]:
+    """p50, p95, p99, p99.9 and the largest."""
+    p50, p95, p99 = time(percentiles.p50), time(percentiles.p95), time(percentiles.p99)
+    return p50, p95, p99, time(percentiles.p99_9), time(percentiles.most)
+
+
+def amount(number: float | None) -> str:
+    """A count of an operation's: with two decimals where these matter."""
+    if number is None:
+        return DASH
+    if number < 10:
+        return f"{number:.2f}"
+    return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+
+def drives_sum(disks: Sequence[PerOperation], of: Callable[[PerOperation], float | None]) -> float | None:
+    """What an operation took of all drives together; None where none counts it."""
+    known = [one for disk in disks if (one := of(disk)) is not None]
+    return sum(known) if known else None
+
+
+def work(summary: CellSummary) -> tuple[str, str, str, str]:
+    """Flushes, writes, KiB and microseconds of processor time of an operation."""
+    disks = summary.disks
+    return (
+        amount(drives_sum(disks, lambda disk: disk.flushes)),
+        amount(drives_sum(disks, lambda disk: disk.writes)),
+        amount(drives_sum(disks, lambda disk: disk.write_kib)),
+        amount(summary.cpu_us),
+    )
+
+
+def binned(series: Sequence[float], bars: int = SPARK_BARS) -> tuple[float, ...]:
+    """`series` in at most so many pieces, the mean of each."""
+    if not series:
+        return ()
+    return tuple(float(part.mean()) for part in np.array_split(np.array(series), min(bars, len(series))))
+
+
+def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
+    """`series` as bars from 0 to its highest."""
+    means = binned(series, bars)
+    highest = max(means, default=0.0)
+    if not highest:
+        return ""
+    return "".join(_BARS[min(len(_BARS) - 1, int(mean / highest * len(_BARS)))] for mean in means)
+
+
+def state(summary: CellSummary) -> str:
+    """Whether the rate was steady, in short; nothing where it cannot be said."""
+    return "" if summary.steady.word == "too short to say" else summary.steady.word
+
+
+def rule(summary: CellSummary) -> str:
+    """A published rule and whether it was kept, or nothing."""
+    if summary.rule is None:
+        return ""
+    kept = {True: "kept", False: "NOT KEPT", None: "too few samples to say"}[summary.rule.kept]
+    return f"rule of p99 of the sync below {summary.rule.limit_ms:g} ms: {kept}"
+
+
+def against_fio(result: Result) -> Iterator[str]:
+    """Each cell that fio measured too: this tool's rate as a share of fio's."""
+    for one in result.cells:
+        if one.engine == "fio" and one.rounds:
+            ours = [each.rate for each in result.rounds_of(one.cell.name)]
+            ratio = paired_ratio(ours, [each.rate for each in one.rounds])
+            if ratio is not None:
+                within = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+                yield f"{one.cell.name}: {ratio.value:.3f}{within} of {one.engine_version}, round by round"
+
+
+def distinct(names: Sequence[str], alone: str) -> tuple[str, ...]:
+    """`names` without the words that all of them have, which leaves what they differ in; `alone` where
+    nothing is left."""
+    parts = [name.split("-") for name in names]
+    common = set.intersection(*map(set, parts)) if parts else set()
+    return tuple(" ".join(word for word in words if word not in common) or alone for words in parts)

@@ -1,0 +1,169 @@
+"""The page as a document: whole, escaped, and with what it must say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from durability.bench.catalogue import PROFILES, STANDARD
+from durability.bench.compare import compare
+from durability.bench.plausibility import plausibility
+from durability.bench.result import Result
+from durability_client.bench.report import charts, page
+from tests.core.bench.results import Device, drive, facts, simulate
+
+EVIL = '<script>document.title = "taken"</script>"><img src=x onerror=alert(1)>'
+NAMES = ("result", "partial", "alike", "classes", "refused")
+HONEST = Device(dirty_ns=3e6, dirty_bytes_per_s=4e8)
+_VOID = {"meta", "br", "line", "rect", "circle", "polyline", "polygon", "path"}
+_LOADING = {"src", "href", "srcset", "data", "action", "poster", "background"}
+
+
+class _Reader(HTMLParser):
+    """Notes elements, attributes that could load something, and elements that are not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.loads: list[str] = []
+        self.unclosed: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.loads += [f"{name}={value}" for name, value in attributes if name in _LOADING]
+        self.loads += [f"{name}={value}" for name, value in attributes if name.startswith("on")]
+        if tag not in _VOID:
+            self.unclosed.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.unclosed, f"</{tag}> closes nothing"
+        assert self.unclosed.pop() == tag
+
+
+def _read(text: str) -> _Reader:
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    return reader
+
+
+@cache
+def pages() -> dict[str, str]:
+    """A page of each sort, with hostile words in it."""
+    hostile = simulate(HONEST, cells=STANDARD, facts=facts(path=f"/srv/{EVIL}", drives=(drive(model=EVIL),)))
+    liar = simulate(Device(), seed=2, cells=STANDARD)
+    partial = replace(liar, complete=False, stopped="interrupted (Ctrl-C)")
+    pairs = {"alike": [("a", liar), (EVIL, simulate(Device(write_ns=40_000), cells=STANDARD, seed=3))]}
+    pairs["classes"] = [("a", hostile), ("b", liar)]
+    pairs["refused"] = [("a", hostile), (EVIL, replace(liar, mode="quick"))]
+    comparisons = {
+        name: page.comparison_page(compare(pair), [result for _, result in pair])
+        for name, pair in pairs.items()
+    }
+    return {"result": page.result_page(hostile), "partial": page.result_page(partial), **comparisons}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_whole_and_loads_nothing(name: str) -> None:
+    """Elements nest, nothing is fetched, no script is there, and the browser is told to forbid it too."""
+    reader = _read(pages()[name])
+    assert reader.unclosed == []
+    assert not {"script", "img", "link", "iframe", "object", "form", "base"} & set(reader.elements)
+    assert [one for one in reader.loads if not one.startswith("href=#")] == []
+    assert "default-src 'none'" in pages()[name]
+    assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", pages()[name])
+    assert '<html lang="en">' in pages()[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_picture_is_described(name: str) -> None:
+    """Each SVG is well-formed, is an image to a screen reader, and has a title and a description."""
+    pictures = re.findall(r"<svg.*?</svg>", pages()[name], re.DOTALL)
+    assert bool(pictures) == (name != "refused")
+    for text in pictures:
+        picture = ElementTree.fromstring(text)
+        assert picture.get("role") == "img"
+        texts = [picture.findtext(f"{{http://www.w3.org/2000/svg}}{part}") for part in ("title", "desc")]
+        assert all(texts), text[:200]
+        assert "nan" not in text.partition("</desc>")[2]
+
+
+def test_a_page_says_the_verdict_and_what_to_type() -> None:
+    """Headline, what was seen, what only a cut can show, the commands and each cell are on the page."""
+    result = simulate(Device(), cells=STANDARD)
+    text, verdict = page.result_page(result), plausibility(result)
+    assert verdict.headline[1:] in text
+    assert verdict.only_a_cut[1:] in text
+    assert all(f"<code>{command.replace(chr(39), '&#39;')}</code>" in text for command in verdict.commands)
+    assert all(one.cell.name in text for one in result.cells)
+    assert f"drawn by seed {result.seed}" in text
+    titles = (
+        "Latency of a commit",
+        "The sync alone",
+        "Block size",
+        "Concurrency",
+        "Group commit",
+        "Flush ladder",
+    )
+    assert [title for title in titles if f"<h3>{title}</h3>" not in text] == []
+
+
+def test_partial_results_are_marked() -> None:
+    """A page of rounds that are not all there says so at its head, and why."""
+    assert "Partial result" in pages()["partial"]
+    assert "interrupted (Ctrl-C)" in pages()["partial"]
+    assert "Partial result" not in pages()["result"]
+
+
+def test_unlike_results_have_refusals_and_no_figures() -> None:
+    """A comparison that is refused says why, and shows neither ratios nor pictures."""
+    assert "These cannot be compared" in pages()["refused"]
+    assert "is a quick run" in pages()["refused"]
+    assert 'id="ratios"' not in pages()["refused"]
+
+
+def test_plausibility_classes_are_never_ranked() -> None:
+    """Of results of different plausibility there is no ratio, and no picture that holds both."""
+    assert "not ranked" in pages()["classes"]
+    assert 'class="dots"' not in pages()["classes"]
+    assert "4k-random-fdatasync-overwritten (a)" in pages()["classes"]
+    assert 'class="dots"' in pages()["alike"]
+
+
+def test_nothing_measured_makes_a_page_all_the_same() -> None:
+    """A result without a single round has a page, and so has one of two cells."""
+    result = simulate(Device(), rounds=0)
+    assert "Nothing was measured" in page.result_page(result)
+    assert "Headline" in page.result_page(simulate(Device(), cells=STANDARD[-2:]))
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_profile_has_a_page(name: str) -> None:
+    """A profile's cells have a picture of their latencies, though they are not the standard ones."""
+    result = simulate(Device(), cells=PROFILES[name], profile=name)
+    assert "Latency of a commit" in page.result_page(result)
+
+
+def test_a_curve_ends_where_its_sample_does() -> None:
+    """2,000 samples: marks at p50, p95 and p99, and a faint line from where fewer than 10 are beyond."""
+    figure = next(charts.latency_figures(simulate(Device(), cells=STANDARD[:1])))
+    assert figure.svg.count('class="mark s0"') == 3
+    assert figure.svg.count('class="faint s0"') == 1
+    assert "p99.9" not in figure.svg
+
+
+def test_the_link_that_is_assumed_is_said() -> None:
+    """The ladder's line of the link has its bandwidth, with a question mark where it is not known."""
+    known: Result = simulate(Device())
+    (ladder,) = charts.ladder_figures(known)
+    assert "link, 0.6 GB/s<" in ladder.svg
+    (unknown,) = charts.ladder_figures(replace(known, media=()))
+    assert "link, 16 GB/s?<" in unknown.svg
