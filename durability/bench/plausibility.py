@@ -10,7 +10,7 @@ were written directly: medians. Looked at in this order:
     no-flush-sent        commits were acknowledged and no drive got a flush
     faster-than-media    the drive rotates, and commits come faster than its platter comes round
     flush-no-media-work  C - W is no more than F0, and F(64 MiB) shorter than the link would take
-    volatile-cache       C is far above W + F0, and F grows with what was written
+    volatile-cache       C is far above W + F0, and F(64 MiB) far above F0 and C - W
     inconclusive         anything else, or a control that is missing or disturbed: it says which
 """
 
@@ -32,6 +32,7 @@ from durability.bench.catalogue import (
 )
 from durability.bench.cautions import others_per_s
 from durability.bench.cells import KIB, Cell
+from durability.bench.intervals import spread
 from durability.bench.measurement import Round
 from durability.bench.result import Result
 from durability.bench.serials import HASHED
@@ -57,8 +58,9 @@ FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writer
 RPM_ASSUMED, RPM_MAX = 7200, 15_000
 MEDIA_MARGIN = 1.1  # above what the platter allows
 LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
-ALIKE_FACTOR, ALIKE_NS = 1.5, 20_000  # C - W is like F0 up to so many of it, and the noise of a system call
-FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0, from so many of it
+# C - W is like F0 up to so many of it, and the noise: of a system call, and of a write as long as W.
+ALIKE_FACTOR, ALIKE_NS, ALIKE_SHARE = 1.5, 20_000, 0.1
+FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0 and C - W, from so many of it
 RUN_FILE = "durability-run"  # in the directory that was measured, for the run to make
 REACHES = 0.9  # of what a direct write hands over, at least, or a cache above the drive keeps it
 MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes things of its own
@@ -68,7 +70,7 @@ MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes thin
 class Controls:
     """What the verdict rests on; None where not measured or not known.
 
-    Times are medians in nanoseconds, rates commits per second of the slowest round. `rotational`: every
+    Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
     drive below says so and none is emulated. `link_bytes_per_s`: of all drives below together. `flushes`: per
     commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the drives for each
     byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n in bytes, F(n).
@@ -133,8 +135,8 @@ def controls_of(result: Result) -> Controls:
         rotational=bool(drives) and all(drive.rotational and not drive.emulated for drive in drives),
         rpm=max(turns) if turns and len(turns) == len(drives) else None,
         link_bytes_per_s=sum(links) if links and len(links) == len(drives) else None,
-        random_rate=_slowest(result.rounds_of(HEADLINE.name)),
-        sequential_rate=_slowest(result.rounds_of(SEQUENTIAL.name)),
+        random_rate=_rate(result.rounds_of(HEADLINE.name)),
+        sequential_rate=_rate(result.rounds_of(SEQUENTIAL.name)),
         flushes=tuple(
             (disk.name, disk.flushes) for disk in disks_per_operation(result.rounds_of(HEADLINE.name))
         ),
@@ -165,8 +167,10 @@ def judge(controls: Controls) -> Plausibility:
     )
 
 
-def _slowest(rounds: tuple[Round, ...]) -> float | None:
-    return min((one.rate for one in rounds), default=None)
+def _rate(rounds: tuple[Round, ...]) -> float | None:
+    """Not of the slowest round: a machine that stalls in one does not make a disk of its drive."""
+    found = spread([one.rate for one in rounds])
+    return None if found is None else found.median
 
 
 def _median_ns(result: Result, cell: Cell, *, whole: bool) -> float | None:
@@ -179,7 +183,7 @@ def _median_ns(result: Result, cell: Cell, *, whole: bool) -> float | None:
 def _share(result: Result, cell: Cell) -> float | None:
     disks = disks_per_operation(result.rounds_of(cell.name))
     known = [disk.write_kib for disk in disks if disk.write_kib is not None]
-    return sum(known) * KIB / cell.block_bytes if known else None
+    return sum(known) * KIB / cell.block_bytes if known and len(known) == len(disks) else None
 
 
 def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
@@ -197,7 +201,7 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
     (dirty_bytes, longest_ns), flush_ns = controls.ladder[-1], controls.flush_ns
     flushing_ns, asked_ns = controls.commit_ns - controls.write_ns, controls.write_ns + flush_ns
     link, link_words = _link(controls)
-    alike = flushing_ns <= ALIKE_FACTOR * flush_ns + ALIKE_NS
+    alike = flushing_ns <= ALIKE_FACTOR * flush_ns + ALIKE_NS + ALIKE_SHARE * controls.write_ns
     beyond_link = _bytes_per_s(dirty_bytes, longest_ns) > link
     if alike and beyond_link:
         return "flush-no-media-work", (
@@ -208,7 +212,8 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
         f"a commit took {far:.1f} times what its write and an empty sync take, and a flush after"
         f" {format_size(dirty_bytes)} {grows:.1f} times an empty one"
     )
-    if far >= FAR_FACTOR and grows >= FAR_FACTOR:
+    # A flush of one block that takes as long as that of 64 MiB is a machine that was busy, or a fixed price.
+    if far >= FAR_FACTOR and grows >= FAR_FACTOR and longest_ns >= FAR_FACTOR * flushing_ns:
         return "volatile-cache", (f"{times}: it has something to do, and more with more to flush",)
     return "inconclusive", (
         f"{times}; {link_words}: this fits neither a flush that moves data nor one that does nothing",
@@ -255,7 +260,7 @@ def _too_fast(controls: Controls) -> Iterator[str]:
             continue
         turns = f"at {controls.rpm:,} rpm" if controls.rpm else _rpm_unknown(rate, per_turn)
         yield (
-            f"the drive says that it rotates, and commits {pattern} came at {rate:,.0f} per second or more,"
+            f"the drive says that it rotates, and commits {pattern} came at {rate:,.0f} per second,"
             f" where a platter allows about {limit:,.0f} {turns}"
         )
 
@@ -280,10 +285,18 @@ def _missing(controls: Controls) -> Iterator[str]:
             yield f"{what} were not measured"
     if not controls.ladder or controls.ladder[-1][0] != LADDER[-1].dirty_bytes:
         yield f"the flush after {format_size(LADDER[-1].dirty_bytes)} was not measured"
-    if not controls.flushes:
+    if controls.random_rate is None:
+        yield f"the headline ({HEADLINE.name}) was not measured, whose flushes are counted"
+    elif not controls.flushes:
         yield "no drive is known below, so nobody counts what reaches it"
     elif _flushes_most(controls) is None:
-        yield "this system does not count flushes"
+        yield (
+            "others used the drive so much that nobody can tell which flushes were for this"
+            if controls.others
+            else "this system does not count flushes"
+        )
+    if controls.others and controls.write_share is None and controls.write_ns:
+        yield "others wrote so much that nobody can tell whether direct writes reached the drive"
 
 
 def _disturbed(controls: Controls) -> Iterator[str]:

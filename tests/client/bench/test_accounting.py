@@ -36,10 +36,21 @@ def _reading(seconds: float, threads: dict[str, int] | None, counters: DiskCount
 
 def test_the_idle_share_is_subtracted() -> None:
     """What a drive does when left alone is taken off in proportion to the time, and never below nothing."""
-    idle = spent(_reading(0, {}, _counters(0, 0, 0, 0)), _reading(2, {}, _counters(20, 40, 400, 2)))
+    idle = spent(_reading(0, {}, _counters(0, 0, 0, 0)), _reading(2, {}, _counters(20, 40, 40, 2)))
     busy = spent(_reading(5, {}, _counters(30, 50, 500, 5)), _reading(6, {}, _counters(31, 170, 900, 105)))
-    (work,) = disks_beyond(idle, busy)
-    assert (work.name, work.reads, work.writes, work.write_kib, work.flushes) == ("sda", 0, 100, 200, 99)
+    (work,) = disks_beyond(idle, busy, operations=1000)
+    assert (work.name, work.reads, work.writes, work.write_kib, work.flushes) == ("sda", 0, 100, 380, 99)
+
+
+def test_what_others_drown_is_unknown() -> None:
+    """Where others do a good part of the drive's work, a count is no more ours than theirs: no figure, rather
+    than one of none; a few requests of theirs among many operations do not matter."""
+    idle = spent(_reading(0, {}, _counters(0, 0, 0, 0)), _reading(1, {}, _counters(0, 100, 9000, 3)))
+    busy = spent(_reading(2, {}, _counters(0, 0, 0, 0)), _reading(3, {}, _counters(0, 1000, 4000, 2)))
+    (work,) = disks_beyond(idle, busy, operations=1000)
+    assert (work.reads, work.writes, work.write_kib, work.flushes) == (0, 900, None, 0)
+    (work,) = disks_beyond(idle, busy, operations=10)
+    assert work.flushes is None
 
 
 def test_threads_of_the_kernel_come_and_go() -> None:
@@ -54,13 +65,15 @@ def test_what_is_not_counted_is_unknown() -> None:
     """Without counters, or with a drive that was taken away in between, nothing is made up."""
     nothing = spent(_reading(0, None, None), _reading(1, None, None))
     assert kernel_us_beyond(nothing, nothing) is None
-    (work,) = disks_beyond(nothing, nothing)
+    (work,) = disks_beyond(nothing, nothing, operations=1)
     assert (work.flushes, work.writes, work.write_kib, work.reads) == (None, None, None, None)
     again = spent(_reading(0, {}, _counters(9, 9, 9, 9)), _reading(1, {}, _counters(1, 1, 1, 1)))
-    (work,) = disks_beyond(again, again)
+    (work,) = disks_beyond(again, again, operations=1)
     assert work.writes is None
     no_flushes = spent(_reading(0, {}, _counters(1, 1, 1, None)), _reading(1, {}, _counters(2, 2, 2, None)))
-    (work,) = disks_beyond(Spent(seconds=1, kernel_us=0, disks={"sda": _counters(0, 0, 0, None)}), no_flushes)
+    (work,) = disks_beyond(
+        Spent(seconds=1, kernel_us=0, disks={"sda": _counters(0, 0, 0, None)}), no_flushes, operations=1
+    )
     assert (work.writes, work.flushes) == (1, None)
     (idle,) = idle_of(nothing)
     assert (idle.seconds, idle.writes) == (1, None)
@@ -118,7 +131,7 @@ def test_each_write_and_flush_is_counted(memory_drive: Path) -> None:
                 os.fdatasync(fd)
     finally:
         os.close(fd)
-    (work,) = disks_beyond(idle, spent(before, meter.read()))
+    (work,) = disks_beyond(idle, spent(before, meter.read()), operations=100)
     assert work.flushes == 100
     assert work.write_kib == 400
     assert work.writes is not None

@@ -125,6 +125,12 @@ def _in_order(outcome: Outcome) -> Iterator[Any]:
         taken[index] += 1
 
 
+def test_the_path_is_where_it_was_measured(clean: Path) -> None:
+    """A TARGET that would be a file in a directory is that directory to whoever reads the result."""
+    assert measure(_options(clean / "target", tiny()), Ear()).result.facts.path == str(clean)
+    assert measure(_options(clean, tiny()), Ear()).result.facts.path == str(clean)
+
+
 def test_rounds_are_shuffled_by_the_seed() -> None:
     """Each pass has a round of each cell that has one left, in an order that the seed fixes; what is held for
     long comes last, and the other engine's round right beside."""

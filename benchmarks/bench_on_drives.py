@@ -1,0 +1,184 @@
+"""What `durability bench` says of drives that are known: the tables of docs/bench.md, "Shown on drives".
+
+Drives are made by nbdkit's filters and by the lab's models (see `drives`), and by this machine's own disk.
+Root on Linux, with the lab's packages. Eight minutes.
+
+    python benchmarks/bench_on_drives.py [--directory DIR] [--only PART ...] [--seeds 20] [--seed N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+from drives import HONEST, LIAR, NO_FLUSH, Drive, Silent, measured_on
+
+from durability.bench.catalogue import (
+    COMMIT_CONTROL,
+    FLUSH_CONTROL,
+    HEADLINE,
+    LADDER,
+    PACED,
+    PROBE,
+    SEQUENTIAL,
+    WRITE_CONTROL,
+    accept,
+)
+from durability.bench.cells import MIB
+from durability.bench.compare import compare
+from durability.bench.inflation import inflations
+from durability.bench.plausibility import controls_of, plausibility
+from durability.bench.result import CellRounds, Result
+from durability.bench.summary import summarise
+from durability.units import duration
+from durability_lab.blockdev import BlockRig
+
+CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
+SUSTAINED = accept()[-2]
+SLOW_CACHE = (*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms")
+SLOW_BYTES = 2 * MIB  # of files, where each write takes milliseconds
+DELAYS_MS = (0, 2, 4)
+
+
+def _milliseconds(time_ms: int) -> tuple[str, ...]:
+    return ("--filter=delay", f"delay-write={time_ms}ms") if time_ms else ()
+
+
+def plausibilities(directory: Path, seed: int) -> None:
+    """What reaches each drive for a commit, and what it is called."""
+    rows: list[tuple[str, Callable[[], AbstractContextManager[BlockRig | None]], bool]] = [
+        ("this machine's disk", nullcontext, False),
+        ("cache, flush honoured (nbdkit)", lambda: Drive(*HONEST), False),
+        ("cache, flush honoured (model)", lambda: BlockRig("honest", None, seed=seed), False),
+        ("cache over 1 ms a write (nbdkit)", lambda: Drive(*SLOW_CACHE), False),
+        ("cache=unsafe", lambda: Drive(*LIAR), False),
+        ("fuamode=discard", lambda: Drive(*NO_FLUSH), False),
+        ("flush ignored (model)", lambda: BlockRig("flush-ignored", None, seed=seed), False),
+        ("declares write through", lambda: Drive(write_through=True), False),
+        ("rotates, answers from memory", lambda: Drive(rotational=True), False),
+        ("rotates, 9 ms a write", lambda: Drive(*_milliseconds(9), rotational=True), True),
+    ]
+    print(f"{'drive':32} {'flushes':>7} {'W':>9} {'F0':>9} {'C':>9} {'F(64 MiB)':>9}  called")
+    for name, make, slow in rows:
+        with make() as rig:
+            target = rig.target if rig else directory
+            cells = CONTROLS[:-1] if slow else CONTROLS
+            result = measured_on(
+                target, cells, seed=seed, size_bytes=SLOW_BYTES if slow else 64 * MIB, idle_s=1.0
+            )
+        found, said = controls_of(result), plausibility(result)
+        flushes = max((count for _, count in found.flushes if count is not None), default=None)
+        longest = found.ladder[-1][1] if found.ladder else None
+        times = [_time(value) for value in (found.write_ns, found.flush_ns, found.commit_ns, longest)]
+        counted = "-" if flushes is None else f"{flushes:.2f}"
+        print(f"{name:32} {counted:>7} {' '.join(f'{time:>9}' for time in times)}  {said.headline}")
+
+
+def steadiness(directory: Path, seed: int) -> None:
+    """One committing writer for 12 s, with and without a throttle after 6 s."""
+    for name, bits_per_s in (("left alone", 0), ("throttled after 6 s", 6_000_000)):
+        with Drive() as drive:
+            timer = threading.Timer(6.0, drive.throttle, (bits_per_s,))
+            listener = Silent(when_measuring=timer.start if bits_per_s else None)
+            result = measured_on(
+                drive.target, (SUSTAINED,), seconds=12.0, size_bytes=SLOW_BYTES, listener=listener, seed=seed
+            )
+        found = summarise(result.cells[0]).steady
+        print(f"{name:24} {found.word}: {found.reason}")
+
+
+def stalls(directory: Path, seed: int) -> None:
+    """A stall of 100 ms in every second, in the closed loop and where commits are due."""
+    for name, delay_ms, stalling in (
+        ("fast", 0, False),
+        ("fast", 0, True),
+        ("2 ms", 2, False),
+        ("2 ms", 2, True),
+    ):
+        with ExitStack() as stack:
+            drive = stack.enter_context(Drive(*_milliseconds(delay_ms)))
+            if stalling:
+                stack.enter_context(drive.stalling(every_s=1.0, for_s=0.1))
+            cells = (HEADLINE,) if delay_ms else (HEADLINE, PACED)
+            seconds = 35.0 if delay_ms else 12.0
+            result = measured_on(
+                drive.target, cells, seconds=seconds, rounds=1, size_bytes=SLOW_BYTES, seed=seed
+            )
+        for one in result.cells:
+            print(f"{name:5} {'stalls' if stalling else 'no stalls':10} {_latencies(one)}")
+
+
+def inflation(directory: Path, seed: int, seeds: int) -> None:
+    """What the probe flags on a compressing file system, and how often on one that does not compress."""
+    for file_system, options, count in (("btrfs", "compress-force=zstd", 1), ("ext4", "defaults", seeds)):
+        flags = 0
+        with Drive(file_system=file_system) as drive:
+            subprocess.run(("mount", "-o", f"remount,{options}", drive.mount_point), check=True)
+            for number in range(count):
+                result = measured_on(drive.mount_point, PROBE, size_bytes=16 * MIB, seed=seed + number)
+                found = inflations(result.cells)
+                flags += sum(one.inflated for one in found)
+                if count == 1:
+                    for one in found:
+                        flagged = "flagged" if one.inflated else "not flagged"
+                        print(f"{file_system} {options}: {flagged}: {one.text}")
+        if count > 1:
+            print(f"{file_system}: {flags} of {count * (len(PROBE) - 1)} probes flagged, {count} seeds")
+
+
+def comparison(directory: Path, seed: int) -> None:
+    """Drives whose writes take 2 ms and 4 ms: the ratio that follows from the delays, and the one found."""
+    results: list[tuple[str, Result]] = []
+    for delay_ms in DELAYS_MS:
+        with Drive(*_milliseconds(delay_ms)) as drive:
+            results.append((f"{delay_ms} ms", measured_on(drive.target, CONTROLS, seed=seed)))
+    own_ms, *_ = (1000 / summarise(result.cells[0]).rate.median for _, result in results)
+    expected = (DELAYS_MS[1] + own_ms) / (DELAYS_MS[2] + own_ms)
+    print(f"a commit without a delay takes {own_ms:.2f} ms: {expected:.2f} expected")
+    for row in compare(results[1:]).rows:
+        print(f"{row.cell.name:52} {row.against[0].text}")
+
+
+def _time(value: float | None) -> str:
+    return "-" if value is None else duration(value)
+
+
+def _latencies(measured: CellRounds) -> str:
+    found = summarise(measured)
+    commit = found.commit
+    times = (("p50", commit.p50), ("p99", commit.p99), ("p99.9", commit.p99_9), ("max", commit.most))
+    words = "  ".join(f"{name} {_time(value):>8}" for name, value in times)
+    return f"{'paced' if measured.cell.pace_us else 'closed':7} {found.rate.median:7,.0f}/s  {words}"
+
+
+def main() -> int:
+    parts = {
+        "plausibility": plausibilities,
+        "steady": steadiness,
+        "stalls": stalls,
+        "inflation": lambda directory, seed: inflation(directory, seed, arguments.seeds),
+        "compare": comparison,
+    }
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"), help="on this machine's disk")
+    parser.add_argument("--only", choices=list(parts), action="append", help="may be repeated")
+    parser.add_argument("--seeds", type=int, default=20, help="of runs on a file system without compression")
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    arguments = parser.parse_args()
+    print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.1f}")
+    for name, part in parts.items():
+        if not arguments.only or name in arguments.only:
+            print(f"\n{name}: {part.__doc__ or inflation.__doc__}", flush=True)
+            part(arguments.directory, arguments.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

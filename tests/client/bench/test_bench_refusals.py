@@ -1,0 +1,99 @@
+"""What `durability bench` refuses, as scripts see it: exit code 5 or 2, one sentence, and nothing touched."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durability.errors import DurabilityError
+from durability_client.bench import results
+from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
+
+SMALL = ("--quick", "--only", "headline", "--size", "16MiB")
+MakeLoop = Callable[..., Path]
+MakeMount = Callable[..., tuple[Path, Path]]
+
+
+def _refused(*arguments: str | Path, code: int = 5) -> str:
+    """The sentence with which the command ends; it prints nothing else."""
+    done = subprocess.run(
+        (COMMAND, *arguments), check=False, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith("durability: ")
+    return sentence
+
+
+def test_file_systems_that_cannot_be_written(make_mount: MakeMount) -> None:
+    """Too full, or read-only: what there is and what it takes, and the file system keeps what it holds."""
+    _, directory = make_mount()
+    (directory / "precious").write_text("theirs")
+    before = sorted(directory.iterdir())
+    sentence = _refused("bench", directory, "--quick", "--size", "1GiB")
+    assert "MiB free" in sentence and "make room" in sentence
+    subprocess.run(("mount", "-o", "remount,ro", directory), check=True)
+    assert "mounted read-only; mount it read-write" in _refused("bench", directory, *SMALL)
+    assert sorted(directory.iterdir()) == before
+    assert (directory / "precious").read_text() == "theirs"
+
+
+def test_devices_that_are_somebodys(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Without consent 2; mounted, held by others, or with a file system on it, 5; none is written."""
+    device, directory = make_loop(), tmp_path / "mount"
+    directory.mkdir()
+    subprocess.run(("mkfs.ext4", "-q", device), check=True)
+    before = device.read_bytes()
+    assert "--destroy-data" in _refused("bench", device, *SMALL, code=2)
+    assert "carries ext4" in _refused("bench", device, *SMALL, "--destroy-data")
+    assert device.read_bytes() == before
+    subprocess.run(("mount", device, directory), check=True)
+    try:
+        assert "is mounted at" in _refused("bench", device, *SMALL, "--destroy-data", "--force")
+    finally:
+        subprocess.run(("umount", directory), check=True)
+    held = make_loop()
+    fd = os.open(held, os.O_RDWR | os.O_EXCL)
+    try:
+        assert str(held) in _refused("bench", held, *SMALL, "--destroy-data")
+    finally:
+        os.close(fd)
+    assert not any(held.read_bytes())
+
+
+def test_a_refused_run_leaves_the_output_alone(tmp_path: Path) -> None:
+    """A file that -o names is replaced by a result and by nothing else."""
+    output, theirs = tmp_path / "output.json", tmp_path / "theirs"
+    output.write_text("precious")
+    theirs.write_text("precious")
+    assert "holds nothing that this tool wrote" in _refused("bench", theirs, *SMALL, "-o", output)
+    assert output.read_text() == theirs.read_text() == "precious"
+
+
+@pytest.mark.parametrize("what", ["garbage", "empty", "truncated", "newer", "deep", "directory"])
+def test_files_that_are_no_results(tmp_path: Path, what: str) -> None:
+    """Whatever is in a file: its name and a sentence, never a traceback, to show and to compare."""
+    seed = random.SystemRandom().getrandbits(32)
+    path = tmp_path / f"{what}-{seed}.json"
+    contents = {
+        "garbage": random.Random(seed).randbytes(10_000),
+        "empty": b"",
+        "truncated": b'{"schema":"durability.bench/1","software":"durab',
+        "newer": b'{"schema":"durability.bench/9"}',
+        "deep": b"[" * 600_000,
+    }
+    if what == "directory":
+        path.mkdir()
+    else:
+        path.write_bytes(contents[what])
+    with pytest.raises(DurabilityError, match=path.name) as caught:
+        results.load(path)
+    assert caught.value.exit_code == 5
+    if what == "garbage":
+        for arguments in (("bench", "--show", path), ("compare", path, path)):
+            assert path.name in _refused(*arguments)
