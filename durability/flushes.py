@@ -65,9 +65,11 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
             "no flush was sent: the drive claims no volatile cache (write through) and gets none, so its"
             " claim of power-loss protection is tested"
         )
-    if drive.fua and plan.direct and plan.sync in _FUA_METHODS and not plan.names:
+    # On a device the kernel sends a flush after a write with FUA as well.
+    by_fua = plan.target_kind == "file" and plan.direct and plan.sync in _FUA_METHODS and not plan.names
+    if drive.fua and by_fua:
         return (
-            "no flush was sent: expected with O_DIRECT and a sync of each write on a drive with FUA, whose"
-            " FUA writes the kernel does not count"
+            "no flush was sent: expected with O_DIRECT and a sync of each write of a file on a drive with"
+            " FUA, whose FUA writes the kernel does not count"
         )
     return f"no flush was sent, though {syncs:,} syncs were acknowledged: something above keeps them back"

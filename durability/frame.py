@@ -37,11 +37,6 @@ class FrameDecoder:
         self.limit = limit
         self._buffer = bytearray()
 
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes received that no frame has used up yet."""
-        return len(self._buffer)
-
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Take in `data`; iterate over the bodies of the frames that are complete now.
 

@@ -378,11 +378,6 @@ class Shown(ServerMessage):
 KINDS: tuple[type[Message], ...] = tuple(_BY_KIND)
 
 
-def code_of(kind: type[Message]) -> int:
-    """The code of a kind of message."""
-    return _BY_KIND[kind].code
-
-
 def bytes_max_of(kind: type[Message]) -> int:
     """The longest body that a message of this kind can have."""
     return _BY_KIND[kind].bytes_max

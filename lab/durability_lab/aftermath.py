@@ -17,10 +17,11 @@ from durability_lab.drive import Drive
 from durability_lab.media import FileMedia
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Aftermath:
-    """How many sectors had a promise, and those promises that are broken."""
+    """How many flushes returned and sectors had a promise, and those promises that are broken."""
 
+    flushes: int
     promised: int
     broken: list[Broken]
 
@@ -33,4 +34,8 @@ def aftermath(
     promises = Account(str(account)).promises()
     with closing(FileMedia(str(media))) as file:
         left = Drive(file, faults.parse(drive), seed=seed, sector_bytes=sector_bytes, cuts=cuts)
-        return Aftermath(promises.sectors, promises.broken(left.peek, left.size_bytes))
+        return Aftermath(
+            flushes=promises.flushes,
+            promised=promises.sectors,
+            broken=promises.broken(left.peek, left.size_bytes),
+        )

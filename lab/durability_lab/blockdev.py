@@ -32,10 +32,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Final, Literal, Self, TypeAlias
 
 from durability.errors import SetupError
-from durability_lab import faults
+from durability_lab import faults, privileges
 from durability_lab.aftermath import Aftermath, aftermath
 from durability_lab.caretaker import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker
 
@@ -46,12 +46,23 @@ FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes o
 
 _DEADLINE_S = 20.0
 _POLL_S = 0.002
-_RETRY_S = 0.2
 _MKFS: dict[FileSystemName, tuple[str, ...]] = {
-    "ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
-    "xfs": ("mkfs.xfs", "-q", "-f"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+    "ext4": ("-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("-q", "-f"),
+    "btrfs": ("-q", "-f"),
 }
+# Goes before mkfs: that of btrfs looks at what backs each mounted loop device, and gives up at a dead one.
+WITHOUT_LOOP_MOUNTS: Final = (
+    *("unshare", "--mount", "sh", "-c"),
+    """
+    while read -r device directory rest; do
+        case "$device $directory" in /dev/loop*" "/?*) umount --lazy "$directory" ;; esac
+    done </proc/self/mounts
+    exec "$@"
+    """,
+    "sh",
+)
+_DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
 _PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btrfs-progs util-linux"
 
 
@@ -69,18 +80,23 @@ def is_honest(drive: str) -> bool:
 
 def missing(file_system: FileSystemName | None = None) -> str:
     """What this machine lacks for a rig, as a sentence; "" where nothing is missing."""
-    if os.geteuid() != 0:
-        return "a drive under a real file system needs root: run as root"
-    tools = ["nbdkit", "nbdfuse", "losetup", "mount", "umount"]
-    tools += [_MKFS[file_system][0]] if file_system else []
+    problem = privileges.missing(
+        "a drive under a real file system",
+        capabilities=("CAP_SYS_ADMIN",),
+        devices=_DEVICES,
+        over_machine=True,
+    )
+    if problem:
+        return problem
+    if os.statvfs("/sys").f_flag & os.ST_RDONLY:
+        return "/sys is mounted read-only, and a loop device is set up there: run in a privileged container"
+    tools = ["nbdkit", "nbdfuse", "losetup", "mount", "umount", "unshare"]
+    tools += [f"mkfs.{file_system}"] if file_system else []
     absent = [tool for tool in tools if shutil.which(tool) is None]
     if absent:
         return f"{', '.join(absent)} not found: install {_PACKAGES}"
     if subprocess.run(("nbdkit", "python", "--dump-plugin"), capture_output=True, check=False).returncode:
         return f"nbdkit has no Python plugin: install {_PACKAGES}"
-    for device in ("/dev/fuse", "/dev/loop-control"):
-        if not Path(device).exists():
-            return f"{device} not found: the kernel lacks FUSE or loop devices"
     return ""
 
 
@@ -146,7 +162,7 @@ class BlockRig:
             self.mount_point.mkdir()
             self.power_on()
             if self.file_system:
-                self._make_file_system(self.file_system)
+                _run(*WITHOUT_LOOP_MOUNTS, f"mkfs.{self.file_system}", *_MKFS[self.file_system], self.loop)
                 self.mount()
         except BaseException:
             self.close()
@@ -225,19 +241,6 @@ class BlockRig:
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._caretaker.dismiss()
-
-    def _make_file_system(self, file_system: FileSystemName) -> None:
-        """Raises SetupError."""
-        deadline_s = time.monotonic() + _DEADLINE_S
-        while True:
-            try:
-                _run(*_MKFS[file_system], self.loop)
-                return
-            except SetupError as error:
-                # mkfs.btrfs looks at every mounted loop device and gives up where another rig has no power.
-                if "mount status" not in str(error) or time.monotonic() > deadline_s:
-                    raise
-            time.sleep(_RETRY_S)
 
     def _drive_command(self) -> tuple[str, ...]:
         if self.drive in FILTERS:

@@ -13,15 +13,13 @@ together with these. What is refused stays as it is. Without a file the results 
 from __future__ import annotations
 
 import fcntl
-import os
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Literal, Self, TypeVar
 
 from durability.documents import from_json, from_value, to_json, to_value
-from durability.errors import FormatError, UsageError
+from durability.errors import FormatError, SetupError, UsageError
 from durability_lab.trial import Trial
 
 T = TypeVar("T")
@@ -52,9 +50,10 @@ class CutLog:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Raises UsageError for a file of another matrix, FormatError for one that is none."""
+        """Raises UsageError for a file of another matrix, or a path that can be no log; FormatError for a
+        file that is no log; SetupError for one that cannot be written."""
         if self._path is not None:
-            self._file = self._path.open("a+b")
+            self._file = _open(self._path)
             try:
                 self._resume(self._file)
             except BaseException:
@@ -75,8 +74,6 @@ class CutLog:
             self._write(self._file, trial)
 
     def _resume(self, file: IO[bytes]) -> None:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise UsageError(f"--state {self._path} is no regular file")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -111,12 +108,27 @@ class CutLog:
         file.flush()
 
 
+def _open(path: Path) -> IO[bytes]:
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--state {path}: there is no such directory")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--state {path} is no regular file")
+    try:
+        return path.open("a+b")
+    except OSError as error:
+        raise SetupError(f"--state {path} cannot be written: {error.strerror}") from error
+
+
 def seed_of(path: Path | None) -> int | None:
-    """The seed of the matrix that wrote `path`, None where no file is there yet. Raises FormatError."""
+    """The seed of the matrix that wrote `path`, None where no file is there yet. Raises FormatError, and
+    SetupError for a file that cannot be read."""
     if path is None or not path.is_file():
         return None
-    with path.open("rb") as file:
-        first = file.readline()
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError as error:
+        raise SetupError(f"--state {path} cannot be read: {error.strerror}") from error
     return _parse(Header, first, f"{path}:1").seed if first.endswith(b"\n") else None
 
 

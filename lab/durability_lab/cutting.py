@@ -18,7 +18,7 @@ from durability_lab.cells import Cell, Load
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.simulation import Scenario, simulate
 from durability_lab.trial import Trial, judged
-from durability_lab.truth import Claims, Truth, compare
+from durability_lab.truth import Claims, LogAlone, Truth, compare
 
 Result: TypeAlias = tuple[dict[str, Any], Truth | None]  # the document of `verify --json`, and the truth
 
@@ -67,14 +67,15 @@ class Cutter:
         assert isinstance(cell.load, Load)
         if self._site is None:
             self._site = await self._kept.enter_async_context(vm.site())
-        cut = await vm.cut(self._site, cell.drive, cell.load, seed=seed)
-        # The drive is inside the guest, so what lies on its file system is not judged a second time.
-        truth = compare(
-            Claims.of_document(cut.document), None, cut.plan, cut.left.broken, promised=cut.left.promised
-        )
-        if cut.document["verdict"] == "durable" and cut.broken_records:
-            defect = (
-                f"{cut.broken_records} sectors of acknowledged records are broken, and nothing is claimed"
-            )
-            truth = replace(truth, defects=(defect,))
-        return cut.document, truth
+        return vm_result(await vm.cut(self._site, cell.drive, cell.load, seed=seed))
+
+
+def vm_result(cut: vm.VmCut) -> Result:
+    """The document and the truth of a cut of rig C; whatever is not as expected of it is a defect.
+
+    The drive is inside the guest, so what lies on it is not judged a second time.
+    """
+    log = LogAlone(plan=cut.plan, acked=cut.acked)
+    claims = Claims.of_document(cut.document)
+    truth = compare(claims, log, cut.plan, cut.left.broken, promised=cut.left.promised)
+    return cut.document, replace(truth, defects=(*truth.defects, *cut.shortcomings))

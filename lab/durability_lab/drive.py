@@ -153,11 +153,6 @@ class Drive:
         self._changed = threading.Condition(self._lock)  # of due_s and of power
         self._wake()
 
-    @property
-    def dirty_bytes(self) -> int:
-        """How much a cut at this moment would take."""
-        return len(self.cache.keys() | self.held.keys()) * self.sector_bytes
-
     # What a host asks for.
 
     def read(self, offset: int, length: int) -> bytes:

@@ -17,7 +17,6 @@ Refuses to judge: what the program lost, and whether it had been promised, is th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -86,7 +85,7 @@ def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: T
         parent=options.directory,
     )
     with rig:
-        console = _Console(rig, out)
+        console = _Console(rig, out, err)
         print(f"{options.model}, seed {options.seed}. Commands: {WORDS}.", file=err, flush=True)
         console.status()
         for word in _words(commands):
@@ -110,9 +109,10 @@ def _words(commands: TextIO) -> Iterable[str]:
 class _Console:
     """What the words do to a rig, and what is answered."""
 
-    def __init__(self, rig: BlockRig, out: TextIO) -> None:
+    def __init__(self, rig: BlockRig, out: TextIO, err: TextIO) -> None:
         self._rig = rig
         self._out = out
+        self._err = err
         self._powered = True
         self._mounted = rig.file_system is not None
 
@@ -147,10 +147,10 @@ class _Console:
             self._mount()
 
     def _mount(self) -> None:
-        """Mount again, or say that it cannot be: the device is there all the same."""
+        """Mount again, or say on `err` that it cannot be: the device is there all the same."""
         try:
             self._rig.mount()
             self._mounted = True
         except MountError as error:
             self._mounted = False
-            print(f"the file system does not mount: {error}", file=sys.stderr, flush=True)
+            print(f"the file system does not mount: {error}", file=self._err, flush=True)

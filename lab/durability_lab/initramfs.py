@@ -69,7 +69,7 @@ def base(kernel: Kernel) -> bytes:
 def settings(values: Mapping[str, str]) -> bytes:
     """The archive with the file `/settings`, which sets each name of `values` in a shell."""
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-    return archive([Entry(name="settings", mode=stat.S_IFREG | 0o644, data=text.encode())])
+    return archive([Entry(name="settings", mode=stat.S_IFREG | 0o600, data=text.encode())])
 
 
 def busybox() -> Path:

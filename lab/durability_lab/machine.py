@@ -25,6 +25,7 @@ import platform
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -44,6 +45,8 @@ from durability_lab.network import GUEST, TAP, Network
 Bus: TypeAlias = Literal["nvme", "sata"]
 DRIVES: Final[Mapping[Bus, Path]] = {"nvme": Path("/dev/nvme0n1"), "sata": Path("/dev/sda")}  # in the guest
 FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
+# What `guest/init` lays over the host's root. The host's other mounts are seen: QEMU follows them.
+_GUESTS_OWN = ("/dev", "/proc", "/sys", "/durability-guest")
 SIZE_BYTES = 128 << 20
 MEMORY_MIB = 512
 _QEMU = "qemu-system-x86_64"
@@ -56,7 +59,8 @@ _MACHINE = f"""
     -device virtio-9p-pci,fsdev=root,mount_tag=host -device virtio-net-pci,netdev=network,romfile=
 """
 _TOOLS = {_QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
-_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0"
+# Whether the timer interrupts is tested by a loop that a busy host makes too short: then the kernel panics.
+_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 no_timer_check"
 DEADLINE_S = 300.0  # for what takes seconds on an idle machine
 _START_S = 20.0
 _POLL_S = 0.002
@@ -68,7 +72,7 @@ def missing() -> str:
     """What this machine lacks for rig C, as a sentence; "" where nothing is missing."""
     if platform.machine() != "x86_64":
         return f"the guest runs this machine's own programs, which must be x86_64, not {platform.machine()}"
-    if problem := network.missing():
+    if problem := network.missing() or _unseen_python():
         return problem
     for tool, package in _TOOLS.items():
         if shutil.which(tool) is None:
@@ -80,6 +84,20 @@ def missing() -> str:
         guest_kernel.find()
     except SetupError as error:
         return str(error)
+    return ""
+
+
+def _python_path() -> list[str]:
+    """Where this process imports from, in this order: the guest's Python is to find the same modules."""
+    return [path for path in map(os.path.abspath, sys.path) if Path(path).exists()]
+
+
+def _unseen_python() -> str:
+    """A sentence about a part of this process's Python that the guest sees as something else; or ""."""
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *_python_path()):
+        for own in _GUESTS_OWN:
+            if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
+                return f"the guest does not see {path}: its {own} is its own. Have Python elsewhere"
     return ""
 
 
@@ -103,7 +121,8 @@ def make_image(directory: Path) -> Image:
 
 
 class Machine:
-    """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`.
+    """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`;
+    the guest runs this process's Python.
 
     `serial` is the drive's; each machine has another, so that no two are taken for one.
     """
@@ -129,6 +148,8 @@ class Machine:
         self._sector_bytes = 4096 if file_system else 512
         self._settings = {
             **settings,
+            "python": sys.executable,
+            "python_path": os.pathsep.join(_python_path()),
             "file_system": "ext4" if file_system else "none",
             "drive": str(DRIVES[bus]),
             "guest_address": GUEST,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import tempfile
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -23,7 +24,8 @@ from typing import TextIO
 from rich.console import Console
 
 from durability.documents import to_json
-from durability.errors import SetupError, UsageError
+from durability.errors import FormatError, SetupError, UsageError
+from durability.units import counted
 from durability_lab import blockdev, machine, report, scoreboard
 from durability_lab.cells import Cell, Load, Rig, digest, long_cells, quick_cells
 from durability_lab.cutlog import CutLog, Header, seed_of
@@ -65,11 +67,13 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
     Raises UsageError, SetupError and FormatError where there is no matrix.
     """
     cells = choose(options)
+    _probe(options)
     require(cells)
     seed = options.seed if options.seed is not None else seed_of(options.state)
     seed = secrets.randbits(32) if seed is None else seed
     header = Header(seed=seed, options=str(options), cells=digest(cells))
     with CutLog(header, options.state) as log:
+        _check(log, cells)
         await _make(cells, log, options, err)
         _tell(cells, log, options, out)
         return report.exit_code(log.trials)
@@ -79,16 +83,66 @@ def choose(options: MatrixOptions) -> list[Cell]:
     """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
     if options.cut is not None and (options.seed is None or options.state is not None):
         raise UsageError("--cut makes a cut of an earlier matrix again: give its --seed, and no --state")
-    if options.markdown is not None and not options.markdown.absolute().parent.is_dir():
-        raise UsageError(f"--markdown {options.markdown}: there is no such directory")
     every = quick_cells() if options.quick else long_cells()
+    for rig in options.rigs:
+        if not any(cell.rig == rig for cell in every):
+            raise UsageError(f"the matrix of --quick has no cuts on rig {rig}: leave out one of the two")
     every = [cell for cell in every if not options.rigs or cell.rig in options.rigs]
     named = [cell for cell in every if options.only == cell.name]
     cells = named or [cell for cell in every if options.only in cell.name]
     if not cells:
         names = "\n".join(f"  {cell.name}" for cell in every)
         raise UsageError(f"no cell of the matrix has {options.only!r} in its name. The cells are:\n{names}")
-    return cells if options.cuts is None else [replace(cell, cuts=options.cuts) for cell in cells]
+    if options.cuts is not None:
+        cells = [replace(cell, cuts=options.cuts) for cell in cells]
+    for cell in cells:
+        if options.cut is not None and options.cut > cell.cuts:
+            raise UsageError(
+                f"--cut {options.cut}: {cell.name} has {counted(cell.cuts, 'cut')};"
+                " give --only, and --quick and --cuts as that matrix had them"
+            )
+    return cells
+
+
+def _probe(options: MatrixOptions) -> None:
+    """Find out now, and not after the last cut, that the page cannot be written.
+
+    Raises UsageError for a path that can be no page, SetupError for one that this machine does not let us
+    write to. What is there stays as it is.
+    """
+    page = options.markdown
+    if page is None:
+        return
+    if not page.absolute().parent.is_dir():
+        raise UsageError(f"--markdown {page}: there is no such directory")
+    if page.exists() and not page.is_file():
+        raise UsageError(f"--markdown {page} is no regular file")
+    if options.state is not None and page.resolve() == options.state.resolve():
+        raise UsageError(f"--markdown and --state are the same file, {page}")
+    try:
+        if page.exists():
+            page.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=page.absolute().parent).close()
+    except OSError as error:
+        raise SetupError(f"--markdown {page} cannot be written: {error.strerror}") from error
+
+
+def _check(log: CutLog, cells: Iterable[Cell]) -> None:
+    """Raises FormatError for a log with a cut that is none of the cells', or with one twice."""
+    wanted = {
+        (cell.name, number, cell.seed(log.header.seed, number))
+        for cell in cells
+        for number in range(1, cell.cuts + 1)
+    }
+    for line, trial in enumerate(log.trials, 2):
+        try:
+            wanted.remove((trial.cell, trial.number, trial.seed))
+        except KeyError:
+            raise FormatError(
+                f"--state, line {line}: {report.name(trial)} is no cut of this matrix, or there twice;"
+                " name another file"
+            ) from None
 
 
 def require(cells: Iterable[Cell]) -> None:
@@ -160,7 +214,8 @@ def _tell(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, out: TextI
         width = None if out.isatty() else _PLAIN_COLUMNS
         Console(file=out, highlight=False, width=width).print(page)
     if options.markdown is not None:
-        text = scoreboard.markdown(cells, log.trials, seed=seed, options=log.header.options)
+        again = str(replace(options, rigs=(), only="CELL", cut=None))
+        text = scoreboard.markdown(cells, log.trials, seed=seed, options=log.header.options, again=again)
         options.markdown.write_text(text)
 
 

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from durability.errors import SetupError
+from durability_lab import privileges
 
 SERVER: Final = "192.0.2.1"  # addresses for documentation, RFC 5737
 GUEST: Final = "192.0.2.2"
@@ -41,13 +42,11 @@ T = TypeVar("T")
 
 def missing() -> str:
     """What this machine lacks for such a network, as a sentence; "" where nothing is missing."""
-    if os.geteuid() != 0:
-        return "a network of the lab's own needs root: run as root"
     if shutil.which("ip") is None:
         return "ip not found: install iproute2"
-    if not _TUN.exists():
-        return f"{_TUN} not found: load the kernel's module tun, or give this container the device"
-    return ""
+    return privileges.missing(
+        "a network of the lab's own", capabilities=("CAP_SYS_ADMIN", "CAP_NET_ADMIN"), devices=(_TUN,)
+    )
 
 
 class Network:
@@ -81,7 +80,7 @@ def _enter_namespace() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         why = os.strerror(ctypes.get_errno())
-        raise SetupError(f"no network namespace can be made: {why}. In a container it takes CAP_SYS_ADMIN")
+        raise SetupError(f"no network namespace can be made: {why}")
     _ip("tuntap", "add", "dev", TAP, "mode", "tap")
     _ip("address", "add", f"{SERVER}/24", "dev", TAP)
     _ip("link", "set", TAP, "up")

@@ -25,7 +25,7 @@ from durability_lab.cells import Cell
 from durability_lab.trial import Agreement, Trial
 
 SCHEMA = "durability.lab.matrix/1"
-_SEEDS_SHOWN = 5
+_MISSES_SHOWN = 5  # of each reason, where not all are asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +47,10 @@ class Row:
         return sum(trial.grade == grade for trial in self.trials)
 
     @property
-    def broke(self) -> int:
-        """In how many cuts the drive broke a promise, as far as an account was kept."""
-        return sum(bool(trial.broken) for trial in self.trials)
+    def broke(self) -> int | None:
+        """In how many cuts the drive broke a promise, None where no account was kept of any."""
+        known = [trial.broken for trial in self.trials if trial.broken is not None]
+        return sum(map(bool, known)) if known else None
 
     @property
     def smallest_loss(self) -> int | None:
@@ -174,6 +175,7 @@ def _agreement_value(agreement: Agreement) -> dict[str, Value]:
         "agreed": agreement.agreed,
         "false": agreement.false,
         "missed_places": agreement.missed,
+        "unjudged": agreement.unjudged,
         "precision": agreement.precision,
         "recall": agreement.recall,
     }
@@ -194,7 +196,7 @@ def texts(row: Row) -> tuple[str, ...]:
         row.rig,
         f"{row.drive} {row.load}".strip(),
         str(cuts),
-        "" if row.honest else str(row.broke),
+        "" if row.honest or row.broke is None else str(row.broke),
         f"{row.graded('right')}/{cuts}",
         f"{row.graded('false alarm')}/{cuts}" if row.honest else "",
         smallest,
@@ -213,18 +215,26 @@ def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: 
     table = Table(*(Column(name, no_wrap=name != "drive") for name in HEADINGS), box=SIMPLE_HEAD)
     for row in rows(cells, trials, by_cell=by_cell):
         table.add_row(*texts(row))
-    by_class = Table("class", "claimed and true", "claimed only", "true only", box=SIMPLE_HEAD)
-    for name, one in classes(trials).items():
-        by_class.add_row(name, str(one.agreed), str(one.false), str(one.missed))
-    return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(trials))))
+    by_class = Table(
+        "class", "claimed and true", "claimed only", "true only", "not compared", box=SIMPLE_HEAD
+    )
+    for finding, one in classes(trials).items():
+        by_class.add_row(finding, str(one.agreed), str(one.false), str(one.missed), str(one.unjudged))
+    shown = len(trials) if by_cell else _MISSES_SHOWN
+    return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(trials, shown))))
 
 
-def _closing(trials: Sequence[Trial]) -> Iterator[str]:
+def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
+    unjudged = sum(one.unjudged for one in classes(trials).values())
+    if unjudged:
+        yield f"{counted(unjudged, 'claim')} not compared place by place: precision and recall leave them out"
     for reason, members in reasons(trials).items():
-        yield f"not caught in {counted(len(members), 'cut')}, because {reason}: {_examples(members)}"
+        examples = ", ".join(f"{name(trial)} (seed {trial.seed})" for trial in members[:shown])
+        rest = ", … (-v has all)" if len(members) > shown else ""
+        yield f"not caught in {counted(len(members), 'cut')}, because {reason}: {examples}{rest}"
     for trial in wrong(trials):
         said = "; ".join(part for part in (trial.reason, *trial.defects[:3]) if part)
-        yield f"WRONG ({trial.grade}): {trial.cell} #{trial.number}, seed {trial.seed}: {said}"
+        yield f"WRONG ({trial.grade}): {name(trial)}, seed {trial.seed}: {said}"
     count = totals(trials)
     yield (
         f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
@@ -232,6 +242,6 @@ def _closing(trials: Sequence[Trial]) -> Iterator[str]:
     )
 
 
-def _examples(trials: Sequence[Trial]) -> str:
-    shown = ", ".join(f"{trial.cell} #{trial.number}" for trial in trials[:_SEEDS_SHOWN])
-    return shown + (", …" if len(trials) > _SEEDS_SHOWN else "")
+def name(trial: Trial) -> str:
+    """The cut in words: its cell, and its number there."""
+    return f"{trial.cell} #{trial.number}"

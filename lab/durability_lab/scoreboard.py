@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import durability
+from durability.result import EXAMPLES_MAX
 from durability.units import counted
 from durability_lab import curves, report
 from durability_lab.cells import Cell, Curve
@@ -22,10 +23,11 @@ from durability_lab.trial import Trial
 _EXAMPLES = 3
 
 
-def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str) -> str:
-    """The page."""
+def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str, again: str) -> str:
+    """The page. `options`: those that chose the cells; `again`: those that find a cell called CELL among
+    them."""
     sections = [
-        _head(trials, seed=seed, options=options),
+        _head(trials, seed=seed, options=options, again=again),
         _honest(cells, trials),
         _liars(cells, trials),
         _classes(trials),
@@ -33,11 +35,12 @@ def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, optio
         _flush_skipped(cells, trials),
         _uncaught(trials),
         _wrong(trials),
+        _misses(cells, trials),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def _head(trials: Sequence[Trial], *, seed: int, options: str) -> list[str]:
+def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> list[str]:
     count = report.totals(trials)
     words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
     today = datetime.datetime.now(datetime.UTC).date()
@@ -52,16 +55,16 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str) -> list[str]:
             {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
             {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
             {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and
-            {count["missed"]:,} were not; what was not caught stands below with its reason. Findings were held
-            against what the drive had promised and broken, place by place. {counted(count["wrong"], "cut")}
-            came out as none must.
+            {count["missed"]:,} were not; what was not caught stands below with its reason and seed. Verdicts
+            and findings were held against what the drive had promised and broken.
+            {counted(count["wrong"], "cut")} came out as none must.
         """),
         "",
         _paragraph(f"""
             [lab.md](lab.md) explains rigs, loads and drives, [limits.md](limits.md) what the tester cannot
-            see and what to do about it. Any cut can be made again, with `durability lab matrix --only 'CELL'
-            --seed {seed} --cut NUMBER`: on rig A it comes out the same; on the others the kernel's scheduling
-            has its part in it.
+            see and what to do about it. Any cut can be made again, with `durability lab matrix {again} --seed
+            {seed} --cut NUMBER`: on rig A it comes out the same; on the others the kernel's scheduling has
+            its part in it.
         """),
     ]
 
@@ -98,8 +101,8 @@ def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
             *Caught*: cuts with the verdict that the drive deserves, which is loss, and for `hanging`
             inconclusive. The smallest loss: the fewest places that a verdict of loss rested on, and the
             shortest time before the cut at which the oldest of them can have been acknowledged. Precision and
-            recall are of places, held against the truth; on rig C no more is known of it than whether
-            anything was broken.
+            recall are of the places that were compared with the truth one by one; where none was, as on rig C
+            and for nbdkit's filter, there is no figure.
         """),
         "",
         *_table(
@@ -110,15 +113,13 @@ def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
 
 
 def _liar(row: Row) -> tuple[str, ...]:
-    _, _, cuts, _, _, _, smallest, precision, recall = report.texts(row)
-    accounted = any(trial.broken is not None for trial in row.trials)
-    broke = str(row.broke) if accounted else ""
+    _, _, cuts, broke, _, _, smallest, precision, recall = report.texts(row)
     return (
         row.rig.upper(),
         f"`{row.drive}`",
         cuts,
         broke,
-        str(row.graded("right")),
+        f"{row.graded('right')} ({share(row.graded('right') / len(row.trials))})",
         smallest,
         precision,
         recall,
@@ -126,6 +127,7 @@ def _liar(row: Row) -> tuple[str, ...]:
 
 
 def _classes(trials: Sequence[Trial]) -> list[str]:
+    classes = report.classes(trials)
     lines = (
         (
             f"`{name}`",
@@ -134,20 +136,36 @@ def _classes(trials: Sequence[Trial]) -> list[str]:
             str(one.missed),
             share(one.precision),
             share(one.recall),
+            f"{one.unjudged:,}",
         )
-        for name, one in report.classes(trials).items()
+        for name, one in classes.items()
     )
+    left_out = sum(one.unjudged for one in classes.values())
     return [
         "## Findings against the truth",
         "",
-        _paragraph("""
-            Places, over all cuts with an account of what the drive had promised. A claim is true if class,
-            writer, slot and the operations that it names are what an independent second judge says, and the
-            account has a promise broken there. *Missed* are places that could have been claimed; those of
-            which nobody could have known stand under their reasons.
+        _paragraph(f"""
+            Places, over all cuts. A claim is true if class, writer, slot and the operations that it names are
+            what an independent second judge says, and the account has a promise broken there. *Missed* are
+            places that could have been claimed; those of which nobody could have known stand under their
+            reasons. Precision and recall leave out what was not compared place by place,
+            {counted(left_out, "claim")}: all of rig C and of nbdkit's filter, all on targets that nobody
+            could read any more, and on rig B those beyond the {EXAMPLES_MAX} places that `verify` names, of
+            which only the number in each class was compared.
         """),
         "",
-        *_table(("Class", "Claimed and true", "Claimed, not true", "Missed", "Precision", "Recall"), lines),
+        *_table(
+            (
+                "Class",
+                "Claimed and true",
+                "Claimed, not true",
+                "Missed",
+                "Precision",
+                "Recall",
+                "Not compared",
+            ),
+            lines,
+        ),
     ]
 
 
@@ -239,6 +257,8 @@ def _uncaught(trials: Sequence[Trial]) -> list[str]:
         "## Not caught, and why",
         "",
         *_table(("Cuts", "Reason", "Drives", "For example"), lines),
+        "",
+        "The last table has each of them.",
     ]
 
 
@@ -248,7 +268,7 @@ def _drives(trials: Iterable[Trial]) -> str:
 
 def _examples(trials: Sequence[Trial]) -> Iterator[str]:
     for trial in trials[:_EXAMPLES]:
-        yield f"{trial.cell} #{trial.number}"
+        yield report.name(trial)
 
 
 def _wrong(trials: Sequence[Trial]) -> list[str]:
@@ -258,13 +278,36 @@ def _wrong(trials: Sequence[Trial]) -> list[str]:
     lines = (
         (
             trial.grade,
-            f"{trial.cell} #{trial.number}",
+            report.name(trial),
             str(trial.seed),
             "; ".join((trial.reason, *trial.defects)),
         )
         for trial in wrong
     )
     return ["## What must not be", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
+
+
+def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    grouped: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for reason, members in report.reasons(trials).items():
+        for trial in members:
+            grouped[trial.cell, reason].append(trial)
+    order = {cell.name: number for number, cell in enumerate(cells)}
+    lines = (
+        (cell, reason, ", ".join(f"{trial.number} ({trial.seed})" for trial in _in_order(members)))
+        for (cell, reason), members in sorted(grouped.items(), key=lambda one: order[one[0][0]])
+    )
+    return [
+        "## Every cut that was not caught",
+        "",
+        "Each with its number, and in brackets its own seed.",
+        "",
+        *_table(("Cell", "Reason", "Cuts"), lines),
+    ]
+
+
+def _in_order(trials: Iterable[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial.number)
 
 
 def _paragraph(text: str) -> str:

@@ -41,7 +41,7 @@ from durability_lab.account import Account, Broken
 from durability_lab.drive import HangingReadError, Model
 from durability_lab.second_opinion import SecondOpinion
 from durability_lab.simulated import SimulatedStorage
-from durability_lab.truth import Claims, Truth, compare
+from durability_lab.truth import Claims, LogAlone, Truth, compare
 from durability_lab.virtual import MS, NO_RELATIONS, US, Agenda, Chance, Pace, S, VirtualClient
 
 ATTESTATION = "the simulation cut the power of its drive"
@@ -270,10 +270,11 @@ class _Cut:
         outcome, findings = judge(case, plan, storage, now)
         promised, broken = storage.promises()
         claims = Claims.of_scan(findings, outcome.report)
+        opinion: SecondOpinion | LogAlone
         try:
             opinion = SecondOpinion(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
         except HangingReadError:
-            opinion = None
+            opinion = LogAlone(plan=plan, acked=case.frontiers)
         return CutResult(
             scenario=str(self._scenario),
             seed=self._seed,

@@ -9,8 +9,8 @@ Grades:
     failed        there is no verdict: the cut could not be made, or the tester gave up
 
 A grade other than `right` has its reason. Only a miss can be explained, by the truth: what the drive promised
-and broke, and that nobody could have seen it. Where findings and truth do not agree, place by place, that is
-a defect whatever the grade.
+and broke, and that nobody could have seen it. Where findings and truth do not agree, place by place or as far
+as they can be compared, that is a defect whatever the grade.
 """
 
 from __future__ import annotations
@@ -39,17 +39,22 @@ _UNCLAIMED: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Findings of one class against the truth: in both, only found (`false`), only true (`missed`)."""
+    """Findings of one class against the truth: in both, only found (`false`), only true (`missed`).
+
+    `unjudged` were found and could not be compared place by place: they count in neither share.
+    """
 
     agreed: int = 0
     false: int = 0
     missed: int = 0
+    unjudged: int = 0
 
     def __add__(self, other: Agreement) -> Agreement:
         return Agreement(
             agreed=self.agreed + other.agreed,
             false=self.false + other.false,
             missed=self.missed + other.missed,
+            unjudged=self.unjudged + other.unjudged,
         )
 
     @property
@@ -72,7 +77,7 @@ class Trial:
     `promised`: sectors that the drive had said are durable; `broken`: those of them that were not there;
     None where no account of the drive was kept. `lost`: findings; the oldest of them had been acknowledged at
     least `window_ms` before the cut and `window_operations` ago. `defects`: where findings and truth do not
-    agree.
+    agree, and whatever else must not be about this cut.
     """
 
     cell: str
@@ -140,7 +145,7 @@ def judged(
         lost=sum(document["findings"].values()),
         window_ms=window["ms_min"],
         window_operations=window["operations"],
-        classes=_classes(truth) if truth is not None else {},
+        classes=_classes(truth) if truth is not None else _unjudged(document),
         defects=truth.defects if truth is not None else (),
         duration_s=round(duration_s, 3),
     )
@@ -176,13 +181,18 @@ def _unseen(truth: Truth) -> str:
     return "all that is broken: " + ", ".join(_UNCLAIMED[reason] for reason in sorted(truth.unclaimed))
 
 
+def _unjudged(document: Mapping[str, Any]) -> dict[str, Agreement]:
+    return {name: Agreement(unjudged=count) for name, count in document["findings"].items() if count}
+
+
 def _classes(truth: Truth) -> dict[str, Agreement]:
-    names = sorted({*truth.agreed, *truth.false, *truth.missed})
+    names = sorted({*truth.agreed, *truth.false, *truth.missed, *truth.unjudged})
     return {
         name: Agreement(
             agreed=truth.agreed.get(name, 0),
             false=truth.false.get(name, 0),
             missed=truth.missed.get(name, 0),
+            unjudged=truth.unjudged.get(name, 0),
         )
         for name in names
     }

@@ -15,6 +15,9 @@ acknowledged; `in flight`, a newer operation on the slot may have been under way
 as a file system; `unread`, the scan did not get to its end. Whatever does not agree is a defect of the tester
 or of its lab. A file system may lose a record through its own metadata: so there a claim is true as well
 where the drive broke a promise for what is no record.
+
+Refuses to count as agreed what nobody compared: a claim whose place is not named, or on a target that no
+second judge can read, is `unjudged`, though what can be said against it, or against silence, is a defect.
 """
 
 from __future__ import annotations
@@ -24,8 +27,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+import numpy as np
+
 from durability.judgement import FindingClass, Judgement
+from durability.mixing import U64
 from durability.plan import Plan
+from durability.versions import Versions
 from durability_client.tally import Report
 from durability_lab.account import Broken, Kind
 from durability_lab.second_opinion import SUPERBLOCK, Label, Place, SecondOpinion, Wrong
@@ -81,13 +88,42 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogAlone:
+    """In place of a second opinion where only the tester can read the target: what the server's log excuses.
+
+    `acked`: the frontiers that the server received. What the target itself would testify is unknown, so a
+    promise that is newer than they are is `unheard`.
+    """
+
+    plan: Plan
+    acked: Sequence[int]
+
+    def excuse(self, place: Place, label: Label, kind: Kind) -> Reason | None:
+        """Why the broken promise for a writer's record, or a superblock, need not show; None: it must."""
+        writer, slot = place
+        if writer == SUPERBLOCK:
+            return None
+        plan, acked, versions = self.plan, self.acked[writer], Versions(self.plan)
+        if label.seq > acked:
+            return "unheard"
+        ceiling = acked + plan.credit
+        removed = plan.workload == "append" and slot // plan.slots < ceiling // plan.slots - 1
+        if removed or label.seq != int(versions.newest(writer, np.array([slot], dtype=U64), acked)[0]):
+            return "covered"
+        if kind != "older" and versions.after(writer, slot, label.seq) <= ceiling:
+            return "in flight"
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
     """What became of a cut. A place is a slot, or a copy of the superblock.
 
     `promised`, `broken`: sectors of the drive. `damaged`: places with a broken promise for a record. By
     class, `agreed`: places that are claimed, and truly so; `false`: claimed, and not so; `missed`: not
-    claimed, and for no reason. `unclaimed`: by reason, places with broken promises that no tester could claim
-    (of `no record`, sectors). `defects`: all that does not agree, in sentences.
+    claimed, and for no reason; `unjudged`: claims that were compared at most by their number. `unclaimed`: by
+    reason, places with broken promises that no tester could claim (of `no record`, sectors). `defects`: all
+    that does not agree, in sentences.
     """
 
     promised: int
@@ -96,20 +132,18 @@ class Truth:
     agreed: Mapping[FindingClass, int]
     false: Mapping[FindingClass, int]
     missed: Mapping[FindingClass, int]
+    unjudged: Mapping[FindingClass, int]
     unclaimed: Mapping[Reason, int]
     defects: tuple[str, ...]
 
 
 def compare(
-    claims: Claims, opinion: SecondOpinion | None, plan: Plan, broken: Sequence[Broken], *, promised: int
+    claims: Claims, opinion: SecondOpinion | LogAlone, plan: Plan, broken: Sequence[Broken], *, promised: int
 ) -> Truth:
-    """Hold `claims` against the opinion and the broken promises; `promised`: sectors that had one.
-
-    `opinion` None: the target cannot be read at all, so nothing but that it was damaged can be said.
-    """
+    """Hold `claims` against the opinion and the broken promises; `promised`: sectors that had one."""
     comparison = _Comparison(claims, plan, broken)
-    if opinion is None:
-        comparison.unread()
+    if isinstance(opinion, LogAlone):
+        comparison.unread(opinion)
     else:
         comparison.read(opinion)
     return comparison.truth(promised)
@@ -123,6 +157,7 @@ class _Comparison:
         self._agreed = Counter[FindingClass]()
         self._false = Counter[FindingClass]()
         self._missed = Counter[FindingClass]()
+        self._unjudged = Counter[FindingClass]()
         self._unclaimed = Counter[Reason]()
         self._defects: list[str] = []
         self._damaged = self._places()
@@ -144,22 +179,25 @@ class _Comparison:
             self._unclaimed["control"] = len(control)
         return damaged
 
-    def unread(self) -> None:
-        """Of a target that is not there any more, every claim is true if anything is broken."""
-        verdict = self._agreed if self._broken else self._false
-        verdict.update(self._claims.counts)
-        if not self._broken and self._claims.counts.total():
-            self._defects.append("the target is claimed to be gone, and no promise is broken")
-        if self._damaged and not self._claims.counts.total():
-            self._unclaimed["unread"] = len(self._damaged)
+    def unread(self, log: LogAlone) -> None:
+        """No claim can be compared: only whether there can be one at all, and whether there must be."""
+        self._unjudged.update(self._claims.counts)
+        if self._claims.counts.total():
+            if not self._broken:
+                self._defects.append(f"claimed {_counts(self._claims.counts)}, and no promise is broken")
+            return
+        for place, promises in self._damaged.items():
+            reasons = {log.excuse(place, label, kind) for label, kind in promises}
+            self._excused(place, promises, reasons if self._claims.finished else {"unread"})
 
     def read(self, opinion: SecondOpinion) -> None:
         """Hold each claim against the opinion and the account, and each broken promise against the claims."""
-        true = self._claims_that_stand(opinion)
+        named = self._named(opinion)
+        true = named | self._counted(opinion)
         metadata = self._plan.target_kind == "file" and self._unclaimed["no record"] > 0
         for place, wrong in true.items():
             if place in self._damaged or metadata:
-                self._agreed[wrong.finding] += 1
+                (self._agreed if place in named else self._unjudged)[wrong.finding] += 1
             else:
                 self._false[wrong.finding] += 1
                 self._defects.append(f"{_name(place)}: claimed {_said(wrong)}, but no promise is broken")
@@ -167,35 +205,46 @@ class _Comparison:
             if place in true:
                 continue
             reasons = {self._reason(opinion, place, label) for label, _ in promises}
-            if None not in reasons:
-                self._unclaimed[min(cast("set[Reason]", reasons))] += 1
-                continue
-            kind = promises[0][1]
-            self._missed[_CLASS_OF_KIND[kind]] += 1
-            self._defects.append(f"{_name(place)}: a promise is broken ({kind}), and nothing is claimed")
+            if not self._excused(place, promises, reasons):
+                self._missed[_CLASS_OF_KIND[promises[0][1]]] += 1
 
-    def _claims_that_stand(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
-        """The claims with which the second opinion agrees, those that are only counted included."""
-        claims, second = self._claims, opinion.wrong
+    def _excused(
+        self, place: Place, promises: Sequence[tuple[Label, Kind]], reasons: set[Reason | None]
+    ) -> bool:
+        """Whether each broken promise at an unclaimed place has a reason; if not, that is a defect."""
+        if None not in reasons:
+            self._unclaimed[min(cast("set[Reason]", reasons))] += 1
+            return True
+        self._defects.append(
+            f"{_name(place)}: a promise is broken ({promises[0][1]}), and nothing is claimed"
+        )
+        return False
+
+    def _named(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
+        """The claims, of those whose place is named, with which the second opinion agrees."""
         standing = {}
-        for place, wrong in claims.places.items():
-            if second.get(place) == wrong:
+        for place, wrong in self._claims.places.items():
+            if opinion.wrong.get(place) == wrong:
                 standing[place] = wrong
             else:
                 self._false[wrong.finding] += 1
                 self._defects.append(
-                    f"{_name(place)}: claimed {_said(wrong)}, not {_said(second.get(place))}"
+                    f"{_name(place)}: claimed {_said(wrong)}, not {_said(opinion.wrong.get(place))}"
                 )
-        if not claims.finished:
-            return standing
-        if claims.testified not in (None, opinion.testified):
+        return standing
+
+    def _counted(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
+        """What the other claims must be of, if there are as many of each class as the second opinion has."""
+        claims, second = self._claims, opinion.wrong
+        if claims.finished and claims.testified not in (None, opinion.testified):
             self._defects.append(f"A' is claimed to be {claims.testified}, not {opinion.testified}")
         counted = Counter(wrong.finding for wrong in second.values())
-        if counted != claims.counts:
+        if claims.finished and counted != claims.counts:
             self._defects.append(f"claimed {_counts(claims.counts)}, not {_counts(counted)}")
-        elif len(claims.places) < counted.total():
-            standing |= {place: wrong for place, wrong in second.items() if place not in claims.places}
-        return standing
+        elif claims.finished and len(claims.places) < counted.total():
+            return {place: wrong for place, wrong in second.items() if place not in claims.places}
+        self._unjudged += claims.counts - Counter(wrong.finding for wrong in claims.places.values())
+        return {}
 
     def _reason(self, opinion: SecondOpinion, place: Place, label: Label) -> Reason | None:
         """Why a broken promise at `place` need not be claimed."""
@@ -219,6 +268,7 @@ class _Comparison:
             agreed=dict(+self._agreed),
             false=dict(+self._false),
             missed=dict(+self._missed),
+            unjudged=dict(+self._unjudged),
             unclaimed=dict(+self._unclaimed),
             defects=tuple(self._defects),
         )

@@ -17,7 +17,6 @@ import compileall
 import json
 import random
 import shlex
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
@@ -26,15 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import durability
 import durability_client
-from durability.errors import EXIT_OK, SetupError, UsageError
-from durability.mixing import U64
+from durability.errors import SetupError, UsageError
 from durability.plan import NAMES_WORKLOADS, WRITE_THROUGH_METHODS, Plan
 from durability.verdict import EXIT_CODES, Word
-from durability.versions import Versions
 from durability_lab import machine
 from durability_lab.account import Broken
 from durability_lab.aftermath import Aftermath
@@ -45,11 +40,12 @@ from durability_lab.network import Network
 from durability_lab.scenarios import NAMES_MIB, load_options
 from durability_lab.second_opinion import Label
 from durability_lab.trial import expected_of
+from durability_lab.truth import LogAlone
 from durability_server.runs import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
-MIB = 4  # of each writer, where it is not NAMES_MIB
+MIB = 16  # of each writer, where it is not NAMES_MIB: credit for seconds, should the server be held up
 _POLL_S = 0.01
 
 
@@ -98,19 +94,34 @@ class VmCut:
 
     @property
     def as_expected(self) -> bool:
-        """Whether it got that verdict, or could not: a liar that this time broke no promise of a record.
+        """Whether it got that verdict, or could not: a liar that this time broke no promise of a record."""
+        return not self.shortcomings
 
-        Durable only with class `os`, proof, no attestation, silence and records at risk.
+    @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """What is not as expected, in sentences: the wrong verdict, or the right one for want of anything.
+
+        Durable only with class `os`, proof, no attestation, silence and records at risk; a loss only of a
+        drive that broke a promise.
         """
-        verdict = self.document["verdict"]
+        verdict, document = self.document["verdict"], self.document
         if verdict != "durable":
-            broke = verdict != "loss" or len(self.left.broken) > 0
-            return verdict == self.expected and self.exit_code == EXIT_CODES[verdict] and broke
-        cut, at_risk = self.document["cut"], self.document["at_risk"]
-        proven = cut["class"] == "os" and len(cut["proof"]) > 0 and cut["attested"] is None
-        met_load = self.session_end == "silence" and at_risk["ms1000"] > 0
-        deserved = self.expected == "durable" or self.broken_records == 0
-        return self.exit_code == EXIT_OK and proven and met_load and deserved
+            faults = {
+                f"{verdict}, where the drive deserves {self.expected}": verdict != self.expected,
+                "loss, and no promise is broken": verdict == "loss" and not self.left.broken,
+            }
+        else:
+            cut, at_risk = document["cut"], document["at_risk"]
+            faults = {
+                f"durable, and {self.broken_records} sectors of records are broken": self.broken_records > 0,
+                f"durable with a cut of class {cut['class']}": cut["class"] != "os",
+                "durable without proof of the cut": not cut["proof"],
+                "durable by attestation": cut["attested"] is not None,
+                f"durable, and the session ended with {self.session_end}": self.session_end != "silence",
+                "durable with nothing at risk": at_risk["ms1000"] == 0,
+            }
+        faults[f"{verdict} with exit code {self.exit_code}"] = self.exit_code != EXIT_CODES[verdict]
+        return tuple(sentence for sentence, so in faults.items() if so)
 
     def _must_be_there(self, one: Broken) -> bool:
         """Whether the promised record is the newest acknowledged of its slot, and nothing excuses it."""
@@ -118,12 +129,7 @@ class VmCut:
         place = label.place(self.plan)
         if place is None or not 0 <= place[0] < self.plan.writers:
             return False
-        writer, slot = place
-        versions, acked = Versions(self.plan), self.acked[writer]
-        if label.seq != int(versions.newest(writer, np.array([slot], dtype=U64), acked)[0]):
-            return False
-        in_flight = versions.after(writer, slot, label.seq) <= acked + self.plan.credit
-        return one.kind == "older" or not in_flight
+        return LogAlone(plan=self.plan, acked=self.acked).excuse(place, label, one.kind) is None
 
 
 @asynccontextmanager
@@ -147,10 +153,11 @@ def _compile() -> None:
 
 
 def bus_of(load: Load) -> Bus:
-    """What the guest's drive is attached to: NVMe, but SATA where anything depends on FUA (see `machine`).
+    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see `machine`).
 
-    That is a file system's journal, which carries what is no overwrite, and each write that is to be durable
-    by itself. On a raw device the kernel sends a flush after such a write anyway.
+    On a file system that is its journal, which carries what is no overwrite, and each write that is to be
+    durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
+    write, with FUA or without.
     """
     overwrites = load.workload == "overwrite" and load.sync not in WRITE_THROUGH_METHODS
     return "nvme" if overwrites or load.file_system is None else "sata"
@@ -174,9 +181,8 @@ async def cut(
     if load.file_system not in (None, "ext4"):
         raise UsageError(f"the guest has ext4 or a raw device, not {load.file_system}")
     settings = {
-        "python": sys.executable,
         "server": site.lab.address,
-        "token_file": str(site.lab.token_file),
+        "token": site.lab.token.decode(),
         "run_options": shlex.join(_run_options(load)),
     }
     with Machine(

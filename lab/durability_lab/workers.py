@@ -28,7 +28,7 @@ from durability_lab.trial import Trial, failed
 
 _COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
 _ANSWER_BYTES_MAX = 16 << 20
-_DEADLINE_S = 600.0  # for one cut
+DEADLINE_S = 600.0  # for one cut: many times what the slowest takes
 _GRACE_S = 30.0  # to take down what a cut has set up
 
 
@@ -51,18 +51,19 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self._said = said
 
-    async def make(self, request: Request) -> Trial:
-        """The cut, made by the process; what goes wrong is in the trial."""
+    async def make(self, request: Request, *, deadline_s: float = DEADLINE_S) -> Trial:
+        """The cut, made by the process; what goes wrong is in the trial, also that it took too long."""
         began_s = time.monotonic()
         process = self.process or await self._start()
         assert process.stdin is not None and process.stdout is not None
-        answer = b""
+        answer, late = b"", ""
         try:
-            async with asyncio.timeout(_DEADLINE_S):
+            async with asyncio.timeout(deadline_s):
                 process.stdin.write(to_json(to_value(request)).encode() + b"\n")
                 await process.stdin.drain()
                 answer = await process.stdout.readline()
         except TimeoutError:
+            late = f" after {deadline_s:g} s without an answer"
             process.kill()  # what it had set up is the caretakers' now
         except (BrokenPipeError, ConnectionResetError):
             pass
@@ -74,7 +75,7 @@ class Worker:
             request.cell,
             request.number,
             seed=request.cell.seed(request.seed, request.number),
-            why=f"the process that made this cut ended with code {code}{self._last_words()}",
+            why=f"the process that made this cut ended with code {code}{late}{self._last_words()}",
             duration_s=time.monotonic() - began_s,
         )
 

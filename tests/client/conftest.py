@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from durability_lab import privileges
+from durability_lab.blockdev import WITHOUT_LOOP_MOUNTS
+
 
 @pytest.fixture(scope="session")
 def loop_machine() -> None:
     """Skips where no loop device can be made, unless DURABILITY_LAB_REQUIRED=1 says that one must."""
-    problem = ""
-    if os.geteuid() != 0:
-        problem = "loop devices need root"
-    elif not Path("/dev/loop-control").exists():
-        problem = "this kernel has no loop devices"
+    problem = privileges.missing(
+        "a loop device",
+        capabilities=("CAP_SYS_ADMIN",),
+        devices=(Path("/dev/loop-control"),),
+        over_machine=True,
+    )
     if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
         pytest.skip(problem)
     assert not problem, problem
@@ -59,7 +63,7 @@ def make_mount(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[Calla
             kind: str = "ext4", *, options: str = "defaults", mkfs: tuple[str, ...] = ()
         ) -> tuple[Path, Path]:
             device = make_loop(384 << 20)  # the least that mkfs.xfs takes is 300 MiB
-            _output(f"mkfs.{kind}", "-q", *mkfs, str(device))
+            _output(*WITHOUT_LOOP_MOUNTS, f"mkfs.{kind}", "-q", *mkfs, str(device))
             directory = tmp_path / f"mount-{device.name}"
             directory.mkdir()
             _output("mount", "-t", kind, "-o", options, str(device), str(directory))

@@ -14,7 +14,7 @@ from durability.judgement import Judgement
 from durability.plan import Plan
 from durability.verdict import decide
 from durability_client.outcome import Outcome
-from durability_client.tally import Example, empty_report
+from durability_client.tally import Example, Report, empty_report
 from tests.core.evidence import after_power_loss, make_case, small
 
 MakePlan = Callable[..., Plan]
@@ -41,6 +41,13 @@ def example_of(plan: Plan) -> Example:
     return Example(kind="lost", judgement=judgement, data=bytes(plan.record_bytes))
 
 
+def _intact(plan: Plan, acked: tuple[int, ...]) -> Report:
+    """What a scan says of a target with nothing amiss."""
+    return replace(
+        empty_report(plan), finished=True, checked=64, in_flight=8, testified=acked, newest_seen=acked
+    )
+
+
 def judged(
     make_plan: MakePlan,
     *,
@@ -53,17 +60,7 @@ def judged(
     chosen = small(make_plan, **(plan or {}))
     acked = (100,) * chosen.writers
     known, here = make_case(chosen, acked, **(case or {})), now or after_power_loss()
-    report = replace(
-        empty_report(chosen),
-        **{
-            "finished": True,
-            "checked": 64,
-            "in_flight": 8,
-            "testified": acked,
-            "newest_seen": acked,
-            **found,
-        },
-    )
+    report = replace(_intact(chosen, acked), **found)
     cut = assess(known, here, attested=None, cut_class=None)
     risk = at_risk(known, chosen, newest_seen=report.newest_seen)
     verdict = decide(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import mmap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from durability.facts import Facts
-from durability.plan import Plan
+from durability.mixing import U64
+from durability.plan import Extent, Plan
+from durability.record import Stamper
 from durability_client.io import Storage, WritableBuffer
 from durability_client.names_scan import NamesScan
 from durability_client.scan import Scan
@@ -126,3 +131,28 @@ class FlickeringStorage(FailingStorage):
 
     def facts(self) -> Facts:
         return self._facts
+
+
+def bytes_of(storage: Storage, suffix: str, offset: int, length: int) -> bytes:
+    """Bytes of a file as a reader gets them, through an aligned buffer."""
+    file = storage.open(suffix)
+    try:
+        with mmap.mmap(-1, length) as buffer:
+            return buffer[: file.pread_into(buffer, offset)]
+    finally:
+        file.close()
+
+
+def prefill_of(plan: Plan, extent: Extent) -> bytes:
+    """What a whole extent holds before the first operation, stamped in one piece."""
+    slots = np.arange(extent.first_slot, extent.first_slot + extent.slots, dtype=U64)
+    out = np.empty((extent.slots, extent.record_bytes // 512, 64), dtype=U64)
+    Stamper(plan).stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
+    return out.tobytes()
+
+
+def aligned(data: bytes) -> mmap.mmap:
+    """A copy of `data` that O_DIRECT takes."""
+    buffer = mmap.mmap(-1, len(data))
+    buffer[:] = data
+    return buffer

@@ -27,6 +27,7 @@ from durability_client.guards import (
     name_bytes,
 )
 from durability_client.target import KernelStorage, TargetFiles
+from durability_lab.blockdev import WITHOUT_LOOP_MOUNTS
 
 MakePlan = Callable[..., Plan]
 NOTHING = Consent()
@@ -153,7 +154,7 @@ def test_a_device_with_a_signature_needs_force(make_loop: Callable[..., Path], k
             file.write(bytes(446) + linux_partition + bytes(48) + b"\x55\xaa")
     else:
         program = "/usr/sbin/mkswap" if kind == "swap" else f"/usr/sbin/mkfs.{kind}"
-        subprocess.run([program, "-q", str(device)], check=True)
+        subprocess.run([*WITHOUT_LOOP_MOUNTS, program, "-q", str(device)], check=True)
     with pytest.raises(NotOursError, match=f"carries {kind}"):
         check_path(device, DESTROY)
     check_path(device, Consent(destroy_data=True, force=True))

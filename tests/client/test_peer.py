@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from durability_client.peer import Endpoint, RunLink, connect, endpoint
 from durability_client.target import KernelStorage
 from durability_lab.proxy import Proxy
 from durability_server.app import Server
+from tests.waiting import until
 
 Value = Mapping[str, AnyValue]
 MakePlan = Callable[..., Plan]
@@ -120,8 +122,7 @@ async def test_an_ack_that_a_dead_connection_swallowed_is_sent_again(
     async with running(await served.start(), make_plan(), facts) as heard:
         for step in range(1, 6):
             served.cut_connections()
-            while not heard.link.acknowledge((step, step), 0):  # noqa: ASYNC110 - the sender polls, too
-                await asyncio.sleep(0)
+            await until(partial(heard.link.acknowledge, (step, step), 0))
             await heard.until_granted(step, step)
         assert heard.link.final is None
 
@@ -207,15 +208,12 @@ async def test_a_server_with_another_token_is_waited_for_with_words(
     async with running(await served.start(), make_plan(), facts) as heard:
         await served.stop()
         await served.start(b"another token")
-        async with asyncio.timeout(20):
-            while "token" not in heard.link.trouble:  # noqa: ASYNC110 - the live line polls, too
-                await asyncio.sleep(0)
+        await until(lambda: "token" in heard.link.trouble)
         assert "start it with the token of before" in heard.link.trouble
         assert heard.link.final is None
         await served.stop()
         await served.start()
-        while not heard.link.acknowledge((7, 7), 0):  # noqa: ASYNC110 - the sender polls, too
-            await asyncio.sleep(0)
+        await until(partial(heard.link.acknowledge, (7, 7), 0))
         await heard.until_granted(7, 7)
         assert heard.link.trouble == ""
 

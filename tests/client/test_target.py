@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
-import mmap
 import os
 import pickle
 import re
-import shutil
-import struct
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,42 +17,13 @@ import pytest
 from durability import limits
 from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.facts import Facts
-from durability.mixing import U64
-from durability.plan import Extent, Plan
-from durability.record import Stamper, parse
-from durability_client.io import Storage, TargetFile
-from durability_client.mountprobe import probe_mount
+from durability.plan import Plan
+from durability.record import parse
 from durability_client.prefill import prefill_names
 from durability_client.target import KernelStorage, TargetFiles
-from tests.client.targets import existing_plan
+from tests.client.targets import aligned, bytes_of, existing_plan, prefill_of
 
 MakePlan = Callable[..., Plan]
-SHUTDOWN = 0x8004587D  # the ioctl EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN too
-WITHOUT_THE_LOG = 2  # NOLOGFLUSH: as after an I/O error of the log
-
-
-def _read(storage: Storage, suffix: str, offset: int, length: int) -> bytes:
-    """Bytes of a file as a reader gets them, through an aligned buffer."""
-    file = storage.open(suffix)
-    try:
-        with mmap.mmap(-1, length) as buffer:
-            return buffer[: file.pread_into(buffer, offset)]
-    finally:
-        file.close()
-
-
-def _prefill(plan: Plan, extent: Extent) -> bytes:
-    """What a whole extent holds before the first operation, stamped in one piece."""
-    slots = np.arange(extent.first_slot, extent.first_slot + extent.slots, dtype=U64)
-    out = np.empty((extent.slots, extent.record_bytes // 512, 64), dtype=U64)
-    Stamper(plan).stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
-    return out.tobytes()
-
-
-def _aligned(data: bytes) -> mmap.mmap:
-    buffer = mmap.mmap(-1, len(data))
-    buffer[:] = data
-    return buffer
 
 
 def test_a_created_file_holds_two_superblocks_and_the_prefill_of_every_slot(
@@ -70,7 +37,7 @@ def test_a_created_file_holds_two_superblocks_and_the_prefill_of_every_slot(
     assert existing_plan(storage) == plan
     for extent in plan.extents():
         length = extent.slots * extent.record_bytes
-        assert _read(storage, extent.suffix, extent.offset_bytes, length) == _prefill(plan, extent)
+        assert bytes_of(storage, extent.suffix, extent.offset_bytes, length) == prefill_of(plan, extent)
 
 
 def test_the_prefill_is_right_across_chunks_and_for_records_smaller_than_a_page(
@@ -82,7 +49,7 @@ def test_the_prefill_is_right_across_chunks_and_for_records_smaller_than_a_page(
     TargetFiles(storage, plan).create()
     data = (tmp_path / "target").read_bytes()
     extent = plan.extent(0)
-    assert data[extent.offset_bytes : extent.end_bytes] == _prefill(plan, extent)
+    assert data[extent.offset_bytes : extent.end_bytes] == prefill_of(plan, extent)
 
 
 def test_progress_rises_to_the_total(tmp_path: Path, make_plan: MakePlan) -> None:
@@ -150,7 +117,7 @@ def test_names_are_made_before_the_run(
     for writer in range(2):
         for slot in range(plan.prefilled_names):
             extent = plan.extent(writer, slot)
-            assert storage.path_of(extent.suffix).read_bytes() == _prefill(plan, extent)
+            assert storage.path_of(extent.suffix).read_bytes() == prefill_of(plan, extent)
     assert told[-1][0] == told[-1][1] == 2 * limits.SUPERBLOCK_BYTES + 16 * 4096 + names * 1024
 
 
@@ -223,7 +190,7 @@ def test_the_second_superblock_of_a_device_is_found_through_the_known_plan(
     TargetFiles(storage, plan).create()
     assert existing_plan(storage) == plan
     file = storage.open_bulk("")
-    file.pwrite(_aligned(bytes(limits.SUPERBLOCK_BYTES)), 0)
+    file.pwrite(aligned(bytes(limits.SUPERBLOCK_BYTES)), 0)
     file.sync()
     file.close()
     assert existing_plan(storage) is None
@@ -240,91 +207,7 @@ def test_a_created_device_holds_writers_and_control_arm(
     assert storage.size("") == 64 << 20
     for extent in plan.extents():
         length = extent.slots * extent.record_bytes
-        assert _read(storage, "", extent.offset_bytes, length) == _prefill(plan, extent)
-
-
-@pytest.mark.parametrize("direct", [False, True])
-@pytest.mark.parametrize("method", ["fsync", "fdatasync", "dsync", "osync", "rwf-dsync"])
-@pytest.mark.parametrize("kind", ["file", "device"])
-def test_every_sync_method_writes_what_a_reader_finds(  # noqa: PLR0917 - the parameters of a matrix
-    make_loop: Callable[..., Path],
-    make_mount: Callable[..., tuple[Path, Path]],
-    make_plan: MakePlan,
-    kind: str,
-    method: str,
-    direct: bool,
-) -> None:
-    """What is written and synced by each method, buffered and direct, comes back from the drive."""
-    path = make_mount()[1] / "target" if kind == "file" else make_loop()
-    plan = make_plan(target_kind=kind, sync=method, direct=direct)
-    storage = KernelStorage(path)
-    files = TargetFiles(storage, plan)
-    files.create()
-    extent, record = plan.extent(1), _aligned(os.urandom(4096))
-    file = files.open_writer(1)
-    file.pwrite(record, extent.offset_of(7))
-    file.sync()
-    file.close()
-    assert _read(storage, "", extent.offset_of(7), 4096) == record[:]
-
-
-@pytest.mark.parametrize(
-    ("method", "flag"), [("dsync", os.O_DSYNC), ("osync", os.O_SYNC), ("fdatasync", 0), ("rwf-dsync", 0)]
-)
-def test_open_flags_are_the_plans(tmp_path: Path, make_plan: MakePlan, method: str, flag: int) -> None:
-    """The kernel's view of a writer's descriptor shows the sync flag of the plan, and no other."""
-    storage, plan = KernelStorage(tmp_path / "target"), make_plan(sync=method)
-    files = TargetFiles(storage, plan)
-    files.create()
-    file = files.open_writer(0)
-    (fd,) = (
-        int(entry.name)
-        for entry in Path("/proc/self/fd").iterdir()
-        if entry.is_symlink() and entry.readlink() == storage.path
-    )
-    assert fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_SYNC == flag
-    file.close()
-
-
-def test_syncs_reach_the_drive_as_flushes(
-    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
-) -> None:
-    """Each fsync of a changed file raises the flush count that the facts report."""
-    _, directory = make_mount()
-    storage, plan = KernelStorage(directory / "target"), make_plan(sync="fsync")
-    files = TargetFiles(storage, plan)
-    files.create()
-    before = storage.facts().drives[0].flushes
-    file = files.open_writer(0)
-    for slot in range(10):
-        file.pwrite(bytes(4096), plan.extent(0).offset_of(slot))
-        file.sync()
-    file.close()
-    after = storage.facts().drives[0].flushes
-    assert before is not None
-    assert after is not None
-    assert after - before >= 10
-
-
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_directory_does_not_sync_on_a_file_system_that_is_dead(
-    make_mount: Callable[..., tuple[Path, Path]], kind: str
-) -> None:
-    """What was removed and not logged when the file system was shut down is not acknowledged."""
-    _, mounted = make_mount(kind)
-    storage = KernelStorage(mounted / "target")
-    storage.path_of(".0.0").touch()
-    storage.sync_directory()
-    directory = storage.open_directory()
-    storage.unlink(".0.0")
-    root = os.open(mounted, os.O_RDONLY)
-    fcntl.ioctl(root, SHUTDOWN, struct.pack("I", WITHOUT_THE_LOG))
-    os.close(root)
-    with pytest.raises(OSError, match="Input/output error"):
-        directory.sync()
-    directory.close()
-    with pytest.raises(OSError, match="Input/output error"):
-        storage.sync_directory()
+        assert bytes_of(storage, "", extent.offset_bytes, length) == prefill_of(plan, extent)
 
 
 def test_a_file_whose_inode_is_damaged_is_gone(
@@ -357,67 +240,6 @@ def test_a_file_whose_inode_is_damaged_is_gone(
     with pytest.raises(FileNotFoundError, match="its metadata are damaged"):
         storage.size("")
     assert storage.facts().file_system is not None
-
-
-def test_fullfsync_is_refused_where_it_does_not_exist(tmp_path: Path, make_plan: MakePlan) -> None:
-    """A sync method of another system is a usage error, not something weaker."""
-    storage = KernelStorage(tmp_path / "target")
-    storage.lock(create=True)
-    if hasattr(fcntl, "F_FULLFSYNC"):
-        pytest.skip("this system has F_FULLFSYNC")
-    with pytest.raises(UsageError, match="fullfsync"):
-        storage.open("", plan=make_plan(sync="fullfsync"))
-
-
-def test_an_exclusive_create_refuses_a_file_that_exists(tmp_path: Path, make_plan: MakePlan) -> None:
-    """The file of an append writer's next generation must be new."""
-    storage, plan = KernelStorage(tmp_path / "log"), make_plan(workload="append", pattern="sequential")
-    files = TargetFiles(storage, plan)
-    files.create()
-    file: TargetFile = files.open_writer(0, 1, create=True)
-    file.pwrite(bytes(4096), 0)
-    assert file.size() == 4096
-    file.close()
-    with pytest.raises(FileExistsError):
-        files.open_writer(0, 1, create=True)
-
-
-def test_a_short_write_is_an_error(make_loop: Callable[..., Path], make_plan: MakePlan) -> None:
-    """A write that the end of the device cuts short raises EIO instead of counting as done."""
-    storage = KernelStorage(make_loop(1 << 20))
-    for method in ("fdatasync", "rwf-dsync"):
-        file = storage.open("", plan=make_plan(target_kind="device", sync=method))
-        with pytest.raises(OSError, match="short write at offset 1044480") as caught:
-            file.pwrite(bytes(8192), (1 << 20) - 4096)
-        assert caught.value.errno == errno.EIO
-        file.close()
-
-
-def test_a_reader_asks_the_drive_not_the_page_cache(
-    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
-) -> None:
-    """A reader bypasses the page cache: it sees what was changed on the device behind the file system."""
-    device, directory = make_mount("ext4", mkfs=("-O", "^has_journal"))
-    storage, plan = KernelStorage(directory / "target"), make_plan()
-    TargetFiles(storage, plan).create()
-    (directory / "target").read_bytes()
-    raw = KernelStorage(device)
-    place = _find(raw, _prefill(plan, plan.extent(0))[:4096])
-    file = raw.open_bulk("")
-    file.pwrite(_aligned(b"x" * 4096), place)
-    file.sync()
-    file.close()
-    assert _read(storage, "", plan.extent(0).offset_bytes, 4096) == b"x" * 4096
-
-
-def _find(storage: Storage, wanted: bytes) -> int:
-    """Where on the device a block is."""
-    step = 1 << 20
-    for offset in range(0, storage.size(""), step):
-        found = _read(storage, "", offset, step).find(wanted)
-        if found >= 0:
-            return offset + found
-    raise AssertionError("the block is not on the device")
 
 
 def test_a_file_is_locked_against_a_second_user(tmp_path: Path) -> None:
@@ -498,128 +320,12 @@ def test_a_file_system_without_direct_io_is_read_and_prefilled_all_the_same(make
         file.close()
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
-def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
-    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path], kind: str
-) -> None:
-    """A file system that was cut while mounted probes well, its journal included; a wiped one does not."""
-    mounted, directory = make_mount(kind)
-    storage = KernelStorage(directory / "target")
-    for number in range(50):
-        (directory / str(number)).touch()
-        storage.sync_directory()
-    device = make_loop(384 << 20)
-    shutil.copyfile(
-        _backing(mounted), _backing(device)
-    )  # as the drive is at this moment: the journal is full
-    probe = probe_mount(device)
-    assert probe.mounts, probe.text
-    file_system = storage.facts().file_system
-    assert file_system is not None
-    assert (probe.type, probe.uuid) == (kind, file_system.uuid)
-    raw = KernelStorage(device).open_bulk("")
-    raw.pwrite(mmap.mmap(-1, 1 << 20), 0)
-    raw.sync()
-    raw.close()
-    lost = probe_mount(device)
-    assert not lost.mounts
-    assert (lost.type, lost.uuid) == ("", "")
-    assert "no file system is recognised" in lost.text
-
-
-def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
-    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
-) -> None:
-    """A file system of which only the superblock survived is recognised; why it does not mount is said."""
-    mounted, _ = make_mount("xfs")
-    device = make_loop(384 << 20)
-    with _backing(mounted).open("rb") as source, _backing(device).open("r+b") as file:
-        file.write(source.read(4096))
-    probe = probe_mount(device)
-    assert probe.type == "xfs"
-    assert not probe.mounts
-    assert "does not mount with ro,nouuid" in probe.text
-
-
-def test_the_mount_probe_asks_only_for_what_a_mount_with_replay_gives(
-    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
-) -> None:
-    """A file system that is whole only once its log is replayed mounts: that is all an honest drive owes."""
-    mounted, directory = make_mount("ext4", mkfs=("-b", "4096"))
-    (directory / "file").touch()
-    KernelStorage(directory / "file").sync_directory()
-    device = make_loop(384 << 20)
-    shutil.copyfile(_backing(mounted), _backing(device))
-    _spoil_what_the_journal_restores(device)
-    failed = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", f"mount -o ro,noload {device} /mnt && ls -A /mnt/"],
-        capture_output=True,
-        check=False,
-    )
-    assert failed.returncode, "without replay it does not mount, or its root cannot be listed"
-
-    probe = probe_mount(device)
-
-    assert probe.mounts, probe.text
-
-
-def test_the_mount_probe_takes_no_set_up_for_damage(
-    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
-) -> None:
-    """A read-only device, or one with signatures of two file systems, is refused: it proves no damage."""
-    mounted, directory = make_mount("ext4")
-    KernelStorage(directory / "file").sync_directory()
-    device = make_loop(384 << 20)
-    shutil.copyfile(_backing(mounted), _backing(device))
-    subprocess.run(["blockdev", "--setro", device], check=True)
-    with pytest.raises(TargetError, match="is read-only"):
-        probe_mount(device)
-    subprocess.run(["blockdev", "--setrw", device], check=True)
-    other, _ = make_mount("xfs")
-    with other.open("rb") as source, device.open("r+b") as file:
-        file.write(source.read(512))  # its superblock lies before that of ext4
-    with pytest.raises(TargetError, match="several file systems"):
-        probe_mount(device)
-
-
-def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Callable[..., Path]) -> None:
-    """A file system that mounts only without its journal does not mount; the probe wrote nothing."""
-    device = make_loop(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", "-b", "4096", device], check=True)
-    journal = subprocess.run(
-        ["debugfs", "-R", "bmap <8> 0", device], check=True, capture_output=True, text=True
-    ).stdout
-    with device.open("r+b") as file:
-        file.seek(int(journal) * 4096)
-        file.write(bytes(4096))
-    before = _backing(device).read_bytes()
-    probe = probe_mount(device)
-    assert not probe.mounts
-    assert "does not mount with ro:" in probe.text
-    assert _backing(device).read_bytes() == before
-
-
-def _spoil_what_the_journal_restores(device: Path) -> None:
-    """Zero the block of the root directory's names, of which the journal of an ext4 in use has a copy."""
-    block = subprocess.run(
-        ["debugfs", "-R", "bmap <2> 0", device], check=True, capture_output=True, text=True
-    ).stdout
-    with device.open("r+b") as file:
-        file.seek(int(block) * 4096)
-        file.write(bytes(4096))
-
-
-def _backing(device: Path) -> Path:
-    """The file under a loop device."""
-    return Path((Path("/sys/block") / device.name / "loop" / "backing_file").read_text().strip())
-
-
 def test_prefilled_sectors_are_intact(tmp_path: Path, make_plan: MakePlan) -> None:
     """Every sector of the prefill says that it is seq 0 of its slot."""
     storage, plan = KernelStorage(tmp_path / "target"), make_plan()
     TargetFiles(storage, plan).create()
     extent = plan.extent(1)
-    sectors = parse(_read(storage, "", extent.offset_bytes, extent.slots * extent.record_bytes))
+    sectors = parse(bytes_of(storage, "", extent.offset_bytes, extent.slots * extent.record_bytes))
     assert sectors.intact.all()
     assert not sectors.seq.any()
     assert (sectors.writer == 1).all()

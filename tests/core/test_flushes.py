@@ -21,6 +21,7 @@ DIRECT = {"sync": "dsync", "direct": True}
         (0, {}, {}, "no flush was sent, though 2,000 syncs were acknowledged"),
         (0, {"write_cache": "write through"}, {}, "its claim of power-loss protection is tested"),
         (0, {"fua": True}, DIRECT, "FUA writes the kernel does not count"),
+        (0, {"fua": True}, {**DIRECT, "target_kind": "device"}, "something above keeps them back"),
         (0, {"fua": True}, {"sync": "dsync"}, "something above keeps them back"),
         (0, {"fua": False}, DIRECT, "something above keeps them back"),
         (0, {"fua": True}, {**DIRECT, "workload": "rename"}, "something above keeps them back"),

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 
 from durability.errors import FormatError, UsageError
+from durability_lab.cells import Cell
 from durability_lab.cutlog import CutLog, Header, seed_of
+from durability_lab.simulation import Scenario
+from durability_lab.trial import Trial, failed
 
 HEADER = Header(seed=7, options="--quick", cells="0123")
+
+
+def trial(number: int) -> Trial:
+    """Any trial."""
+    cell = Cell(rig="a", drive="honest", load=Scenario(), cuts=3)
+    return failed(cell, number, seed=number, why="ü", duration_s=0.5)
 
 
 @pytest.mark.parametrize("text", [b"notes", b"notes\nmore", b"\n\n", b'{"schema":"other', b"\xff\xfe\n\0"])
@@ -44,9 +53,26 @@ def test_torn_header_is_written_again(tmp_path: Path, torn: bytes) -> None:
     assert seed_of(path) == 7
 
 
-def test_device_is_no_log() -> None:
-    """What has no end is not read."""
-    path = Path("/dev/zero")
+@pytest.mark.parametrize("path", [Path("/dev/zero"), Path("/tmp"), Path("/nonexistent/cuts")], ids=str)
+def test_path_that_can_be_no_log_is_refused(path: Path) -> None:
+    """A device, which has no end, a directory, and what lies in none."""
     assert seed_of(path) is None
-    with pytest.raises(UsageError, match="regular file"), CutLog(HEADER, path):
+    with pytest.raises(UsageError, match=f"--state {path}"), CutLog(HEADER, path):
         pass
+
+
+def test_log_that_a_kill_left_at_any_byte_goes_on(tmp_path: Path) -> None:
+    """Wherever the write was when it ended: what is whole is there, and the log is as if never cut off."""
+    path = tmp_path / "cuts"
+    trials = [trial(number) for number in (1, 2)]
+    with CutLog(HEADER, path) as log:
+        for one in trials:
+            log.add(one)
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with CutLog(HEADER, path) as log:
+            assert log.trials == trials[: max(0, whole[:length].count(b"\n") - 1)]
+            for one in trials[len(log.trials) :]:
+                log.add(one)
+        assert path.read_bytes() == whole, length

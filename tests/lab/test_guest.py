@@ -10,6 +10,8 @@ import shutil
 import socket
 import stat
 import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,6 +119,32 @@ def test_network_has_nothing_but_the_guests_card() -> None:
         listener.close()
     with Network() as again:
         again.listener().close()
+
+
+@pytest.mark.parametrize("hidden", ["executable", "prefix", "module"])
+def test_python_that_the_guest_does_not_see_is_named(tmp_path: Path, hidden: str) -> None:
+    """A Python environment, or a part of it, in /dev/shm: the guest has a /dev of its own."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        place = Path(directory, "place")
+        python, path = sys.executable, str(tmp_path)
+        if hidden == "executable":
+            place.symlink_to(Path(python).parent)
+            python = str(place / Path(python).name)
+        elif hidden == "prefix":
+            place.symlink_to(Path(python).parents[1])
+            python = str(place / Path(python).relative_to(Path(python).parents[1]))
+        else:
+            place.mkdir()
+            (tmp_path / "link").symlink_to(place)
+            path = str(tmp_path / "link")
+        done = subprocess.run(
+            (python, "-c", "from durability_lab import machine; print(machine.missing())"),
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((path, *sys.path))},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert re.fullmatch(r"the guest does not see \S+: its /dev is its own\. Have .*\n", done.stdout)
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

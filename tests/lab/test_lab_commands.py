@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -40,17 +40,70 @@ def rows(state: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_matrix_goes_on(tmp_path: Path) -> None:
-    """SIGKILL in the middle, then the same command again: the rows of a matrix that was never stopped."""
+    """SIGKILL in the middle, then the same command again: what was done stays, and what follows is the same
+    as in a matrix that was never stopped."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert lab("matrix", *SMALL, "--state", whole).returncode == 0
-    command = [COMMAND, "lab", "matrix", *SMALL, "--state", str(killed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        while not killed.exists() or killed.read_text().count("\n") < 3:
-            assert process.poll() is None
-        process.kill()
-    assert 2 <= len(rows(killed)) < len(rows(whole))
-    assert lab("matrix", *SMALL, "--state", killed).returncode == 0
-    assert rows(killed) == rows(whole)
+    endless = (*SMALL, "--cuts", "20000", "--state", str(killed))  # of each cell: it is never at its end
+    kept = killed_after(2, endless, killed)
+    assert killed_after(len(kept) + 2, endless, killed)[: len(kept)] == kept
+    wanted = {(row["cell"], row["number"]): row for row in rows(whole)}
+    made = {(row["cell"], row["number"]): row for row in rows(killed)}
+    assert len(made) >= 4
+    assert {place: row for place, row in made.items() if place in wanted}.items() <= wanted.items()
+
+
+def killed_after(count: int, arguments: Sequence[str], state: Path) -> list[str]:
+    """Start a matrix, and kill it when its state file has `count` cuts; the whole lines of that file."""
+    command = [COMMAND, "lab", "matrix", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        follow = ["tail", "--lines=+1", "--follow=name", "--retry", f"--pid={process.pid}", str(state)]
+        with subprocess.Popen(follow, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as lines:
+            assert lines.stdout is not None
+            try:
+                assert all(lines.stdout.readline() for _ in range(1 + count)), "the matrix has ended"
+            finally:
+                process.kill()
+                lines.kill()
+    return state.read_text().rpartition("\n")[0].split("\n")
+
+
+@pytest.mark.parametrize("broken", ["repeated", "another cell", "another seed"])
+def test_state_with_cuts_of_no_cell_is_refused(tmp_path: Path, broken: str) -> None:
+    """Each cut counts once, and only in the matrix that it is of: else 5, with the line."""
+    state = tmp_path / "cuts"
+    assert lab("matrix", *SMALL, "--state", state).returncode == 0
+    last = json.loads(state.read_text().splitlines()[-1])
+    changes = {
+        "repeated": {},
+        "another cell": {"cell": "a perfect"},
+        "another seed": {"number": 1, "seed": 1},
+    }
+    with state.open("a") as file:
+        print(json.dumps(last | changes[broken]), file=file)
+    refused = lab("matrix", *SMALL, "--state", state)
+    assert (refused.returncode, refused.stdout) == (5, "")
+    assert "line 11" in refused.stderr
+    assert "defect of this tool" not in refused.stderr
+
+
+def test_paths_that_cannot_be_written_are_refused_before_the_first_cut(tmp_path: Path) -> None:
+    """Directories, missing directories and the same file twice end with 2, a file that is kept from being
+    written with 5; nothing is cut, and nothing is left."""
+    for option in ("--markdown", "--state"):
+        for path in (tmp_path, tmp_path / "missing" / "file"):
+            refused = lab("matrix", *SMALL, option, path)
+            assert (refused.returncode, refused.stdout) == (2, "")
+            assert f"{option} {path}" in refused.stderr
+        kept = lab("matrix", *SMALL, option, "/proc/version")
+        assert (kept.returncode, kept.stdout) == (5, "")
+        assert f"{option} /proc/version cannot be" in kept.stderr
+        beside = lab("matrix", *SMALL, option, "/proc/page")
+        assert (beside.returncode, beside.stdout) == (5, "")
+        assert f"{option} /proc/page cannot be" in beside.stderr
+    page = tmp_path / "page"
+    assert lab("matrix", *SMALL, "--markdown", page, "--state", page).returncode == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_matrix_is_resumed_with_the_same_options_only(tmp_path: Path) -> None:
@@ -124,6 +177,8 @@ def test_missing_packages_are_named(tmp_path: Path) -> None:
         ("drive", "honest", "--directory", "/nonexistent"),
         ("matrix", "--only", "perfect"),
         ("matrix", "--cut", "1"),
+        ("matrix", "--cut", "99", "--seed", "1"),
+        ("matrix", "--quick", "--rig", "c"),
         ("matrix", "--rig", "d"),
     ],
     ids=" ".join,

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,9 +19,9 @@ from durability_lab.faults import parse
 from durability_lab.media import FileMedia, SparseMedia
 from tests.lab.hosts import HONEST, LIARS, SIZE_BYTES
 from tests.lab.nbd import NbdClient
+from tests.waiting import DEADLINE_S, wait_for
 
 PLUGIN = Path(durability_lab.__path__[0]) / "nbdkit_plugin.py"
-DEADLINE_S = 60.0
 SECTOR = 512
 # By the clock of this machine nothing of these happens before the kill, so the damage is the same every time.
 TIMELESS = {
@@ -92,13 +91,6 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         drive.kill()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
-
-
 def load(drive: Drive | NbdClient, sector_bytes: int) -> bytes:
     """Writes, FUA writes and flushes, the same ones each time; what a read of everything must give then."""
     chance = random.Random(11)
@@ -166,6 +158,8 @@ def test_drive_does_what_is_due_without_being_asked(serve: Callable[..., Served]
     data = random.Random(3).randbytes(4096)
     client.write(8192, data, fua=True)
     wait_for(lambda: FileMedia(str(drive.media)).read(8192, 4096) == data)
+    drive.kill()
+    assert FileMedia(str(drive.media)).read(0, 16384) == bytes(8192) + data + bytes(4096)
     client.close()
 
 

@@ -9,9 +9,9 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -23,11 +23,14 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, EXIT_USAGE
 from durability_lab import vm
 from durability_lab.cells import Load
 from durability_lab.vm import VmCut
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)]
 
 EXT4 = Load(file_system="ext4")
 APPEND = Load(file_system="ext4", workload="append")
+RAW_DSYNC = Load(sync="dsync", direct=True)
+DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
 COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab", "vm")
 
 
@@ -42,12 +45,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cuts:
-    """On ext4 a cut of an honest drive, one of a liar, and one that is about a file's length; and what the
-    command says of such drives without a file system."""
+    """On ext4 a cut of an honest drive, one of a liar, and one that is about a file's length; one of a raw
+    drive by writes that are each durable; and what the command says of drives without a file system."""
 
     honest: VmCut
     liar: VmCut
     append: VmCut
+    raw_dsync: VmCut
     raw: Answer
 
 
@@ -68,20 +72,29 @@ async def _cuts(log: Path) -> Cuts:
     print(f"seed {seed}")
     raw = asyncio.create_task(
         _command(
-            "honest", "flush-ignored", "--file-system=none", f"--seed={seed}", "--json", f"--keep-log={log}"
+            *(
+                "honest",
+                "flush-ignored",
+                "--file-system=none",
+                f"--seed={seed}",
+                "--json",
+                f"--keep-log={log}",
+            ),
+            environment={"TMPDIR": "/dev/shm"},  # the server's files are nothing that a guest sees
         )
     )
     async with vm.site() as site:
         honest = await vm.cut(site, "honest", EXT4, seed=seed, tell=print)
         liar = await vm.cut(site, "flush-ignored", EXT4, seed=seed + 1, tell=print)
         append = await vm.cut(site, "honest", APPEND, seed=seed + 2, tell=print)
-    return Cuts(honest=honest, liar=liar, append=append, raw=await raw)
+        raw_dsync = await vm.cut(site, "honest", RAW_DSYNC, seed=seed + 3, tell=print)
+    return Cuts(honest=honest, liar=liar, append=append, raw_dsync=raw_dsync, raw=await raw)
 
 
 def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts) -> None:
     """Silence, another boot of the same machine, records at risk; nobody attests anything."""
     one, document = cuts.honest, cuts.honest.document
-    assert (one.exit_code, document["verdict"], one.mounted) == (EXIT_OK, "durable", True), one.console
+    assert (one.exit_code, document["verdict"], one.mounted) == (EXIT_OK, "durable", True), _why(one)
     assert one.session_end == "silence"
     assert document["cut"]["class"] == "os"
     assert document["cut"]["attested"] is None
@@ -98,7 +111,7 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts)
 def test_drive_that_ignores_flush_is_loss(cuts: Cuts) -> None:
     """What the drive had acknowledged and dropped is missed, whether its file system mounts or not."""
     one = cuts.liar
-    assert (one.exit_code, one.document["verdict"]) == (EXIT_LOSS, "loss"), one.console
+    assert (one.exit_code, one.document["verdict"]) == (EXIT_LOSS, "loss"), _why(one)
     assert one.session_end == "silence"
     assert one.document["cut"]["class"] == "os"
     assert one.broken_records > 0
@@ -108,9 +121,19 @@ def test_drive_that_ignores_flush_is_loss(cuts: Cuts) -> None:
 def test_honest_drive_keeps_what_its_journal_carries(cuts: Cuts) -> None:
     """Where durability hangs on the commit block of the journal, it gets to the drive's media as well."""
     one = cuts.append
-    assert (one.exit_code, one.document["verdict"], one.mounted) == (EXIT_OK, "durable", True), one.console
+    assert (one.exit_code, one.document["verdict"], one.mounted) == (EXIT_OK, "durable", True), _why(one)
     assert one.document["subject"]["drives"][0]["name"] == "sda"
     assert one.document["subject"]["drives"][0]["fua"] is False
+    assert one.as_expected
+
+
+def test_write_that_is_durable_by_itself_is_flushed_on_a_raw_drive(cuts: Cuts) -> None:
+    """Though the drive claims FUA, which it drops, the kernel sends a flush after each O_DSYNC write."""
+    one = cuts.raw_dsync
+    assert (one.exit_code, one.document["verdict"]) == (EXIT_OK, "durable"), _why(one)
+    (drive,) = one.document["subject"]["drives"]
+    assert (drive["name"], drive["fua"]) == ("nvme0n1", True)
+    assert one.left.flushes >= sum(one.acked) >= one.cut_after
     assert one.as_expected
 
 
@@ -119,13 +142,14 @@ def test_command_judges_raw_drives(cuts: Cuts, log: Path) -> None:
     said = log.read_text()
     assert cuts.raw.exit_code == EXIT_OK, f"{cuts.raw.err}\n{said}"
     document = json.loads(cuts.raw.out)
-    assert next(iter(document)) == "schema"
     assert document["as_expected"]
     honest, liar = document["cuts"]
+    assert [*document, *honest] == _documented_keys()
     assert (honest["verify"]["verdict"], honest["exit_code"]) == ("durable", EXIT_OK)
     assert (liar["verify"]["verdict"], liar["exit_code"]) == ("loss", EXIT_LOSS)
     for one in (honest, liar):
         assert (one["session_end"], one["verify"]["cut"]["class"]) == ("silence", "os")
+        assert one["bus"] == "nvme"
         assert one["verify"]["subject"]["path"] == "/dev/nvme0n1"
         assert one["verify"]["at_risk"]["ms1000"] > 0
     assert "the plug is pulled" in cuts.raw.err
@@ -156,6 +180,17 @@ async def test_what_cannot_be_is_a_usage_error(options: tuple[str, ...]) -> None
     """A misspelt drive, and a workload that needs files on a raw device, are refused at once."""
     answer = await _command(*options)
     assert (answer.exit_code, answer.out) == (EXIT_USAGE, "")
+
+
+def _why(one: VmCut) -> str:
+    """Why the verdict is what it is, and what the guest said."""
+    return f"{one.document['reasons']}\n{one.console}"
+
+
+def _documented_keys() -> list[str]:
+    """The keys of the document, then those of a cut in it."""
+    section = DOCUMENTATION.read_text().partition("\n### `lab vm --json`\n")[2].partition("\n##")[0]
+    return re.findall(r"^\| `([^`]+)` \|", section, re.M)
 
 
 async def _command(*options: str, environment: dict[str, str] | None = None) -> Answer:
@@ -206,22 +241,19 @@ def _command_line(process: int) -> list[str]:
 
 def _wait_for_machine(parent: int) -> dict[int, list[str]]:
     """What `parent` has started, once QEMU is among it."""
-    deadline = time.monotonic() + 60
-    while True:
-        started = {child: _command_line(child) for child in _children(parent)}
-        if any(line and line[0].startswith("qemu") for line in started.values()):
-            return started
-        assert time.monotonic() < deadline, started
-        time.sleep(0.05)
+
+    def started() -> dict[int, list[str]]:
+        return {child: _command_line(child) for child in _children(parent)}
+
+    wait_for(lambda: any(line and line[0].startswith("qemu") for line in started().values()), started)
+    return started()
 
 
 def _wait_until_gone(programs: dict[int, list[str]], paths: set[Path]) -> None:
     """Raises AssertionError naming what stays."""
-    deadline = time.monotonic() + 60
-    while True:
-        left = [line for process, line in programs.items() if _command_line(process) == line]
-        stay = [path for path in paths if path.exists()]
-        if not left and not stay:
-            return
-        assert time.monotonic() < deadline, (left, stay)
-        time.sleep(0.05)
+
+    def left() -> list[object]:
+        running = [line for process, line in programs.items() if _command_line(process) == line]
+        return [*running, *(path for path in paths if path.exists())]
+
+    wait_for(lambda: not left(), left)

@@ -13,8 +13,8 @@ from durability.plan import MAIN, Plan
 from durability.result import EXAMPLES_MAX, example
 from durability_client.tally import Report
 from durability_lab.account import LABEL_BYTES, Broken, Kind
-from durability_lab.second_opinion import Place, SecondOpinion, Wrong
-from durability_lab.truth import Claims, Truth, compare
+from durability_lab.second_opinion import SUPERBLOCK, Place, SecondOpinion, Wrong
+from durability_lab.truth import Claims, LogAlone, Truth, compare
 from tests.core.evidence import SECTOR, Disk, small
 from tests.lab.disk_storage import opinion_on, scanned
 
@@ -60,6 +60,11 @@ class Cut:
     def claims(self) -> Claims:
         return Claims.of_scan(*self.scan())
 
+    def unread(self, claims: Claims) -> Truth:
+        """The truth where nobody but the tester can read the target."""
+        log = LogAlone(plan=self.disk.plan, acked=(self.acked,))
+        return compare(claims, log, self.disk.plan, self.broken, promised=999)
+
     def truth(self, claims: Claims | None = None) -> Truth:
         return compare(claims or self.claims(), self.opinion(), self.disk.plan, self.broken, promised=999)
 
@@ -75,6 +80,9 @@ def written(plan: Plan) -> Cut:
 def cut(make_plan: MakePlan) -> Cut:
     """The same, of a device."""
     return written(small(make_plan, target_kind="device"))
+
+
+NOTHING = Claims(counts=Counter(), places={}, finished=True)
 
 
 def without(claims: Claims, place: Place) -> Claims:
@@ -151,7 +159,8 @@ def test_frontiers_must_agree(cut: Cut) -> None:
 
 
 def test_document_of_verify_counts_more_than_it_shows(cut: Cut) -> None:
-    """Of many findings the document has a few examples; their classes are counted all the same."""
+    """Of many findings the document has a few examples; of the others only the number is held against the
+    truth, so they do not count as agreed."""
     for slot in range(EXAMPLES_MAX + 8):
         cut.lose(slot)
     findings, report = cut.scan()
@@ -162,10 +171,20 @@ def test_document_of_verify_counts_more_than_it_shows(cut: Cut) -> None:
     }
     truth = cut.truth(Claims.of_document(document))
     assert truth.defects == ()
-    assert truth.agreed == {"lost": len(findings)}
+    assert truth.agreed == {"lost": EXAMPLES_MAX}
+    assert truth.unjudged == {"lost": len(findings) - EXAMPLES_MAX}
 
-    miscounted = {**document, "findings": {"lost": len(findings) - 1}}
-    assert cut.truth(Claims.of_document(miscounted)).defects
+    miscounted = cut.truth(Claims.of_document({**document, "findings": {"lost": len(findings) - 1}}))
+    assert miscounted.defects
+    assert miscounted.agreed == {"lost": EXAMPLES_MAX}
+
+
+def test_claim_in_another_place_does_not_count_for_the_one_overlooked(cut: Cut) -> None:
+    """As many findings as the second judge has, and yet one is invented and one overlooked."""
+    cut.lose(LOST[1])
+    moved = with_one(without(cut.claims(), LOST), (0, 9), Wrong(finding="lost", expected=9, found=0))
+    truth = cut.truth(moved)
+    assert (truth.agreed, truth.false, truth.missed) == ({}, {"lost": 1}, {"lost": 1})
 
 
 def test_promise_of_which_nobody_heard_is_excused(cut: Cut) -> None:
@@ -224,6 +243,8 @@ def test_scan_that_did_not_end_is_an_excuse_for_the_rest(cut: Cut) -> None:
     partial = replace(without(cut.claims(), LOST), finished=False)
     truth = cut.truth(partial)
     assert (truth.agreed, truth.unclaimed, truth.defects) == ({"lost": 1}, {"unread": 1}, ())
+    unnamed = replace(partial, counts=partial.counts + Counter({"torn": 2}))
+    assert cut.truth(unnamed).unjudged == {"torn": 2}
 
 
 @pytest.mark.parametrize("kind", ["device", "file"])
@@ -238,12 +259,47 @@ def test_file_system_loses_records_through_its_own_metadata(make_plan: MakePlan,
     assert bool(truth.defects) == (kind == "device")
 
 
-def test_target_that_is_gone_is_lost_if_the_drive_broke_anything(cut: Cut) -> None:
-    """A file system that does not mount cannot be read by anybody."""
+def test_claims_on_a_target_that_nobody_can_read_are_not_judged(cut: Cut) -> None:
+    """They count neither as true nor as false; where the drive kept every promise they are a defect."""
     claims = Claims(counts=Counter({"truncated": 64}), places={}, finished=True)
-    truth = compare(claims, None, cut.disk.plan, [], promised=999)
-    assert truth.false == {"truncated": 64}
-    assert truth.defects
+    truth = cut.unread(claims)
+    assert truth.defects == ("claimed 64 truncated, and no promise is broken",)
     cut.break_promise(b"")
-    truth = compare(claims, None, cut.disk.plan, cut.broken, promised=999)
-    assert (truth.agreed, truth.defects) == ({"truncated": 64}, ())
+    broken = cut.unread(claims)
+    assert broken.defects == ()
+    for one in (truth, broken):
+        assert (one.agreed, one.false, one.missed) == ({}, {}, {})
+        assert one.unjudged == {"truncated": 64}
+
+
+def test_log_alone_excuses_what_the_server_cannot_know(cut: Cut) -> None:
+    """Without claims each broken promise has a reason by the log: too new, covered, in flight, the scan."""
+    heard, in_flight = ACKED - 2, cut.disk.slot_of(0, ACKED - 1)
+    cut.acked = heard
+    for slot, seq in ((cut.disk.slot_of(0, ACKED), ACKED), (LOST[1], 0)):
+        cut.break_promise(cut.disk.record(0, slot, seq)[:LABEL_BYTES])
+    newest = cut.disk.newest(0, in_flight, heard)
+    cut.break_promise(cut.disk.record(0, in_flight, newest)[:LABEL_BYTES])
+    truth = cut.unread(NOTHING)
+    assert truth.defects == ()
+    assert truth.unclaimed == {"unheard": 1, "covered": 1, "in flight": 1}
+    assert cut.unread(replace(NOTHING, finished=False)).unclaimed == {"unread": 3}
+
+
+def test_log_alone_does_not_excuse_an_older_version_in_flight(cut: Cut) -> None:
+    """A write under way may leave damage, but never what was there before the version acknowledged."""
+    slot = cut.disk.slot_of(0, ACKED + 1)
+    cut.lose(slot)
+    assert len(cut.unread(NOTHING).defects) == 1
+
+
+@pytest.mark.parametrize("place", [LOST, (SUPERBLOCK, 0)], ids=["record", "superblock"])
+def test_silence_over_what_must_be_there_is_a_defect(cut: Cut, place: Place) -> None:
+    """The log alone tells that the newest acknowledged record, and each superblock, must be there."""
+    if place[0] == SUPERBLOCK:
+        cut.break_promise(bytes(cut.disk.files[MAIN][:LABEL_BYTES]))
+    else:
+        cut.lose(place[1])
+    truth = cut.unread(NOTHING)
+    assert "and nothing is claimed" in truth.defects[0]
+    assert not truth.missed, "only what a second judge has read is counted"

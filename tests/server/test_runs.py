@@ -102,9 +102,12 @@ async def test_half_of_the_credit_is_granted_at_once(
     monkeypatch.setattr(limits, "COMMIT_INTERVAL_NS", 3600 * 10**9)  # none may wait for it
     running = await lab.start(sqlite_url)
     client = await lab.connect(running.address)
-    await client.begin(lab.plan(writers=1, credit=4, slots=16), lab.facts())
+    plan = lab.plan(writers=1, credit=4, slots=16)
+    await client.begin(plan, lab.facts())
     for seq in range(4, 201, 4):
         await client.acknowledge(seq)
+    case = await lab.exported(running.address, plan.run, lambda case: True)
+    assert case.frontiers == (200,)
 
 
 async def test_a_frontier_beyond_its_credit_taints(lab: Lab, sqlite_url: str) -> None:
