@@ -28,11 +28,8 @@ from pathlib import Path
 from drives import measured_on
 
 from durability.bench.catalogue import (
-    COMMIT_CONTROL,
-    FLUSH_CONTROL,
+    CONTROLS,
     HEADLINE,
-    LADDER,
-    SEQUENTIAL,
     WRITE_CONTROL,
 )
 from durability.bench.cells import MIB
@@ -41,7 +38,6 @@ from durability.bench.summary import disks_per_operation
 from durability_lab import initramfs
 from durability_lab.guest_kernel import GUEST_FILES, Kernel
 
-CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 DRIVES = 6
 DRIVE_BYTES = 160 * MIB
 _DEADLINE_S = 600

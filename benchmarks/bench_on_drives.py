@@ -21,14 +21,10 @@ from pathlib import Path
 from drives import HONEST, LIAR, NO_FLUSH, Drive, Silent, measured_on
 
 from durability.bench.catalogue import (
-    COMMIT_CONTROL,
-    FLUSH_CONTROL,
+    CONTROLS,
     HEADLINE,
-    LADDER,
     PACED,
     PROBE,
-    SEQUENTIAL,
-    WRITE_CONTROL,
     accept,
 )
 from durability.bench.cells import MIB
@@ -40,7 +36,6 @@ from durability.bench.summary import summarise
 from durability.units import duration
 from durability_lab.blockdev import BlockRig
 
-CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 SUSTAINED = accept()[-2]
 SLOW_CACHE = (*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms")
 SLOW_BYTES = 2 * MIB  # of files, where each write takes milliseconds

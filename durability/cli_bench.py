@@ -15,19 +15,31 @@ from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
 from durability.errors import UsageError
 from durability.units import parse_size
 
+# Paths are not `readable` to typer, whose word on them is another exit code and not one sentence.
 Engine: TypeAlias = Literal["durability", "fio"]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Also a page with pictures, in one file.")]
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", readable=False, help="Also a page with pictures, in one file.")
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
 
 
 def bench(
     target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="A directory, a file in one, or a block device.")
+        Path | None,
+        typer.Argument(
+            metavar="TARGET", readable=False, help="A directory, a file in one, or a block device."
+        ),
     ] = None,
     *,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="The result. Default: in the state directory."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            readable=False,
+            help="The result. Default: in the state directory.",
+        ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="20 seconds; not to be compared.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Also a load held for long.")] = False,
@@ -51,7 +63,8 @@ def bench(
         bool, typer.Option("--show-serials", help="Keep serial numbers as they are in the result.")
     ] = False,
     show: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Print a result; measure nothing.")
+        Path | None,
+        typer.Option(metavar="FILE", readable=False, help="Print a result; measure nothing."),
     ] = None,
     html: Html = None,
     json: Json = False,
@@ -74,10 +87,10 @@ def bench(
         target=target,
         output=output,
         quick=quick,
-        accept_minutes=(minutes or ACCEPT_MINUTES) if accept else None,
+        accept_minutes=(ACCEPT_MINUTES if minutes is None else minutes) if accept else None,
         only=tuple(only or ()),
         profile=profile,
-        size_bytes=parse_size(size) if size else None,
+        size_bytes=None if size is None else parse_size(size),
         seed=seed,
         destroy_data=destroy_data,
         force=force,
@@ -90,7 +103,9 @@ def bench(
 
 
 def compare(
-    results: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results of `bench`.")],
+    results: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", readable=False, help="Results of `bench`.")
+    ],
     *,
     html: Html = None,
     json: Json = False,

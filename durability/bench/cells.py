@@ -6,7 +6,7 @@ what is not in a cell is not measured. Refuses parameters that contradict each o
 
     workload   one operation
     overwrite  `writes_per_sync` writes within a job's span, then a sync; sync "none": one write;
-               "dsync", "osync", "rwf-dsync": one write that syncs itself
+               "dsync", "osync": one write that syncs itself
     append     the same at the end of a file that grows
     create     a new file made, written, synced, and its directory synced
     mix        a read, or (`read_percent` to the rest) a write and its sync
@@ -32,7 +32,7 @@ from durability.errors import FormatError
 from durability.plan import WRITE_THROUGH_METHODS
 
 Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "flush"]
-Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync", "rwf-dsync", "fullfsync"]
+Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync"]
 Pattern: TypeAlias = Literal["random", "sequential"]
 FileState: TypeAlias = Literal["overwritten", "fresh", "sparse"]
 Data: TypeAlias = Literal["unique", "half", "repeated", "zeros"]  # half: half of each block is zeros

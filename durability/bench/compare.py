@@ -3,8 +3,9 @@
 Unlike runs are refused with each difference named: another mode, size, profile or definition of a cell makes
 another measurement, and a quick run is too short for any. What may differ is the subject (drive, file system)
 and the surroundings (kernel, load), which are listed. A ratio comes with its interval, and where that holds 1
-no difference is shown. Results of different plausibility are never ranked: a device that ignores flushes
-always wins against one that does not.
+no difference is shown. Of the flush ladder the time of the sync is compared, since the rest of such a commit
+is writes; a paced cell has the rate that it was given, so its latencies stand for themselves. Results of
+different plausibility are never ranked: a device that ignores flushes always wins against one that does not.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 from durability.bench.cautions import cautions
 from durability.bench.cells import Cell
-from durability.bench.intervals import ROUNDS_MIN, Ratio, ratio
-from durability.bench.measurement import Engine
+from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
+from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
 from durability.bench.serials import hash_serials
 from durability.bench.summary import CellSummary, summarise
 from durability.errors import UsageError
-from durability.units import format_size
+from durability.units import counted, duration, format_size
 
+Basis: TypeAlias = Literal["rate", "sync", "pace"]
+
+KEEPS_UP = 0.95  # of the pace, in the median round: what is below cannot keep up
 _NOT_OF_THE_MEASUREMENT = frozenset({"name", "about", "group", "fio"})
 
 
@@ -37,8 +42,8 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """One result's cell against the first's: `ratio` of the rates, None where it is not given; `text` says
-    it in words, or why not."""
+    """One result's cell against the first's: `ratio` of what is compared, None where it is not given; `text`
+    says it in words, or why not."""
 
     ratio: Ratio | None
     text: str
@@ -46,11 +51,17 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A cell that all results have: the figures of each, and each but the first against the first."""
+    """A cell that all results have: the figures of each, and each but the first against the first.
+
+    `basis`: what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median
+    of a round's syncs in nanoseconds; "pace", the rate, which is no ground for a comparison.
+    """
 
     cell: Cell
     engine: Engine
+    basis: Basis
     summaries: tuple[CellSummary, ...]
+    spreads: tuple[Spread | None, ...]
     against: tuple[Against, ...]
 
 
@@ -72,6 +83,15 @@ class Comparison:
     left_out: tuple[str, ...]
     rows: tuple[Row, ...]
 
+    def classes(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """Each verdict on plausibility, in words, with the labels of the results that it was given."""
+        headlines = dict.fromkeys(one.headline for one in self.plausibilities)
+        pairs = tuple(zip(self.labels, self.plausibilities, strict=True))
+        return tuple(
+            (headline, tuple(label for label, one in pairs if one.headline == headline))
+            for headline in headlines
+        )
+
 
 def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
     """The comparison of `results`, each with its label. Raises UsageError for fewer than two."""
@@ -80,7 +100,11 @@ def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
     labels = tuple(label for label, _ in results)
     every = _alike_in_serials([result for _, result in results])
     tables = [{(one.cell.name, one.engine): one for one in result.cells if one.rounds} for result in every]
-    shared = [key for key in tables[0] if all(key in table for table in tables)]
+    names = list(dict.fromkeys(name for name, _ in tables[0]))  # so that engines stand beside each other
+    shared = sorted(
+        (key for key in tables[0] if all(key in table for table in tables)),
+        key=lambda key: names.index(key[0]),
+    )
     refusals = (*_refusals(labels, every), *_unlike_cells(labels, tables, shared))
     if not refusals and not shared:
         refusals = ("there is no cell that all of them measured",)
@@ -145,35 +169,70 @@ def _left_out(
 
 def _row(labels: Sequence[str], verdicts: Sequence[Plausibility], measured: Sequence[CellRounds]) -> Row:
     summaries = tuple(summarise(one) for one in measured)
+    basis = _basis(summaries)
+    values = [_values(basis, one.rounds) for one in measured]
     return Row(
         cell=measured[0].cell,
         engine=measured[0].engine,
+        basis=basis,
         summaries=summaries,
+        spreads=tuple(spread(one) for one in values),
         against=tuple(
-            _against(labels[0], verdicts[0], verdict, measured[0], other)
-            for verdict, other in zip(verdicts[1:], measured[1:], strict=True)
+            Against(ratio=None, text=f"not ranked: {verdict.headline}, {labels[0]}: {verdicts[0].headline}")
+            if verdict.code != verdicts[0].code
+            else _against_in_pace(summaries[0], summary)
+            if basis == "pace"
+            else _against(labels[0], basis, values[0], other)
+            for verdict, summary, other in zip(verdicts[1:], summaries[1:], values[1:], strict=True)
         ),
     )
 
 
-def _against(
-    label: str, first: Plausibility, verdict: Plausibility, baseline: CellRounds, other: CellRounds
-) -> Against:
-    if verdict.code != first.code:
-        return Against(ratio=None, text=f"not ranked: {verdict.headline}, {label}: {first.headline}")
-    found = ratio([one.rate for one in other.rounds], [one.rate for one in baseline.rounds])
+def _basis(summaries: Sequence[CellSummary]) -> Basis:
+    cell = summaries[0].cell
+    if cell.group == "flush ladder":
+        return "sync"
+    if cell.pace_us and all(_keeps_up(one) for one in summaries):
+        return "pace"
+    return "rate"
+
+
+def _keeps_up(summary: CellSummary) -> bool:
+    due_per_s = summary.cell.jobs * 1e6 / summary.cell.pace_us
+    return summary.rate is not None and summary.rate.median >= KEEPS_UP * due_per_s
+
+
+def _values(basis: Basis, rounds: Sequence[Round]) -> list[float]:
+    """What is compared, of each round."""
+    if basis == "sync":
+        return [float(one.sync_ns.histogram().percentile(50)) for one in rounds if len(one.sync_ns)]
+    return [one.rate for one in rounds]
+
+
+def _against_in_pace(first: CellSummary, other: CellSummary) -> Against:
+    pairs = (("p50", first.commit.p50, other.commit.p50), ("p99", first.commit.p99, other.commit.p99))
+    times = (f"{name} {_time(ours)} against {_time(theirs)}" for name, theirs, ours in pairs)
+    return Against(ratio=None, text=f"the rate is the pace: {', '.join(times)}")
+
+
+def _time(time_ns: int | None) -> str:
+    return "unknown" if time_ns is None else duration(time_ns)
+
+
+def _against(label: str, basis: Basis, baseline: Sequence[float], other: Sequence[float]) -> Against:
+    found, what = ratio(other, baseline), "sync " if basis == "sync" else ""
     if found is None:
         return Against(ratio=None, text="a round without any operation: nothing to compare")
     if found.low is None or found.high is None:
-        fewest = min(len(baseline.rounds), len(other.rounds))
+        fewest = counted(min(len(baseline), len(other)), "round")
         return Against(
             ratio=found,
-            text=f"{found.value:.2f} of {label}, of {fewest} rounds where an interval takes {ROUNDS_MIN}",
+            text=f"{what}{found.value:.2f} of {label}, of {fewest} where an interval takes {ROUNDS_MIN}",
         )
     interval = f"{found.low:.2f} to {found.high:.2f}"
     if not found.shows_difference:
-        return Against(ratio=found, text=f"no difference shown ({interval} of {label})")
-    return Against(ratio=found, text=f"{found.value:.2f} of {label} ({interval})")
+        return Against(ratio=found, text=f"no difference shown ({what}{interval} of {label})")
+    return Against(ratio=found, text=f"{what}{found.value:.2f} of {label} ({interval})")
 
 
 def _warnings(
@@ -182,6 +241,11 @@ def _warnings(
     if len({verdict.code for verdict in verdicts}) > 1:
         headlines = [f"{verdict.headline!r}" for verdict in verdicts]
         yield f"not ranked where plausibility differs: {_listed(labels, headlines)}"
+    elif verdicts[0].code == "inconclusive":
+        yield (
+            "plausibility is inconclusive in all of them, so their ratios may compare a drive that ignores"
+            " flushes with one that does not; where controls are missing, measure without --only"
+        )
     for label, result in zip(labels, results, strict=True):
         for caution in cautions(result):
             yield f"{label}: {caution.text}"

@@ -138,6 +138,19 @@ def _spread(spread: Spread | None) -> dict[str, Value] | None:
     }
 
 
+def _spread_us(spread: Spread | None) -> dict[str, Value] | None:
+    if spread is None:
+        return None
+    return {
+        "median": spread.median / 1000,
+        "low": None if spread.low is None else spread.low / 1000,
+        "high": None if spread.high is None else spread.high / 1000,
+        "least": spread.least / 1000,
+        "most": spread.most / 1000,
+        "rounds": spread.rounds,
+    }
+
+
 def _ratio(ratio: Ratio | None) -> dict[str, Value] | None:
     return None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}
 
@@ -187,7 +200,10 @@ def _row(row: Row) -> dict[str, Value]:
     return {
         "name": row.cell.name,
         "engine": row.engine,
+        "basis": row.basis,
         "rates": [_spread(summary.rate) for summary in row.summaries],
+        "sync_us": [_spread_us(one) for one in row.spreads] if row.basis == "sync" else None,
+        "commit_us": [_percentiles(summary.commit) for summary in row.summaries],
         "against_first": [_against(one) for one in row.against],
     }
 

@@ -4,7 +4,8 @@ The windows are SNIA's (Solid State Storage Performance Test Specification): of 
 most 20 % of their mean, and the line fitted through them rises or falls by at most 10 % of it. A long round
 is cut into five; else five rounds or more, spread over the run, are the windows. In a long round the last
 third is also held against the first, which shows a fast cache that filled, credits that ran out, and
-throttling. Refuses to speak of what was too short, and never says that what was steady here stays so.
+throttling. Refuses to speak of what was too short, or was paced by this tool itself, and never says that what
+was steady here stays so.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from durability.bench.cells import Cell
 from durability.bench.measurement import Round
 from durability.units import counted
 
@@ -26,13 +28,13 @@ THIRD_MIN = 0.9  # the last third of the first
 BINS_MIN = 3 * WINDOWS  # a shorter round has no thirds worth comparing
 OPERATIONS_MIN = 400 * WINDOWS  # chance alone moves a window of fewer by more than 5 %
 
-Steadiness: TypeAlias = Literal["steady", "NOT STEADY", "too short to say"]
+Steadiness: TypeAlias = Literal["steady", "NOT STEADY", "too short to say", "not judged"]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """The word, and why in words. `windows`: operations per second of each, () if it was too short.
+    """The word, and why in words. `windows`: operations per second of each, () where nothing was judged.
 
     `range_share` and `slope_share`: of the windows' mean; the slope is what the fitted line rises (falls, if
     below 0) from the first to the last. `last_third`: as a share of the first; None without a long round.
@@ -46,8 +48,10 @@ class Steady:
     last_third: float | None
 
 
-def steady(rounds: Sequence[Round]) -> Steady:
-    """Whether the rate over `rounds`, in the order of time, was steady."""
+def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
+    """Whether the rate of `cell` over `rounds`, in the order of time, was steady."""
+    if cell.pace_us:
+        return _silent("not judged", "the rate is the pace, and latencies tell")
     operations = sum(one.operations for one in rounds)
     if operations < OPERATIONS_MIN:
         return _too_short(f"{operations:,} operations, where {OPERATIONS_MIN:,} are needed")
@@ -59,8 +63,12 @@ def steady(rounds: Sequence[Round]) -> Steady:
 
 
 def _too_short(reason: str) -> Steady:
+    return _silent("too short to say", reason)
+
+
+def _silent(word: Steadiness, reason: str) -> Steady:
     return Steady(
-        word="too short to say",
+        word=word,
         reason=reason,
         windows=(),
         range_share=None,

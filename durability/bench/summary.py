@@ -90,7 +90,7 @@ def summarise(measured: CellRounds) -> CellSummary:
         read=percentiles(one.read_ns for one in rounds),
         cpu_us=_cpu_us(rounds),
         disks=disks_per_operation(rounds),
-        steady=steady(rounds),
+        steady=steady(cell, rounds),
         rule=_rule(cell, sync),
         bin_s=rounds[0].bin_s if rounds else 0.0,
         series=tuple(count / one.bin_s for one in rounds for count in one.bins),

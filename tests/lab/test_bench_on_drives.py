@@ -19,10 +19,8 @@ import pytest
 
 from benchmarks.drives import HONEST, LIAR, NO_FLUSH, Drive, Silent, measured_on, outcome_on
 from durability.bench.catalogue import (
-    COMMIT_CONTROL,
-    FLUSH_CONTROL,
+    CONTROLS,
     HEADLINE,
-    LADDER,
     PACED,
     PROBE,
     SEQUENTIAL,
@@ -34,13 +32,13 @@ from durability.bench.compare import compare
 from durability.bench.inflation import inflations
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result, decode, encode
+from durability.bench.steady import OPERATIONS_MIN
 from durability.bench.summary import disks_per_operation, summarise
 from durability.errors import TargetError
 from durability_lab.blockdev import SIZE_BYTES, BlockRig, FileSystemName
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 
-CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 SUSTAINED = accept()[-2]
 SEED = random.SystemRandom().getrandbits(32)
 print(f"seed {SEED}")  # shown where a test fails
@@ -62,7 +60,11 @@ def liar(request: pytest.FixtureRequest) -> Iterator[BlockRig]:
 
 
 def test_a_liar_is_never_given_a_clean_bill(liar: BlockRig) -> None:
-    """Every flush reaches it, one per commit, and none takes any time: it may be what it is not."""
+    """Every flush reaches it, one per commit, and none takes any time: it may be what it is not.
+
+    With `fuamode=discard` too: the kernel sends the flush, and counts it, since the loop device declares a
+    volatile cache; it is the filter below that drops it, which only a cut shows.
+    """
     result = measured_on(liar.target, CONTROLS, seconds=0.1, rounds=2, seed=SEED)
     assert _flushes(result) == pytest.approx(1, abs=0.02)
     found = plausibility(result)
@@ -73,7 +75,7 @@ def test_a_liar_is_never_given_a_clean_bill(liar: BlockRig) -> None:
 
 def test_an_honest_cache_does_work_at_a_flush() -> None:
     """Every flush reaches it, one per commit, and writes out what was written: more with more."""
-    with Drive(*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms") as drive:
+    with Drive(*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=20ms") as drive:
         result = measured_on(drive.target, CONTROLS, seconds=0.1, rounds=1, seed=SEED)
     assert _flushes(result) == pytest.approx(1, abs=0.02)
     assert _flushes(result, WRITE_CONTROL) == pytest.approx(0, abs=0.02)
@@ -103,13 +105,15 @@ def test_a_rotating_disk_is_held_against_its_platter(words: tuple[str, ...], too
 
 
 def test_a_throttled_drive_is_not_steady() -> None:
-    """A drive that slows down while it is used is said to, with how much of its rate was left."""
+    """A drive that slows down while it is used is said to, with how much of its rate was left: here a tenth
+    of what it has on this machine, once it has made as many commits as a judgement takes."""
+    how = {"size_bytes": 2 * MIB, "seed": SEED}
     with Drive() as drive:
-        timer = threading.Timer(2.0, drive.throttle, (6_000_000,))  # some 180 commits per second
+        (fast,) = measured_on(drive.target, (HEADLINE,), seconds=0.5, rounds=1, **how).cells[0].rounds
+        fast_s = max(2.0, 1.5 * OPERATIONS_MIN / fast.rate)
+        timer = threading.Timer(fast_s, drive.throttle, (int(fast.rate / 10 * 4096 * 8),))
         listener = Silent(when_measuring=timer.start)
-        result = measured_on(
-            drive.target, (SUSTAINED,), seconds=5.0, size_bytes=2 * MIB, listener=listener, seed=SEED
-        )
+        result = measured_on(drive.target, (SUSTAINED,), seconds=2.5 * fast_s, listener=listener, **how)
         timer.join()
     found = summarise(result.cells[0]).steady
     assert found.word == "NOT STEADY", found
@@ -125,9 +129,10 @@ def test_a_stall_once_a_second_shows_where_commits_are_due() -> None:
             drive.target, (HEADLINE, PACED), seconds=2.5, rounds=1, size_bytes=2 * MIB, seed=SEED
         )
     closed, paced = (summarise(one).commit for one in result.cells)
-    assert closed.p95 is not None and paced.p95 is not None and closed.most is not None
+    assert closed.p50 is not None and paced.p95 is not None and closed.most is not None
     assert paced.p95 > 100e6, paced
-    assert closed.most > 200e6 > 2 * closed.p95, closed
+    assert closed.most > 200e6, closed
+    assert paced.p95 > 4 * closed.p50, (closed, paced)
 
 
 def test_a_slower_drive_is_slower_by_what_was_injected() -> None:
@@ -232,15 +237,10 @@ def test_a_partition_is_counted_at_its_drive() -> None:
         assert disk.write_kib is not None and 3.9 <= disk.write_kib <= 8  # and some of the journal
 
 
-def test_this_machines_disk_gets_a_flush_for_each_commit(tmp_path: Path) -> None:
-    """If it declares a volatile cache; else none. Others may add theirs."""
+def test_this_machines_disk_gets_a_flush_for_each_commit_or_it_is_unknown(tmp_path: Path) -> None:
+    """A drive with a volatile cache gets one at least, or others use it so much that nobody knows."""
     result = measured_on(tmp_path, (HEADLINE,), seconds=0.1, rounds=1, size_bytes=2 * MIB, seed=SEED)
-    caches = {drive.name: drive.write_cache for drive in result.facts.drives}
-    counted = {disk.name: disk.flushes for disk in disks_per_operation(result.rounds_of(HEADLINE.name))}
-    known = {name: flushes for name, flushes in counted.items() if flushes is not None and name in caches}
-    if not known:
-        pytest.skip("no drive is known below, or others use it as much")
-    if "write back" in caches.values():
-        assert max(known.values()) >= 0.9, known
-    else:
-        assert max(known.values()) == 0, known
+    volatile = {drive.name for drive in result.facts.drives if drive.write_cache == "write back"}
+    counted = [disk for disk in disks_per_operation(result.rounds_of(HEADLINE.name)) if disk.name in volatile]
+    most = max((disk.flushes for disk in counted if disk.flushes is not None), default=None)
+    assert most is None or most >= 0.9, counted  # of a mirror or a stripe not each drive need be written

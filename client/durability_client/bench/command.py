@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, TextIO, TypeAlias
@@ -37,6 +38,7 @@ SIZE_BYTES = 256 * MIB
 SIZE_ACCEPT_BYTES = 1024 * MIB
 _EXIT_INTERRUPTED = 128 + signal.SIGINT
 _TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
+_TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no name
 
 EngineName: TypeAlias = Literal["durability", "fio"]
 
@@ -68,7 +70,8 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     for path in (options.output, options.html):
         if path is not None:
             results.check_output(path)
-    if options.html is not None and options.html == options.output:
+    page_replaces_result = options.html and options.output and results.same_file(options.html, options.output)
+    if page_replaces_result:
         raise UsageError("-o and --html name one file; the result and its page are two")
     try:
         with _hangup_ends_us(), Bar(err) as bar:
@@ -78,7 +81,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
         return _exit_code(ending)
     kept = _save(outcome.result, options.output, err)
     _print(outcome.result, out, json=options.json)
-    kept = _save_page(outcome.result, options.html, err) and kept
+    kept = _save_page(outcome.result, options, err) and kept
     if outcome.ending is None:
         return EXIT_OK if kept else EXIT_ENVIRONMENT
     print(f"durability: {outcome.result.stopped}; the result is partial", file=err)
@@ -101,6 +104,7 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
     comparison = compare([(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)])
     if html is not None:
         results.save_page(page.comparison_page(comparison, loaded), html, apart_from=paths)
+    _replace_unknown(out)
     if json:
         print(to_json(comparison_document(comparison)), file=out)
     else:
@@ -124,7 +128,11 @@ def _wanted(options: BenchOptions) -> Options:
         cells = catalogue.select(cells, options.only)
     if options.engine == "fio" and not any(cell.fio for cell in cells):
         raise UsageError("--engine fio: fio is asked for none of these cells; see docs/bench.md for those")
-    size_bytes = options.size_bytes or (SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES)
+    size_bytes = options.size_bytes
+    if size_bytes is None:
+        size_bytes = SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES
+    if size_bytes < MIB:
+        raise UsageError(f"--size {size_bytes} is too little: give 1 MiB at least")
     return Options(
         target=options.target,
         cells=cells,
@@ -169,13 +177,16 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
     return output is None
 
 
-def _save_page(result: Result, html: Path | None, err: TextIO) -> bool:
+def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
     """Make the page if it is asked for; whether it is where it was to be."""
+    html = options.html
     if html is None:
         return True
     try:
-        results.save_page(page.result_page(result), html)
-    except SetupError as error:
+        results.save_page(
+            page.result_page(result), html, apart_from=() if options.output is None else (options.output,)
+        )
+    except (SetupError, UsageError) as error:
         print(f"durability: {error}", file=err)
         return False
     print(f"the page is in {html}", file=err)
@@ -183,15 +194,25 @@ def _save_page(result: Result, html: Path | None, err: TextIO) -> bool:
 
 
 def _print(result: Result, out: TextIO, *, json: bool) -> None:
+    _replace_unknown(out)
     if json:
         print(to_json(summary_document(result)), file=out, flush=True)
     else:
         table.show_result(result, _console(out))
 
 
+def _replace_unknown(out: TextIO) -> None:
+    """Have what the encoding of `out` does not have be printed as question marks: that ends nothing."""
+    if isinstance(out, TextIOWrapper):
+        out.reconfigure(errors="replace")
+
+
 def _console(out: TextIO) -> Console:
+    """Where tables go: no narrower than names and figures are."""
     told = out.isatty() or "COLUMNS" in os.environ
-    return Console(file=out, width=None if told else _TABLE_WIDTH)
+    console = Console(file=out, width=None if told else _TABLE_WIDTH)
+    console.width = max(console.width, _TABLE_WIDTH_MIN)
+    return console
 
 
 def _label(path: Path, paths: Sequence[Path]) -> str:

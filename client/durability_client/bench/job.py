@@ -7,7 +7,6 @@ target no room, the error is passed on.
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import resource
@@ -19,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from durability.bench.cells import Cell
-from durability.errors import UsageError
 from durability.mixing import U64, combine, stream
 from durability.plan import WRITE_THROUGH_METHODS
 from durability.schedule import Schedule
@@ -185,7 +183,7 @@ def _open(task: Task) -> Handles:
         fd = os.open(task.path, os.O_RDWR | os.O_CLOEXEC | flags_of(cell))
     return Handles(
         fd=fd,
-        write=loops.write_synced if cell.sync == "rwf-dsync" else os.pwrite,
+        write=os.pwrite,
         sync=sync,
         block_bytes=cell.block_bytes,
         buffer=memoryview(mmap.mmap(-1, cell.block_bytes)),
@@ -194,11 +192,8 @@ def _open(task: Task) -> Handles:
 
 
 def _sync_of(cell: Cell) -> Sync | None:
-    """What the loops call. Raises OSError where this system has no such sync."""
-    try:
-        return None if cell.sync == "none" else sync_call(cell.sync)
-    except UsageError as error:
-        raise OSError(errno.ENOSYS, str(error)) from error
+    """What the loops call."""
+    return None if cell.sync == "none" else sync_call(cell.sync)
 
 
 def _step_of(cell: Cell) -> Step:

@@ -50,7 +50,7 @@ class _Failure:
 
 
 class JobError(Exception):
-    """A job could not begin or go on. `errno` 0: not by an error of the target."""
+    """A job could not begin or go on. `errno` 0: not by an error of the target; the text says by what."""
 
     def __init__(self, errno: int, text: str) -> None:
         super().__init__(text)
@@ -144,7 +144,10 @@ class Jobs:
     def _obituary(self, number: int) -> str:
         process = self._processes[number]
         process.join(_JOIN_S)
-        return f"the process of a job died, exit code {process.exitcode} (out of memory, or killed?)"
+        code = process.exitcode
+        if code is not None and code < 0:
+            return f"the process of a job was killed by {signal.Signals(-code).name}: memory may be short"
+        return f"a defect of this tool: the process of a job ended with exit code {code}"
 
 
 class _Orphaned(Exception):  # noqa: N818 - not an error but the end
@@ -181,7 +184,7 @@ class _Server:
         except _Orphaned:
             raise
         except Exception as error:  # a defect must reach a person, who does not see this process
-            return _Failure(0, f"{type(error).__name__}: {error}")
+            return _Failure(0, f"a defect of this tool: {type(error).__name__}: {error}")
 
     def _carry_out(self, order: object) -> object:
         if isinstance(order, Task):

@@ -43,11 +43,6 @@ class Handles:
     spun_ns: int = 0
 
 
-def write_synced(fd: int, block: memoryview, offset: int) -> int:
-    """A `Write` that carries RWF_DSYNC."""
-    return os.pwritev(fd, [block], offset, os.RWF_DSYNC)
-
-
 def commit(io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int) -> int:
     """Write, sync; one operation to a place."""
     fd, write, sync, size, clock = io.fd, io.write, io.sync, io.block_bytes, time.monotonic_ns
@@ -231,5 +226,9 @@ class Paced:
 
 
 def short(what: str, done: int, size: int, offset: int) -> OSError:
-    """A call that did less than it was asked to."""
-    return OSError(errno.EIO, f"short {what} at offset {offset}: {done} of {size} bytes")
+    """A call that did less than it was asked to: a write, because there is no more room (no signal can cut it
+    short, see `jobs`); a read, because there is no more to read."""
+    return OSError(
+        errno.ENOSPC if what == "write" else errno.EIO,
+        f"short {what} at offset {offset}: {done} of {size} bytes",
+    )

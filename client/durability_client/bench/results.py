@@ -6,6 +6,7 @@ cannot be compared any more is a minute lost. A file that exists is replaced onl
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterable
@@ -24,12 +25,17 @@ from durability.tokens import APPLICATION
 def check_output(path: Path) -> None:
     """Refuse, before a minute is spent, a place where no file can be written. Raises SetupError."""
     directory = path.absolute().parent
-    if path.is_dir():
-        raise SetupError(f"{path} is a directory; name a file in it")
-    if not directory.is_dir():
-        raise SetupError(f"{path}: there is no directory {directory}; make it first")
-    if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
-        raise SetupError(f"{path}: it cannot be written there; name another file")
+    try:
+        if path.is_dir():
+            raise SetupError(f"{path} is a directory; name a file in it")
+        if not directory.is_dir():
+            raise SetupError(f"{path}: there is no directory {directory}; make it first")
+        if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
+            raise SetupError(f"{path}: it cannot be written there; name another file")
+    except OSError as error:  # a directory on the way may not be searched
+        raise SetupError(
+            f"{path}: it cannot be written there: {error.strerror}; name another file"
+        ) from error
 
 
 def default_path(result: Result) -> Path:
@@ -53,9 +59,19 @@ def save(result: Result, path: Path) -> None:
 def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None:
     """Write an HTML page in the same way. Raises SetupError, and UsageError where `path` is one of the files
     that it is made of."""
-    if any(path.exists() and other.exists() and path.samefile(other) for other in apart_from):
+    if any(same_file(path, other) for other in apart_from):
         raise UsageError(f"--html {path} would replace the result that it shows; name another file")
     _replace(path, page.encode(), "the page")
+
+
+def same_file(path: Path, other: Path) -> bool:
+    """Whether both name one file, which need not be there yet."""
+    if os.path.realpath(path) == os.path.realpath(other):
+        return True
+    try:
+        return path.samefile(other)
+    except OSError:  # one is not there, or may not be looked at
+        return False
 
 
 def _replace(path: Path, data: bytes, what: str) -> None:
@@ -70,10 +86,23 @@ def _replace(path: Path, data: bytes, what: str) -> None:
         os.umask(umask)
         Path(temporary).chmod(0o666 & ~umask)
         Path(temporary).replace(path)
+        _sync_directory(path.absolute().parent)
     except OSError as error:
         with suppress(OSError):
             Path(temporary).unlink()
         raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a name durable, as far as the file system can: some refuse to sync a directory."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)
 
 
 def load(path: Path) -> Result:

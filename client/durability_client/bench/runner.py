@@ -127,6 +127,7 @@ class _Measurement:
         self._meter = Meter([drive.name for drive in self._facts.drives])
         self._jobs = stack.enter_context(Jobs(self._tell))
         self._progress = _Progress(self._entries)
+        self._created = datetime.now(UTC).isoformat(timespec="seconds")
         self._began_s = time.monotonic()
         self._first_ns = 0
 
@@ -143,7 +144,9 @@ class _Measurement:
             if self._memory is not None:
                 self._memory.prepare([cell for cell in cells if cell.place == "memory"], lambda _, __: None)
         except OSError as error:
-            raise TargetError(f"{self._options.target}: {_words(error.errno or 0, str(error))}") from error
+            raise TargetError(
+                f"{self._options.target}: {_words(error.errno or 0, error.strerror or str(error))}"
+            ) from error
         self._jobs.start(max(cell.jobs for cell in cells))
 
     def run(self) -> None:
@@ -163,12 +166,18 @@ class _Measurement:
             except JobError as error:
                 entry.note = _words(error.errno, str(error))
                 if error.errno not in _LACKING:
-                    raise TargetError(f"{self._options.target}: {entry.cell.name}: {entry.note}") from error
+                    raise self._ended_by(entry) from error
+            except OSError as error:  # of files being made or removed, which no cell can do without
+                entry.note = _words(error.errno or 0, error.strerror or str(error))
+                raise self._ended_by(entry) from error
             self._progress.end()
         if not self.order:
             notes = dict.fromkeys(entry.note for entry in self._entries)
             raise TargetError(f"{self._options.target}: no cell could be measured: {'; '.join(notes)}")
         self._idle += idle_of(self._meter.leave_alone(self._options.idle_s))
+
+    def _ended_by(self, entry: _Entry) -> TargetError:
+        return TargetError(f"{self._options.target}: {entry.cell.name}: {entry.note}")
 
     def result(self, ending: BaseException | None) -> Result:
         """What was measured."""
@@ -180,7 +189,7 @@ class _Measurement:
         return Result(
             schema="durability.bench/1",
             software=f"durability {durability.__version__}",
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            created=self._created,
             mode=options.mode,
             profile=options.profile,
             seed=options.seed,
@@ -235,9 +244,13 @@ class _Measurement:
         try:
             tasks = place.begin(entry.cell, seed)
             measure = self._measure_fio if entry.engine == "fio" else self._measure
-            return measure(entry.cell, tasks)
-        finally:
-            place.end(entry.cell)
+            measured = measure(entry.cell, tasks)
+        except BaseException:
+            with suppress(OSError):  # what came first says more
+                place.end(entry.cell)
+            raise
+        place.end(entry.cell)
+        return measured
 
     def _measure(self, cell: Cell, tasks: Sequence[Task]) -> Round:
         jobs = self._jobs
@@ -354,8 +367,8 @@ def _words(code: int, text: str) -> str:
         return f"the target does not have such a call ({text})"
     if code in (errno.ENOSPC, errno.EDQUOT):
         return f"the target is full ({text}): make room, or lower --size"
-    if code == 0:
-        return f"a defect of this tool: {text}"
+    if code == 0:  # it says itself whose
+        return text
     return f"the target gave an error: {text}"
 
 

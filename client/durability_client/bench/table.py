@@ -74,8 +74,10 @@ class Sheet:
 
 
 def show_result(result: Result, console: Console) -> None:
-    """The figures of all cells, fio's beside, then the verdict and the warnings."""
-    for sheet in _sheets([summarise(one) for one in result.cells], console.width):
+    """What was measured, the figures of all cells, fio's beside, then the verdict and the warnings."""
+    _say(console, words.run(result))
+    console.print()
+    for sheet in _sheets(words.side_by_side(map(summarise, result.cells)), console.width):
         _show_sheet(sheet, console)
     for line in words.against_fio(result):
         _say(console, line)
@@ -93,12 +95,17 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         _say(console, f"cannot be compared: {refusal}", "bold red")
     for difference in (*comparison.subject, *comparison.surroundings):
         _say(console, f"{difference.what}: {', '.join(map(str, difference.values))}")
+    for headline, labels in comparison.classes():
+        _say(console, f"plausibility of {', '.join(labels)}: {headline}", "bold")
     if comparison.rows:
+        console.print()
         sheet = Sheet(
             title="Operations per second, and how they compare with the first",
             headings=tuple(map(words.plain, comparison.labels)),
             lines=tuple(_compared(row) for row in comparison.rows),
         )
+        if any(row.basis != "rate" for row in comparison.rows):
+            _say(console, "Times: of the flush ladder the sync, of a paced cell p50 of a commit.")
         _show_sheet(sheet, console)
         if comparison.left_out:
             _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that not all measured")
@@ -110,7 +117,7 @@ def _compared(row: Row) -> Line:
     return Line(
         group=row.cell.group,
         name=words.name_of(row.summaries[0]),
-        figures=tuple(words.rate(one.rate) for one in row.summaries),
+        figures=tuple(words.compared(row, number)[0] for number in range(len(row.summaries))),
         notes=tuple(words.plain(one.text) for one in row.against),
     )
 

@@ -3,9 +3,9 @@
 A TARGET that is a directory, or a file in one, gets a working directory beside its other contents, with every
 file of the measurement in it; it goes when the measurement ends, however it ends. What a SIGKILL or a power
 cut left behind is recognised by its name and its lock file, which nobody holds any more, and removed by the
-next measurement there. A file that exists is never written to, read or removed; a file that is not this
-tool's is refused, because whoever names it expects something else. A block device needs the user's consent
-(see `guards`), and is held against other users of it.
+next measurement there. No file that exists is written to or removed. Of one that TARGET names the first and
+the last blocks are looked at, and if it is not this tool's it is refused, because whoever names it expects
+something else. A block device needs the user's consent (see `guards`), and is held against other users of it.
 """
 
 from __future__ import annotations
@@ -264,7 +264,8 @@ def remove_leftovers(parent: Path) -> list[Path]:
             directory = parent / entry
             if _NAMES.fullmatch(entry) and _is_abandoned(directory):
                 shutil.rmtree(directory, ignore_errors=True)
-                removed.append(directory)
+                if not directory.exists():
+                    removed.append(directory)
     return removed
 
 
@@ -327,7 +328,7 @@ def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[i
             if number == 0:
                 pool.refresh()
             if os.pwrite(fd, pool.views[number], offset) != MIB:
-                raise OSError(errno.EIO, f"short write at offset {offset} of {path}")
+                raise OSError(errno.ENOSPC, f"short write at offset {offset} of {path}")
             yield MIB
         os.fsync(fd)
 

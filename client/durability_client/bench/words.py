@@ -6,14 +6,15 @@ whatever could move a terminal's cursor is replaced.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from durability.bench.compare import Row
 from durability.bench.intervals import Spread, paired_ratio
 from durability.bench.result import Result
 from durability.bench.summary import CellSummary, Percentiles, PerOperation
-from durability.units import duration
+from durability.units import duration, format_size
 
 DASH = "\N{EN DASH}"
 SPARK_BARS = 20
@@ -42,6 +43,35 @@ def interval(spread: Spread | None) -> str:
     if spread.low is None or spread.high is None:
         return f"[{count(spread.least)}{DASH}{count(spread.most)}]"
     return f"{count(spread.low)}{DASH}{count(spread.high)}"
+
+
+def compared(row: Row, number: int) -> tuple[str, str]:
+    """What is compared of result `number` (from 0), and beside it how sure that is, or its tail."""
+    if row.basis == "pace":
+        commit = row.summaries[number].commit
+        return time(commit.p50), f"p99 {time(commit.p99)}"
+    spread = row.spreads[number]
+    if row.basis == "rate":
+        return rate(spread), interval(spread)
+    if spread is None:
+        return DASH, DASH
+    low, high = (spread.least if spread.low is None else spread.low), (spread.high or spread.most)
+    return time(spread.median), f"{time(low)}{DASH}{time(high)}"
+
+
+def run(result: Result) -> str:
+    """What was measured, how, and on what drives, in a line."""
+    what = f"profile {result.profile}" if result.profile else result.mode
+    drives = (f"{drive.name} ({drive.model})" if drive.model else drive.name for drive in result.facts.drives)
+    where = f"{result.facts.path} on {', '.join(drives) or 'an unknown drive'}"
+    return f"{where}: {what}, {format_size(result.size_bytes)}, seed {result.seed}, {result.created}"
+
+
+def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
+    """The same with each engine's figures of a cell next to each other."""
+    given = tuple(summaries)
+    first = {one.cell.name: number for number, one in reversed(list(enumerate(given)))}
+    return tuple(sorted(given, key=lambda one: first[one.cell.name]))
 
 
 def count(number: float) -> str:
@@ -104,7 +134,7 @@ def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
 
 def state(summary: CellSummary) -> str:
     """Whether the rate was steady, in short; nothing where it cannot be said."""
-    return "" if summary.steady.word == "too short to say" else summary.steady.word
+    return summary.steady.word if summary.steady.word in ("steady", "NOT STEADY") else ""
 
 
 def rule(summary: CellSummary) -> str:

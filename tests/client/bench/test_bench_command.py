@@ -65,6 +65,18 @@ def test_a_result_is_printed_kept_and_shown_again(
     assert (shown.returncode, shown.stdout) == (0, done.stdout)
 
 
+def test_a_terminal_that_knows_only_ascii(environment: dict[str, str], tmp_path: Path, place: Path) -> None:
+    """What it has no character for is a question mark, and the exit code stays."""
+    output = tmp_path / "result.json"
+    assert _durability(environment, "bench", place, *SMALL, "--quick", "-o", output).returncode == 0
+    narrow = environment | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
+    done = _durability(narrow, "bench", "--show", output)
+    assert done.returncode == 0, done.stderr
+    assert "4k-random-fdatasync-overwritten" in done.stdout
+    assert done.stdout.isascii() and "?s" in done.stdout
+    assert _durability(narrow, "bench", "--show", output, "--json").returncode == 0
+
+
 def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
     """With --json stdout holds a summary and nothing else; the file goes to the state directory."""
     done = _durability(environment, "bench", place, *MEMORY, "--quick", "--json")
@@ -158,6 +170,9 @@ def test_a_killed_measurement_is_cleared_away_by_the_next(
         (("PLACE", "--profile", "no-such-profile"), "no profile is named"),
         (("PLACE", "--size", "1MB"), "is not a size"),
         (("PLACE", "--size", "1MiB"), "too little"),
+        (("PLACE", "--size", "0", "--quick"), "give 1 MiB at least"),
+        (("PLACE", "--size", "1KiB", "--only", "memory"), "give 1 MiB at least"),
+        (("PLACE", "--accept", "--minutes", "0"), "minutes, not 0"),
         (("PLACE", "--engine", "fio", "--only", "mix"), "fio is asked for none of these cells"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

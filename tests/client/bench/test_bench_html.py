@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from durability.bench.result import encode
+from durability_client.bench.results import save_page
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
 from tests.core.bench.results import Device, simulate
 
@@ -65,6 +66,23 @@ def test_results_that_are_compared_have_a_page(results: tuple[Path, Path], tmp_p
     done = _durability("compare", *results, "--html", page)
     assert done.returncode == 2
     assert "These cannot be compared" in page.read_text(encoding="utf-8")
+
+
+def test_a_page_is_durable_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is synced before it gets its name, and the directory after."""
+    synced: list[tuple[Path, bool]] = []
+    path, sync = tmp_path / "page.html", os.fsync
+
+    def noting(fd: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{fd}").readlink(), path.exists()))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    save_page("text", path)
+    (file, named_before), (directory, named_after) = synced
+    assert file.parent == tmp_path and not named_before
+    assert directory == tmp_path and named_after
+    assert path.read_text() == "text"
 
 
 def test_a_page_never_replaces_its_result(results: tuple[Path, Path], tmp_path: Path) -> None:

@@ -19,10 +19,14 @@ MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
 
 
-def _refused(*arguments: str | Path, code: int = 5) -> str:
+# As root, but no more than any owner: files that may not be read are not.
+UNPRIVILEGED = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+
+
+def _refused(*arguments: str | Path, code: int = 5, prefix: tuple[str, ...] = ()) -> str:
     """The sentence with which the command ends; it prints nothing else."""
     done = subprocess.run(
-        (COMMAND, *arguments), check=False, capture_output=True, text=True, timeout=DEADLINE_S
+        (*prefix, COMMAND, *arguments), check=False, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     (sentence,) = done.stderr.splitlines()
@@ -41,6 +45,46 @@ def test_file_systems_that_cannot_be_written(make_mount: MakeMount) -> None:
     assert "mounted read-only; mount it read-write" in _refused("bench", directory, *SMALL)
     assert sorted(directory.iterdir()) == before
     assert (directory / "precious").read_text() == "theirs"
+
+
+def test_files_that_may_not_be_read(tmp_path: Path) -> None:
+    """As TARGET, to show and to compare: the environment's fault, with the file's name."""
+    secret, other = tmp_path / "secret", tmp_path / "other"
+    secret.write_text("theirs")
+    secret.chmod(0)
+    other.write_text("{}")
+    for arguments in (
+        ("bench", secret, *SMALL),
+        ("bench", "--show", secret),
+        ("compare", secret, other),
+    ):
+        sentence = _refused(*arguments, prefix=UNPRIVILEGED)
+        assert str(secret) in sentence and "ermission" in sentence
+
+
+def test_directories_that_may_not_be_searched(tmp_path: Path) -> None:
+    """No result and no page can be kept there: said before anything is measured."""
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    for option in ("-o", "--html"):
+        sentence = _refused("bench", tmp_path, *SMALL, option, closed / "file", prefix=UNPRIVILEGED)
+        assert f"{closed / 'file'}: it cannot be written there: Permission denied" in sentence
+    assert sorted(tmp_path.iterdir()) == [closed]
+
+
+def test_a_page_never_replaces_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the one file is named twice."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "there.json").write_text("theirs")
+    monkeypatch.chdir(tmp_path)
+    for output, html in (
+        ("r.json", tmp_path / "r.json"),
+        (tmp_path / "link" / "r.json", "./r.json"),
+        ("there.json", tmp_path / "link" / "there.json"),
+    ):
+        sentence = _refused("bench", tmp_path, *SMALL, "-o", output, "--html", html, code=2)
+        assert "-o and --html name one file" in sentence
+    assert (tmp_path / "there.json").read_text() == "theirs"
 
 
 def test_devices_that_are_somebodys(make_loop: MakeLoop, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from durability.bench.compare import compare
 from durability.bench.result import Result
+from durability.bench.summary import summarise
 from durability_client.bench import table, words
 from tests.core.bench.results import Device, drive, facts, simulate
 
@@ -49,6 +50,38 @@ def test_a_narrow_terminal_has_two_tables_and_a_wide_one_has_one() -> None:
     for width, times in ((80, 2), (160, 2), (240, 1)):
         lines = [line for line in _shown(result, width).splitlines() if line.startswith(f"  {_LONG}")]
         assert len(lines) == times, width
+
+
+def test_the_run_is_told_before_its_figures() -> None:
+    """Where, on which drive, in which mode and of what size."""
+    text = " ".join(_shown(simulate(Device(), profile="etcd"), 160).split("\n\n")[0].split())
+    assert text == (
+        "/srv/data base on sda (Model One): profile etcd, 256 MiB, seed 1, 2026-01-02T03:04:05+00:00"
+    )
+    assert "sda (Model One): standard, 256 MiB" in " ".join(_shown(simulate(Device()), 160).split())
+
+
+def test_engines_stand_side_by_side() -> None:
+    """fio's line of a cell is right below this tool's, not at the end of the group."""
+    result = simulate(Device())
+    fio = tuple(replace(one, engine="fio", engine_version="fio-3") for one in result.cells[:2])
+    order = (*result.order, *(len(result.cells) + at for at, one in enumerate(fio) for _ in one.rounds))
+    both = replace(result, cells=(*result.cells, *fio), order=order)
+    names = [words.name_of(one) for one in words.side_by_side(map(summarise, both.cells))]
+    first, second = (one.cell.name for one in fio)
+    assert names[:4] == [first, f"{first} (fio)", second, f"{second} (fio)"]
+    assert len(names) == len(both.cells)
+
+
+def test_a_comparison_tells_the_class_and_what_is_compared() -> None:
+    """Times of the sync in the flush ladder, and the one plausibility that all have."""
+    out = io.StringIO()
+    comparison = compare([("a", simulate(Device())), ("b", simulate(Device(), seed=2))])
+    table.show_comparison(comparison, Console(file=out, width=80))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    assert "plausibility of a, b: flush does no media work" in out.getvalue()
+    lines = [line.split() for line in out.getvalue().splitlines() if "-per1024-" in line]
+    assert lines[0][2] == "µs" and lines[0][4] == "µs"
 
 
 def test_missing_rounds_are_dashes_and_said() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from durability.bench.catalogue import (
     COMMIT_CONTROL,
+    CONTROLS,
     FLUSH_CONTROL,
     HEADLINE,
     LADDER,
@@ -27,8 +28,6 @@ from durability_client.bench.runner import Options, measure
 from durability_client.guards import Consent
 from durability_lab.blockdev import WITHOUT_LOOP_MOUNTS
 from tests.client.bench.conftest import declare
-
-CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 
 
 class Nobody:

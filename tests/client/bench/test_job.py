@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from durability.bench.cells import KIB, MIB, Cell
+from durability.bench.intervals import percentile
 from durability_client.bench import loops
 from durability_client.bench.job import Job, Stretch, Task
 from tests.client.bench.cells import tiny
@@ -170,13 +171,6 @@ def test_writes_that_sync_themselves_are_opened_so(
     assert len(stretch.recorded.syncs) == 0 < len(stretch.recorded.commits)
 
 
-def test_a_write_can_carry_its_own_sync(file: Path) -> None:
-    """RWF_DSYNC goes with each write, where the kernel has it."""
-    _, stretch = _run(_task(tiny(sync="rwf-dsync"), file))
-    assert len(stretch.recorded.commits) > 0
-    assert any(file.read_bytes())
-
-
 def test_a_due_operation_waits_for_nothing_but_its_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an open loop operations begin when they are due, and all that are due are done."""
     monkeypatch.setattr(os, "fdatasync", lambda fd: None)
@@ -184,8 +178,14 @@ def test_a_due_operation_waits_for_nothing_but_its_time(file: Path, monkeypatch:
     cell = tiny(pace_us=pace_us)
     start_ns, stretch = _run(_task(cell, file), seconds=0.1)
     recorded = stretch.recorded
-    assert len(recorded.commits) == 50
-    assert recorded.ended_ns >= start_ns + 49 * pace_us * 1000
+    _assert_all_due(stretch, start_ns, due=50)
+    assert recorded.ended_ns >= start_ns + (len(recorded.commits) - 1) * pace_us * 1000
+
+
+def _assert_all_due(stretch: Stretch, start_ns: int, *, due: int) -> None:
+    """All `due` operations of a round of 0.1 s were made, unless something held this test up for as long."""
+    made = len(stretch.recorded.commits)
+    assert made == due or (made < due and stretch.recorded.ended_ns >= start_ns + 200_000_000)
 
 
 def test_a_stall_counts_for_those_behind_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,9 +198,9 @@ def test_a_stall_counts_for_those_behind_it(file: Path, monkeypatch: pytest.Monk
             time.sleep(0.05)
 
     monkeypatch.setattr(os, "fdatasync", stalling)
-    _, stretch = _run(_task(tiny(pace_us=5000), file), seconds=0.1)
+    start_ns, stretch = _run(_task(tiny(pace_us=5000), file), seconds=0.1)
     latencies = stretch.recorded.commits.histogram()
-    assert len(latencies) == 20
+    _assert_all_due(stretch, start_ns, due=20)
     late = sum(count for top, count in zip(*_steps(latencies.steps()), strict=True) if top >= 9_000_000)
     assert late >= 8  # 50, 45, 40 ... ms late; 10 and less may be any other's
 
@@ -209,6 +209,24 @@ def _steps(steps: tuple[tuple[int, int], ...]) -> tuple[list[int], list[int]]:
     """The values of a distribution, and how many there are of each."""
     values, below = zip(*steps, strict=True)
     return list(values), np.diff([0, *below]).tolist()
+
+
+def test_a_stall_once_a_second_shows_in_the_tail(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sync in a thousand milliseconds stalls for 100 ms: a tenth of all commits is due meanwhile, so
+    p99.9 of a paced round shows it whatever else the machine does, and has the samples that it takes."""
+    stalled_at = [time.monotonic()]
+
+    def stalling(fd: int) -> None:
+        if time.monotonic() >= stalled_at[0] + 0.9:
+            time.sleep(0.1)
+            stalled_at[0] = time.monotonic()
+
+    monkeypatch.setattr(os, "fdatasync", stalling)
+    _, stretch = _run(_task(tiny(pace_us=200), file), seconds=2.2)
+    latencies = stretch.recorded.commits.histogram()
+    tail_ns = percentile(latencies, 99.9)
+    assert tail_ns is not None, len(latencies)
+    assert tail_ns >= 80_000_000
 
 
 def test_a_hopeless_pace_ends(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +258,16 @@ def test_a_short_write_is_an_error(file: Path, step: loops.Step) -> None:
             step(handles, [(memoryview(bytes(512)), 1024)], words, 0, 0)
     finally:
         os.close(fd)
-    assert caught.value.errno == errno.EIO
+    assert caught.value.errno == errno.ENOSPC
     assert not any(words)
 
 
 def test_a_short_read_is_an_error(file: Path) -> None:
     """Also of a read: a file that has shrunk is not measured as if it were whole."""
     os.truncate(file, 100)
-    with pytest.raises(OSError, match="short read"):
+    with pytest.raises(OSError, match="short read") as caught:
         _run(_task(tiny(workload="mix", read_percent=99, sync="none"), file), seconds=1.0)
+    assert caught.value.errno == errno.EIO
 
 
 def test_an_error_of_a_sync_ends_the_job(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from durability.bench.catalogue import PROFILES, STANDARD
+from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD
 from durability.bench.compare import compare
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result
@@ -136,6 +136,20 @@ def test_plausibility_classes_are_never_ranked() -> None:
     assert 'class="dots"' not in pages()["classes"]
     assert "4k-random-fdatasync-overwritten (a)" in pages()["classes"]
     assert 'class="dots"' in pages()["alike"]
+
+
+def test_a_comparison_has_times_where_rates_say_nothing() -> None:
+    """Of the flush ladder the sync, of a paced cell the latencies of both and no dot."""
+    results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
+    text = page.comparison_page(compare([("a", results[0]), ("b", results[1])]), results)
+    rows = {
+        name: text[text.index(f'<span class="name">{name}<') :].partition("</tr>")[0]
+        for name in (LADDER[-1].name, PACED.name, HEADLINE.name)
+    }
+    assert rows[LADDER[-1].name].count("µs") >= 2 and 'class="mark' in rows[LADDER[-1].name]
+    assert "the rate is the pace" in rows[PACED.name] and rows[PACED.name].count("p99") >= 2
+    assert 'class="mark' not in rows[PACED.name]
+    assert 'class="mark' in rows[HEADLINE.name]
 
 
 def test_nothing_measured_makes_a_page_all_the_same() -> None:

@@ -48,6 +48,11 @@ class Device:
         return whole, sync_ns
 
 
+def planned_s(cells: Sequence[Cell]) -> float:
+    """Seconds that measuring takes, warm-up included; set-up and the start of processes come on top."""
+    return sum((cell.seconds + cell.warmup_s) * cell.rounds for cell in cells)
+
+
 def drive(**changes: Any) -> Drive:
     """A drive of a machine that is not virtual."""
     fields: dict[str, Any] = {

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, QUICK, STANDARD, accept
+from durability.bench.catalogue import HEADLINE, PACED, QUICK, STANDARD, accept
 from durability.bench.cells import make_cell
 from durability.bench.compare import Comparison, compare
+from durability.bench.digest import comparison_document
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Result
 from durability.bench.serials import hash_serials
+from durability.documents import to_json
 from durability.errors import UsageError
 from tests.core.bench.results import Device, drive, facts, simulate
 
@@ -37,8 +40,11 @@ def test_a_drive_of_half_the_rate_is_shown_so() -> None:
     """The ratio of the rates, its interval, and whose rate it is a share of."""
     found = compared(run(), run(SLOW, seed=2))
     assert found.refusals == () and found.left_out == () and len(found.rows) == len(CELLS)
-    ratios = [row.against[0].ratio for row in found.rows if row.cell.place == "target"]
-    assert all(one is not None and one.value == pytest.approx(0.5, rel=0.1) for one in ratios)
+    for row in found.rows:
+        ratio = row.against[0].ratio
+        if row.cell.place == "target":
+            times = 2 if row.basis == "sync" else 0.5
+            assert ratio is not None and ratio.value == pytest.approx(times, rel=0.1), row.cell.name
     assert re.fullmatch(r"0\.(49|5\d) of A\.json \(0\.\d\d to 0\.\d\d\)", headline_text(found))
 
 
@@ -129,8 +135,9 @@ def test_a_partial_result_is_compared_as_far_as_it_goes() -> None:
     assert set(found.left_out) == {cell.name for cell in CELLS[2:]}
     assert any("B.json: not all rounds were made: stopped by Ctrl-C" in one for one in found.warnings)
     assert any("measured different cells" in one for one in found.warnings)
-    whole = compared(run(), run(rounds=3))
-    assert "of 3 rounds where an interval takes 5" in headline_text(whole)
+    for rounds, words in ((3, "of 3 rounds"), (1, "of 1 round")):
+        whole = compared(run(), run(rounds=rounds))
+        assert f"{words} where an interval takes 5" in headline_text(whole)
 
 
 def test_subject_and_surroundings_are_told_apart() -> None:
@@ -179,6 +186,52 @@ def test_a_round_that_did_nothing_is_no_division_by_zero() -> None:
     cells = (replace(result.cells[0], rounds=(hung, *result.cells[0].rounds[1:])), *result.cells[1:])
     found = compared(run(seed=2), replace(result, cells=cells))
     assert headline_text(found) == "a round without any operation: nothing to compare"
+
+
+def test_of_the_flush_ladder_the_sync_is_compared() -> None:
+    """A write of twice the time and a flush of half of it: by the rate the slower flush would win."""
+    found = compared(run(), run(Device(write_ns=40_000, flush_ns=7_500), seed=2))
+    for row in (row for row in found.rows if row.cell.group == "flush ladder"):
+        ratio = row.against[0].ratio
+        assert row.basis == "sync" and ratio is not None
+        assert ratio.value == pytest.approx(0.5, rel=0.1)
+        assert re.fullmatch(r"sync 0\.\d\d of A\.json \(.*\)", row.against[0].text)
+        first, _ = row.spreads
+        assert first is not None and first.median == pytest.approx(15_000, rel=0.1)
+        document = json.loads(to_json(comparison_document(found)))
+        (written,) = (one for one in document["cells"] if one["name"] == row.cell.name)
+        assert (written["basis"], written["sync_us"][0]["median"]) == ("sync", first.median / 1000)
+
+
+def _late(result: Result, factor: float) -> Result:
+    """The same, each round having taken so many times as long."""
+    cells = tuple(
+        replace(one, rounds=tuple(replace(each, seconds=each.seconds * factor) for each in one.rounds))
+        for one in result.cells
+    )
+    return replace(result, cells=cells)
+
+
+def test_a_pace_is_no_ground_for_a_comparison() -> None:
+    """Both rates are the pace, whatever the drives: then latencies are told, and there is no ratio."""
+    cells = (*CELLS, PACED)
+    one, other = (run(device, cells=cells) for device in (Device(), SLOW))
+    paced = next(row for row in compared(one, other).rows if row.cell == PACED)
+    assert paced.basis == "pace" and paced.against[0].ratio is None
+    assert re.fullmatch(
+        r"the rate is the pace: p50 \S+ us against \S+ us, p99 \S+ us against \S+ us", paced.against[0].text
+    )
+    paced = next(row for row in compared(one, _late(other, 1.5)).rows if row.cell == PACED)
+    assert paced.basis == "rate" and paced.against[0].ratio is not None
+    assert paced.against[0].ratio.value == pytest.approx(1 / 1.5)
+
+
+def test_results_of_which_nothing_is_known_are_ranked_with_a_warning() -> None:
+    """Without controls both are inconclusive, which is one class and says nothing."""
+    found = compared(*(run(seed=seed, cells=(HEADLINE,)) for seed in (1, 2)))
+    assert found.classes() == (("inconclusive", ("A.json", "B.json")),)
+    assert any("plausibility is inconclusive in all of them" in one for one in found.warnings)
+    assert found.rows[0].against[0].ratio is not None
 
 
 def test_fewer_than_two_results_are_a_usage_error() -> None:

@@ -6,30 +6,28 @@ import pytest
 
 from durability.bench.catalogue import (
     ACCEPT_MINUTES_MIN,
-    COMMIT_CONTROL,
-    FLUSH_CONTROL,
+    CONTROLS,
     HEADLINE,
     LADDER,
+    PACED,
     PROFILES,
     QUICK,
-    SEQUENTIAL,
     STANDARD,
-    WRITE_CONTROL,
     accept,
-    planned_s,
     profile,
     select,
 )
 from durability.bench.cells import Cell
+from durability.bench.intervals import supported
 from durability.errors import UsageError
+from tests.core.bench.results import planned_s
 
 
 @pytest.mark.parametrize("cells", [STANDARD, QUICK, accept(), *PROFILES.values()])
 def test_every_set_holds_what_the_plausibility_verdict_needs(cells: tuple[Cell, ...]) -> None:
     """No set leaves a reader with figures of which nobody can say whether to believe them."""
     names = {cell.name for cell in cells}
-    needed = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
-    assert {cell.name for cell in needed} <= names
+    assert {cell.name for cell in CONTROLS} <= names
 
 
 @pytest.mark.parametrize(
@@ -72,9 +70,11 @@ def test_a_profile_is_found_by_its_name() -> None:
 
 
 def test_accept_takes_the_time_that_it_is_given() -> None:
-    """Two long rounds fill what the standard cells leave."""
+    """Two long rounds fill what the standard cells leave; the paced one of these has a p99.9."""
     cells = accept(10)
-    assert cells[: len(STANDARD)] == STANDARD
+    paced, ours = cells[STANDARD.index(PACED)], cells[: len(STANDARD)]
+    assert tuple(PACED if cell is paced else cell for cell in ours) == STANDARD
+    assert supported(round(paced.seconds * paced.rounds * 1e6) // paced.pace_us, 99.9)
     assert [(cell.rounds, cell.group) for cell in cells[len(STANDARD) :]] == [(1, "sustained")] * 2
     assert 9.5 * 60 <= planned_s(cells) <= 10 * 60
     with pytest.raises(UsageError, match=r"2 to 1440 minutes, not 0\.5"):

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, LADDER, PROFILES, QUICK, STANDARD, accept, planned_s
+from durability.bench.catalogue import HEADLINE, LADDER, PROFILES, QUICK, STANDARD, accept
 from durability.bench.cells import GROUPS, KIB, MIB, Cell, make_cell, size_word
 from durability.errors import FormatError
+from tests.core.bench.results import planned_s
 
 CHANGES: dict[str, Any] = {
     "block_bytes": 8 * KIB,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from durability.bench.catalogue import HEADLINE, PACED
 from durability.bench.measurement import NO_LATENCIES, Round
 from durability.bench.steady import steady
 
@@ -37,14 +38,14 @@ def short_rounds(rates: Sequence[float]) -> list[Round]:
 def test_an_even_rate_is_steady() -> None:
     """Noise of some per cent does not matter."""
     rng = np.random.default_rng(3)
-    found = steady([long_round((10_000 * (1 + rng.normal(0, 0.05, 270))).tolist())])
+    found = steady(HEADLINE, [long_round((10_000 * (1 + rng.normal(0, 0.05, 270))).tolist())])
     assert found.word == "steady" and "windows within" in found.reason
     assert len(found.windows) == 5 and found.last_third == pytest.approx(1, abs=0.02)
 
 
 def test_a_drive_that_throttles_is_not_steady_and_the_moment_is_named() -> None:
     """A fast cache that is full after 41 s shows in windows, thirds, and in words."""
-    found = steady([long_round([10_855.0] * 41 + [2_100.0] * 229)])
+    found = steady(HEADLINE, [long_round([10_855.0] * 41 + [2_100.0] * 229)])
     assert found.word == "NOT STEADY"
     assert "about 41 s in it went from 10,855 to 2,100 per second" in found.reason
     assert found.last_third is not None and found.last_third < 0.4
@@ -53,7 +54,7 @@ def test_a_drive_that_throttles_is_not_steady_and_the_moment_is_named() -> None:
 
 def test_a_slow_decline_is_not_steady() -> None:
     """The fitted line tells what the range alone lets pass."""
-    found = steady([long_round(np.linspace(10_000, 8_800, 100).tolist())])
+    found = steady(HEADLINE, [long_round(np.linspace(10_000, 8_800, 100).tolist())])
     assert found.word == "NOT STEADY" and found.range_share is not None and found.range_share < 0.2
     assert found.slope_share == pytest.approx(-0.1, abs=0.01) and "falls by 1" in found.reason
 
@@ -70,7 +71,7 @@ def test_a_slow_decline_is_not_steady() -> None:
 )
 def test_rounds_are_windows_too(rates: list[float], word: str) -> None:
     """Five rounds or more over the run are judged by the same limits, and not more said than they show."""
-    found = steady(short_rounds(rates))
+    found = steady(HEADLINE, short_rounds(rates))
     assert found.word == word and "rounds" in found.reason
     assert found.last_third is None and " s in it" not in found.reason
 
@@ -78,18 +79,25 @@ def test_rounds_are_windows_too(rates: list[float], word: str) -> None:
 @pytest.mark.parametrize("rates", [[], [9000.0], [9000.0] * 4, [120.0] * 5])
 def test_what_is_too_short_is_not_judged(rates: list[float]) -> None:
     """Few rounds, or few operations, as on a hard disk in a minute, say nothing of steadiness."""
-    found = steady(short_rounds(rates))
+    found = steady(HEADLINE, short_rounds(rates))
     assert found.word == "too short to say" and "needed" in found.reason
     assert found.windows == () and found.range_share is None
 
 
 def test_a_drive_that_stops_answering_is_not_steady() -> None:
     """Windows with nothing in them are part of the judgement, not too few operations."""
-    found = steady([long_round([5_000.0] * 60 + [0.0] * 40)])
+    found = steady(HEADLINE, [long_round([5_000.0] * 60 + [0.0] * 40)])
     assert found.word == "NOT STEADY" and "the last third ran at" in found.reason
 
 
 def test_a_rate_that_rises_is_not_steady_either() -> None:
     """What gets faster was not measured at what it is in the end."""
-    found = steady([long_round(np.linspace(5_000, 10_000, 60).tolist())])
+    found = steady(HEADLINE, [long_round(np.linspace(5_000, 10_000, 60).tolist())])
     assert found.word == "NOT STEADY" and "rises" in found.reason
+
+
+def test_a_rate_that_was_given_is_not_judged() -> None:
+    """A paced cell ends on time whatever its latencies are, so its even rate says nothing of the drive."""
+    found = steady(PACED, short_rounds([1000.0] * 5))
+    assert found.word == "not judged" and "the rate is the pace" in found.reason
+    assert found.windows == () and found.range_share is None

@@ -365,8 +365,8 @@ def ladder_figures(result: Result) -> Iterator[Figure]:
     unknown = "" if controls.link_bytes_per_s else " Its bandwidth is unknown here, so the fastest is drawn."
     caption = (
         "Median time of a sync after so many bytes of direct writes, with the range of the rounds. A flush "
-        "that moves data takes longer with more of them. Far below the line of the link no data can have "
-        f"moved.{unknown}"
+        "that moves data takes longer with more of them. Far below the line of the link it has not "
+        f"moved them: it had nothing left to move, needs not, or does not.{unknown}"
     )
     plot = Plot(
         title="Flush ladder",

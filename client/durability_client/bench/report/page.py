@@ -41,7 +41,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """A cell of a comparison as a row; of each result but the first, `svg` has a dot and `texts` words."""
+    """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals`; of each
+    result but the first, `svg` has a dot and `texts` words."""
 
     name: str
     rates: tuple[str, ...]
@@ -52,7 +53,7 @@ class Against:
 
 def result_page(result: Result) -> str:
     """The page of one result."""
-    summaries = [summarise(one) for one in result.cells]
+    summaries = words.side_by_side(map(summarise, result.cells))
     probe = inflations(result.cells)
     dots = Dots.over(ratio for one in probe for ratio in (one.rate, one.written))
     return _template("result.html").render(
@@ -113,10 +114,11 @@ def _order(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def _against(row: Row, dots: Dots) -> Against:
+    figures = [words.compared(row, number) for number in range(len(row.summaries))]
     return Against(
         name=words.name_of(row.summaries[0]),
-        rates=tuple(words.rate(one.rate) for one in row.summaries),
-        intervals=tuple(words.interval(one.rate) for one in row.summaries),
+        rates=tuple(figure for figure, _ in figures),
+        intervals=tuple(beside for _, beside in figures),
         svg=dots.row_svg([one.ratio for one in row.against], "; ".join(one.text for one in row.against)),
         texts=tuple(_in_short(one.ratio, one.text) for one in row.against),
     )

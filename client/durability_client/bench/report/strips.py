@@ -63,7 +63,7 @@ def time_figures(measured: Iterable[CellRounds]) -> Iterator[Figure]:
 
 def _over_time(measured: CellRounds) -> Figure:
     rounds = [one for one in measured.rounds if one.bins]
-    judged = steady(measured.rounds)
+    judged = steady(measured.cell, measured.rounds)
     rates = [count / one.bin_s for one in rounds for count in one.bins]
     high = max(max(rates) * 1.08, 1.0)
     drawing = Drawing(_WIDTH, _HEIGHT)
