@@ -6,6 +6,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
+# How many tests run side by side, of different modules. More than two virtual machines slow each other down.
+TESTERS ?= 2
+
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
@@ -24,7 +27,7 @@ demo: $(INSTALLED)
 	@$(BIN)/durability demo
 
 test: lint types packages
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile
 
 check: test
 
