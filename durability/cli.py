@@ -66,10 +66,17 @@ def main() -> NoReturn:
         code = _run()
         sys.stdout.flush()
     except (_ReaderGoneError, BrokenPipeError):
-        # So that Python's own flush at exit does not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         code = EXIT_READER_GONE
+    except OSError as error:
+        _forget_stdout()
+        code = _failure(f"stdout cannot be written: {error.strerror}", EXIT_ENVIRONMENT)
     sys.exit(code)
+
+
+def _forget_stdout() -> None:
+    """So that Python's own flush at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> int:
@@ -82,6 +89,7 @@ def _run() -> int:
     except DurabilityError as error:
         return _failure(str(error), error.exit_code)
     except OSError as error:
+        sys.stdout.flush()  # if that is what failed it fails again, and `main` says so
         return _failure(str(error), EXIT_ENVIRONMENT)
     except Exception as error:  # the outermost handler: whatever it is, people get a message
         text = f"a defect of this tool: {type(error).__name__}: {error}"

@@ -37,20 +37,23 @@ from typing import Final, Literal, Self, TypeAlias
 from durability.errors import SetupError
 from durability_lab import faults, privileges
 from durability_lab.aftermath import Aftermath, aftermath
-from durability_lab.caretaker import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker
+from durability_lab.caretaker import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker, watched
 
 FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 
-SIZE_BYTES = 384 << 20  # mkfs.xfs refuses less than 300 MiB; the media file is sparse
+SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
 FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
 
 _DEADLINE_S = 20.0
 _POLL_S = 0.002
+_NO_ROOM_BYTES = 1 << 20  # with less left for the media, a failure is put down to that
 _MKFS: dict[FileSystemName, tuple[str, ...]] = {
     "ext4": ("-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
     "xfs": ("-q", "-f"),
     "btrfs": ("-q", "-f"),
 }
+# On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
+LEAST_BYTES: Final[dict[FileSystemName, int]] = {"ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
 # Goes before mkfs: that of btrfs looks at what backs each mounted loop device, and gives up at a dead one.
 WITHOUT_LOOP_MOUNTS: Final = (
     *("unshare", "--mount", "sh", "-c"),
@@ -162,10 +165,15 @@ class BlockRig:
             self.mount_point.mkdir()
             self.power_on()
             if self.file_system:
-                _run(*WITHOUT_LOOP_MOUNTS, f"mkfs.{self.file_system}", *_MKFS[self.file_system], self.loop)
+                mkfs = (f"mkfs.{self.file_system}", *_MKFS[self.file_system], self.loop)
+                _run(*mkfs, before=WITHOUT_LOOP_MOUNTS)
                 self.mount()
-        except BaseException:
+        except BaseException as error:
+            full = isinstance(error, SetupError) and _free_bytes(self._directory) < _NO_ROOM_BYTES
             self.close()
+            if full:
+                where = self._directory.parent
+                raise SetupError(f"no room is left in {where} for what the drive is to hold") from error
             raise
 
     @property
@@ -244,10 +252,10 @@ class BlockRig:
 
     def _drive_command(self) -> tuple[str, ...]:
         if self.drive in FILTERS:
-            return "--filter=cache", "file", str(self._media), f"cache={FILTERS[self.drive]}"
+            return "--filter=cache", "file", f"file={self._media}", f"cache={FILTERS[self.drive]}"
         return (
             "python",
-            str(Path(__file__).with_name("nbdkit_plugin.py")),
+            f"script={Path(__file__).with_name('nbdkit_plugin.py')}",
             f"media={self._media}",
             f"model={self.drive}",
             f"seed={self._seed}",
@@ -289,9 +297,11 @@ class _Program:
         self._pid_file = directory / f"{name}{PID_SUFFIX}"
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                (name, *arguments), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                watched(directory, name, (name, *arguments)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
-        self._pid_file.write_text(str(self._process.pid))
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
         """Wait until `condition` holds. Raises SetupError at the deadline, or once the program has ended."""
@@ -308,7 +318,7 @@ class _Program:
         """End it as a power cut does, and wait until it is gone."""
         self._process.kill()
         self._process.wait()
-        self._pid_file.unlink()
+        self._pid_file.unlink(missing_ok=True)  # there is none yet if it had just been started
 
 
 def _in_memory() -> Path | None:
@@ -317,19 +327,32 @@ def _in_memory() -> Path | None:
     return shared if shared.is_dir() else None
 
 
-def _run(*command: str) -> str:
-    """Run a tool to its end and return its output. Raises SetupError with what it said."""
+def _free_bytes(directory: Path) -> int:
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize
+
+
+def _run(*command: str, before: tuple[str, ...] = ()) -> str:
+    """Run a tool to its end, started by what goes `before`, and return its output.
+
+    Raises SetupError with the first line that it said: some have their usage below that.
+    """
     # Not `subprocess.run`, which after its deadline would wait for a tool that waits for its drive.
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        (*before, *command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         out, err = process.communicate(timeout=_DEADLINE_S)
     except subprocess.TimeoutExpired as error:
         process.kill()
-        raise SetupError(f"{' '.join(command)}: not done after {_DEADLINE_S:.0f} s") from error
+        raise SetupError(f"{command[0]}: not done after {_DEADLINE_S:.0f} s") from error
     if process.returncode != 0:
-        raise SetupError(f"{' '.join(command)}: exit code {process.returncode}: {(err or out).strip()}")
+        said = (err.strip() or out.strip()).partition("\n")[0]
+        raise SetupError(f"{command[0]}: exit code {process.returncode}: {said}")
     return out
 
 

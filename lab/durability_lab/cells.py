@@ -103,6 +103,12 @@ _LIAR_SCENARIOS = (
     _DSYNC,
     Scenario(slots=512, rate=50.0),
 )
+_FUA_SCENARIOS = (  # only here is FUA really sent: a loop device does not know it, and QEMU's drive drops it
+    replace(_DSYNC, rate=50.0),
+    replace(_DSYNC, survives=True),
+    replace(_DSYNC, pattern="sequential", record_bytes=16384, slots=128, rate=200.0),
+    replace(_DSYNC, writers=4, record_bytes=512, slots=2048, rate=2000.0, operations=(1000, 5000)),
+)
 _HONEST_SCENARIOS = (
     *_LIAR_SCENARIOS,
     replace(_PLAIN, operations=(600, 1500)),
@@ -143,6 +149,9 @@ _LIAR_LOADS = (
     Load(file_system="xfs", workload="append"),
     Load(file_system="ext4", workload="create"),
     Load(file_system="btrfs", workload="rename"),
+    Load(file_system="xfs", workload="unlink"),
+    Load(file_system="ext4", workload="unlink", writers=4, group=8),
+    Load(file_system="btrfs", workload="append", writers=4, sync="dsync", direct=True),
 )
 _RAW_DSYNC = Load(sync="dsync", direct=True)
 
@@ -167,6 +176,7 @@ def long_cells() -> list[Cell]:
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
         *_cells("a", _LIARS, _LIAR_SCENARIOS, cuts=12),
+        *_cells("a", ("fua-ignored",), _FUA_SCENARIOS, cuts=12),
         *_points("early-ack", curves.early_ack_scenarios(), cuts=60),
         *_points("flush-skipped", curves.flush_skipped_scenarios(), cuts=60),
         *_cells("b", ("honest",), _HONEST_LOADS, cuts=1),

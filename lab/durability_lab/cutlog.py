@@ -13,6 +13,7 @@ together with these. What is refused stays as it is. Without a file the results 
 from __future__ import annotations
 
 import fcntl
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -68,7 +69,7 @@ class CutLog:
             self._file.close()
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial: from now on a kill of this process does not lose it."""
+        """Keep a trial: from now on a kill of this process does not lose it. Raises SetupError."""
         self.trials.append(trial)
         if self._file is not None:
             self._write(self._file, trial)
@@ -104,8 +105,13 @@ class CutLog:
                 )
 
     def _write(self, file: IO[bytes], document: Header | Trial) -> None:
-        file.write(to_json(to_value(document)).encode() + b"\n")
-        file.flush()
+        try:
+            file.write(to_json(to_value(document)).encode() + b"\n")
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):  # or leaving the block would try to write it again
+                file.close()
+            raise SetupError(f"--state {self._path} cannot be written: {error.strerror}") from error
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import TextIO
 
 from durability.errors import SetupError, UsageError
+from durability.units import format_size
 from durability_lab import faults
-from durability_lab.blockdev import FILTERS, BlockRig, FileSystemName, MountError
+from durability_lab.blockdev import FILTERS, LEAST_BYTES, BlockRig, FileSystemName, MountError
 
 WORDS = "cut, on, status, quit"
 _SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds
@@ -58,17 +59,34 @@ def list_models(out: TextIO) -> None:
 
 def check(options: DriveOptions) -> None:
     """Raises UsageError where the options name no drive that can be."""
-    if options.model not in FILTERS:
-        try:
-            faults.parse(options.model)
-        except ValueError as error:
-            raise UsageError(f"{error}. `durability lab drive --list` has the drives") from error
+    _check_model(options.model)
     if options.size_bytes <= 0 or options.size_bytes % 4096:
         raise UsageError(f"--size {options.size_bytes} is not whole blocks of 4096 bytes")
     if options.size_bytes > _SIZE_BYTES_MAX:
         raise UsageError(f"--size {options.size_bytes} is too large: a drive has 8 TiB at most")
+    least = 0 if options.file_system is None else LEAST_BYTES[options.file_system]
+    if options.size_bytes < least:
+        raise UsageError(
+            f"--size {options.size_bytes} is too small for {options.file_system},"
+            f" which takes {format_size(least)} at least"
+        )
     if options.directory is not None and not options.directory.is_dir():
         raise UsageError(f"--directory {options.directory} is no directory")
+
+
+def _check_model(spec: str) -> None:
+    """Raises UsageError for what is neither a model's spec nor one of nbdkit's filters."""
+    name, parameters, _ = spec.partition(":")
+    if name not in {*faults.CATALOGUE, *FILTERS}:
+        raise UsageError(f"no drive {name!r}: `durability lab drive --list` has the drives")
+    if name in FILTERS:
+        if parameters:
+            raise UsageError(f"{name} is nbdkit's own and has no parameters, not {spec!r}")
+        return
+    try:
+        faults.parse(spec)
+    except ValueError as error:
+        raise UsageError(f"{error}. `durability lab drive --list` has the parameters") from error
 
 
 def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: TextIO) -> None:

@@ -184,7 +184,8 @@ class FlushSkipped(Cached):
 
     A chance and not every Nth, which would keep step with what a file system sends. An honoured flush
     makes everything before it durable: so a cut loses something only if the last flush was skipped, in
-    about one cut in `one_in`, and many writers hide it by flushing for each other.
+    about one cut in `one_in`, and many writers hide it by flushing for each other. No published case is
+    known.
     """
 
     name: ClassVar[str] = "flush-skipped"
@@ -201,7 +202,8 @@ class FlushSkipped(Cached):
 class FuaIgnored(Cached):
     """A FUA write goes to the volatile cache like any other; flush is honoured.
 
-    Flush and FUA are different paths in a firmware. It shows only where the host sends FUA: not below a loop
+    Flush and FUA are different paths in a firmware; QEMU's NVMe drive (7.2) claims FUA and drops it, which
+    rig C found (docs/lab.md). It shows only where the host sends FUA: not below a loop
     device, whose kernel sends a flush instead.
     """
 
@@ -240,7 +242,8 @@ class Misdirected(Cached):
     """A page that is destaged lands, by chance, in another place, over what is there.
 
     One bit of its page's number is wrong: it lies up to 2 MiB away. Both places are served from memory until
-    the cut, or until they are written again.
+    the cut, or until they are written again. Disks in operation hold blocks that belong elsewhere
+    (Bairavasundaram et al., FAST 2008); of a drive after a cut no published case is known.
     """
 
     name: ClassVar[str] = "misdirected"
@@ -403,6 +406,7 @@ class Empty(Cached):
     """After a cut every sector is zeros: the mapping table is lost, the capacity is as before.
 
     A drive that was erased reads like this, and so does one whose firmware starts anew with an empty table.
+    No published case of one that keeps its capacity is known.
     """
 
     name: ClassVar[str] = "empty"
@@ -417,7 +421,8 @@ class FlushBelow(Cached):
     """Flush and FUA are honoured while no more than `cache_bytes` are dirty, above that only acknowledged.
 
     A firmware that answers before its host's patience ends. A burst makes a liar of it, which it stays: what
-    is not flushed leaves the cache for want of room only, above twice `cache_bytes`.
+    is not flushed leaves the cache for want of room only, above twice `cache_bytes`. No published case is
+    known.
     """
 
     name: ClassVar[str] = "flush-below"

@@ -1,4 +1,5 @@
-"""A real server on this machine for the length of a session: SQLite in a directory that goes away with it.
+"""A real server on this machine for the length of a session: SQLite in a directory that goes away with it,
+or with this process.
 
 It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
 drive after so many of them. Nothing of it is a substitute: clients reach it through a socket and must know
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from durability.units import format_address
+from durability_lab.caretaker import watched_directory
 from durability_server.access import load_token
 from durability_server.app import Server
 from durability_server.runs import Run
@@ -60,8 +61,8 @@ class Loopback:
 @asynccontextmanager
 async def loopback(listener: socket.socket | None = None) -> AsyncIterator[Loopback]:
     """A server for the time of an `async with` block, on `listener` if that is given: a bound socket."""
-    with tempfile.TemporaryDirectory(prefix="durability-lab-") as directory:
-        token, token_file = load_token(Path(directory, "token"))
+    with watched_directory("durability-lab-") as directory:
+        token, token_file = load_token(directory / "token")
         server = Server(store_url=f"sqlite:///{directory}/store.sqlite", token=token)
         host, port = await server.start("127.0.0.1", 0, listener=listener)
         try:

@@ -39,7 +39,7 @@ from typing import Final, Literal, Self, TypeAlias
 from durability.errors import SetupError
 from durability_lab import guest_kernel, initramfs, network
 from durability_lab.aftermath import Aftermath, aftermath
-from durability_lab.caretaker import PID_SUFFIX, Caretaker
+from durability_lab.caretaker import PID_SUFFIX, Caretaker, watched
 from durability_lab.network import GUEST, TAP, Network
 
 Bus: TypeAlias = Literal["nvme", "sata"]
@@ -289,26 +289,24 @@ class Machine:
         self._transport = self._reports = None
 
     def _program(self, name: str, command: list[str], *, group: int) -> subprocess.Popen[bytes]:
-        """Start a program; its process id is in a file for as long as it runs, for the caretaker."""
+        """Start a program, of which the caretaker knows."""
         with (self._directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
+            return subprocess.Popen(
+                watched(self._directory, name, command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 process_group=group,
             )
-        (self._directory / f"{name}{PID_SUFFIX}").write_text(str(process.pid))
-        return process
 
     def _log(self, name: str) -> str:
         """What the program `name` said."""
         return (self._directory / f"{name}.log").read_text(errors="replace").strip()
 
     def _drive_command(self, socket: Path, ready: Path) -> list[str]:
-        plugin = Path(__file__).with_name("nbdkit_plugin.py")
+        plugin = f"script={Path(__file__).with_name('nbdkit_plugin.py')}"
         return [
-            *("nbdkit", "-f", "-U", str(socket), "-P", str(ready), "python", str(plugin)),
+            *("nbdkit", "-f", "-U", str(socket), "-P", str(ready), "python", plugin),
             f"media={self._media}",
             f"model={self.drive}",
             f"seed={self._seed}",

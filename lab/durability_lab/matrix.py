@@ -32,7 +32,7 @@ from durability_lab.cutlog import CutLog, Header, seed_of
 from durability_lab.progress import Progress
 from durability_lab.workers import Request, Worker, workers
 
-_PLAIN_COLUMNS = 132  # where nobody's terminal says how many there are
+_PLAIN_COLUMNS = 144  # where nobody's terminal says how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

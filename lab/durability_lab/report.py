@@ -53,19 +53,27 @@ class Row:
         return sum(map(bool, known)) if known else None
 
     @property
+    def caught_of_broke(self) -> int:
+        """In how many of these the verdict was the one that the drive deserves."""
+        return sum(trial.grade == "right" for trial in self.trials if trial.broken)
+
+    @property
     def smallest_loss(self) -> int | None:
         """The fewest findings of a cut that was caught."""
         return min((trial.lost for trial in self.trials if trial.verdict == "loss"), default=None)
 
     @property
-    def shortest_window(self) -> tuple[int, float] | None:
-        """The shortest loss window of a cut that was caught: operations, and milliseconds at least."""
-        windows = [
-            (trial.window_operations, trial.window_ms)
-            for trial in self.trials
-            if trial.window_operations is not None and trial.window_ms is not None
-        ]
-        return min(windows, default=None)
+    def fewest_operations(self) -> int | None:
+        """The fewest operations that a loss reached back."""
+        windows = (trial.window_operations for trial in self.trials if trial.verdict == "loss")
+        return min((count for count in windows if count is not None), default=None)
+
+    @property
+    def shortest_ms(self) -> float | None:
+        """The shortest time, at least, that a loss reached back; often another cut's than
+        `fewest_operations`."""
+        windows = (trial.window_ms for trial in self.trials if trial.verdict == "loss")
+        return min((ms for ms in windows if ms is not None), default=None)
 
     @property
     def agreement(self) -> Agreement:
@@ -131,6 +139,7 @@ def totals(trials: Sequence[Trial]) -> dict[str, int]:
         "liars": len(liars),
         "caught": sum(trial.grade == "right" for trial in liars),
         "missed": sum(trial.grade == "missed" for trial in liars),
+        "missed_kept": sum(trial.grade == "missed" and trial.broken == 0 for trial in liars),
         "failed": sum(trial.grade == "failed" for trial in trials),
         "wrong": len(wrong(trials)),
     }
@@ -164,8 +173,8 @@ def _row_value(row: Row) -> Value:
         "failed": row.graded("failed"),
         "broke": row.broke,
         "smallest_loss": row.smallest_loss,
-        "shortest_window_operations": row.shortest_window[0] if row.shortest_window else None,
-        "shortest_window_ms": row.shortest_window[1] if row.shortest_window else None,
+        "shortest_window_operations": row.fewest_operations,
+        "shortest_window_ms": row.shortest_ms,
         **_agreement_value(row.agreement),
     }
 
@@ -181,17 +190,23 @@ def _agreement_value(agreement: Agreement) -> dict[str, Value]:
     }
 
 
-HEADINGS = ("rig", "drive", "cuts", "broke", "right", "false alarms", "smallest loss", "precision", "recall")
+HEADINGS = (
+    "rig",
+    "drive",
+    "cuts",
+    "broke",
+    "right",
+    "false alarms",
+    "smallest loss",
+    "compared",
+    "precision",
+    "recall",
+)
 
 
 def texts(row: Row) -> tuple[str, ...]:
     """The cells of a table's line for a row, under HEADINGS."""
     cuts = len(row.trials)
-    loss = row.smallest_loss
-    smallest = "" if loss is None else counted(loss, "place")
-    if row.shortest_window is not None:
-        operations, ms = row.shortest_window
-        smallest += f", {counted(operations, 'op')}, {ms:.{0 if ms >= 10 else 1}f} ms"
     return (
         row.rig,
         f"{row.drive} {row.load}".strip(),
@@ -199,10 +214,23 @@ def texts(row: Row) -> tuple[str, ...]:
         "" if row.honest or row.broke is None else str(row.broke),
         f"{row.graded('right')}/{cuts}",
         f"{row.graded('false alarm')}/{cuts}" if row.honest else "",
-        smallest,
+        smallest(row),
+        f"{row.agreement.compared:,}" if row.agreement.compared else "",
         share(row.agreement.precision),
         share(row.agreement.recall),
     )
+
+
+def smallest(row: Row) -> str:
+    """The least that the row's losses came to, in words; each number by itself, often of another cut."""
+    parts = []
+    if row.smallest_loss is not None:
+        parts.append(counted(row.smallest_loss, "place"))
+    if row.fewest_operations is not None:
+        parts.append(counted(row.fewest_operations, "op"))
+    if row.shortest_ms is not None:
+        parts.append(f"{row.shortest_ms:.{0 if row.shortest_ms >= 10 else 1}f} ms")
+    return ", ".join(parts)
 
 
 def share(value: float | None) -> str:
@@ -238,7 +266,8 @@ def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
     count = totals(trials)
     yield (
         f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
-        f" {count['liars']} of liars, {count['caught']} caught; {count['wrong']} wrong"
+        f" {count['liars']} of liars, {count['caught']} caught, {count['missed']} not, and in"
+        f" {count['missed_kept']} of these the drive kept every promise; {count['wrong']} wrong"
     )
 
 

@@ -16,17 +16,20 @@ import random
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from durability.case import Case
 from durability.errors import EXIT_LOSS, EXIT_OK, SetupError
+from durability.judgement import Judgement
 from durability.plan import NAMES_WORKLOADS, Plan
 from durability.units import format_run, parse_run
 from durability_client.casebook import ServerCasebook
 from durability_client.peer import endpoint
 from durability_client.reading import block_bytes_of
+from durability_client.scanner import scan_here
+from durability_client.scanning import Listener, ScanJob
 from durability_client.target import KernelStorage
 from durability_lab.aftermath import Aftermath
 from durability_lab.blockdev import BlockRig, MountError, is_honest
@@ -73,8 +76,8 @@ class Outcome:
     """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
 
     `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
-    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, and for
-    one whose reads hang.
+    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, or
+    without an answer.
     """
 
     drive: str
@@ -178,10 +181,9 @@ async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
         answer = await verify(lab, rig.target, *options)
         truth = None
         if left is not None and answer.document:
-            reasons = {reason["code"] for reason in answer.document["reasons"]}
-            there = (mounted or not rig.file_system) and "scan-unfinished" not in reasons
-            readable = KernelStorage(rig.target) if there else None
-            truth = await _truth(await _case(lab, client.run, rig), readable, answer, left)
+            readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
+            target = KernelStorage(rig.target) if readable else None
+            truth = await _truth(await _case(lab, client.run, rig), target, answer, left)
     return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth)
 
 
@@ -194,16 +196,38 @@ async def _case(lab: Loopback, run: str, rig: BlockRig) -> Case:
 
 
 async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: Aftermath) -> Truth:
-    """Hold what `verify` answered against the account; `target` None: it cannot be read."""
+    """Hold what `verify` answered against the account; `target` None: it cannot be read.
+
+    Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
+    tells of all of them, and must come to what `verify` has said.
+    """
     plan = Plan.decode(bytes.fromhex(case.plan))
-    opinion: SecondOpinion | LogAlone = LogAlone(plan=plan, acked=case.frontiers)
+    told = Claims.of_document(answer.document)
     if target is not None:
         with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
             opinion = await asyncio.to_thread(
                 SecondOpinion, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
             )
-    claims = Claims.of_document(answer.document)
-    return compare(claims, opinion, plan, left.broken, promised=left.promised)
+            claims = await asyncio.to_thread(_scan, case, plan, target)
+            truth = compare(claims, opinion, plan, left.broken, promised=left.promised)
+            return replace(truth, defects=(*claims.differences(told), *truth.defects))
+    log = LogAlone(plan=plan, acked=case.frontiers)
+    return compare(told, log, plan, left.broken, promised=left.promised)
+
+
+def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:
+    """What the tester's scan finds, place by place."""
+    findings: list[Judgement] = []
+    job = ScanJob(
+        plan=plan,
+        acked=case.frontiers,
+        control_completed=case.control,
+        block_bytes=block_bytes_of(target.facts()),
+    )
+    listener = Listener(
+        tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
+    )
+    return Claims.of_scan(findings, scan_here(target, job, listener))
 
 
 async def power_on(rig: BlockRig) -> bool:

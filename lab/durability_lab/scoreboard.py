@@ -12,10 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import durability
-from durability.result import EXAMPLES_MAX
 from durability.units import counted
 from durability_lab import curves, report
-from durability_lab.cells import Cell, Curve
+from durability_lab.cells import Cell, Curve, Load
 from durability_lab.report import Row, share
 from durability_lab.simulation import Scenario
 from durability_lab.trial import Trial
@@ -30,6 +29,7 @@ def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, optio
         _head(trials, seed=seed, options=options, again=again),
         _honest(cells, trials),
         _liars(cells, trials),
+        _loads(cells, trials),
         _classes(trials),
         _early_ack(cells, trials),
         _flush_skipped(cells, trials),
@@ -55,9 +55,10 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> li
             {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
             {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
             {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and
-            {count["missed"]:,} were not; what was not caught stands below with its reason and seed. Verdicts
-            and findings were held against what the drive had promised and broken.
-            {counted(count["wrong"], "cut")} came out as none must.
+            {count["missed"]:,} were not: in {count["missed_kept"]:,} of these the drive kept every promise,
+            in {count["missed"] - count["missed_kept"]:,} it did not. What was not caught stands below with
+            its reason and seed. Verdicts and findings were held against what the drive had promised and
+            broken. {counted(count["wrong"], "cut")} came out as none must.
         """),
         "",
         _paragraph(f"""
@@ -97,32 +98,101 @@ def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
         "## Drives that lie",
         "",
         _paragraph("""
-            *Broke*: cuts after which a promise of the drive was broken, also where nothing of the run lay.
-            *Caught*: cuts with the verdict that the drive deserves, which is loss, and for `hanging`
-            inconclusive. The smallest loss: the fewest places that a verdict of loss rested on, and the
-            shortest time before the cut at which the oldest of them can have been acknowledged. Precision and
-            recall are of the places that were compared with the truth one by one; where none was, as on rig C
-            and for nbdkit's filter, there is no figure.
+            *Broke*: cuts after which a promise of the drive was broken, also where nothing of the run lay;
+            of nbdkit's filter nobody knows. *Caught*: cuts with the verdict that the drive deserves, which is
+            loss, and for `hanging` inconclusive; of all cuts, and of those after which a promise was broken.
+            The smallest loss: the fewest places that a verdict of loss rested on, the fewest operations and
+            the shortest time that the oldest of them had been acknowledged before the cut, each the least of
+            all cuts by itself. *Compared*: places that were held against the truth one by one, which
+            precision and recall are of; *not compared*: places that were claimed beyond these. There are none
+            to compare on rig C, under nbdkit's filter and where nobody can read the target any more.
         """),
         "",
         *_table(
-            ("Rig", "Drive", "Cuts", "Broke", "Caught", "Smallest loss", "Precision", "Recall"),
+            (
+                "Rig",
+                "Drive",
+                "Cuts",
+                "Broke",
+                "Caught",
+                "Of broke",
+                "Smallest loss",
+                "Compared",
+                "Not compared",
+                "Precision",
+                "Recall",
+            ),
             (_liar(row) for row in every),
         ),
     ]
 
 
 def _liar(row: Row) -> tuple[str, ...]:
-    _, _, cuts, broke, _, _, smallest, precision, recall = report.texts(row)
     return (
         row.rig.upper(),
         f"`{row.drive}`",
-        cuts,
-        broke,
-        f"{row.graded('right')} ({share(row.graded('right') / len(row.trials))})",
-        smallest,
-        precision,
-        recall,
+        str(len(row.trials)),
+        "" if row.broke is None else str(row.broke),
+        _of(row.graded("right"), len(row.trials)),
+        _of(row.caught_of_broke, row.broke) if row.broke else "",
+        report.smallest(row),
+        f"{row.agreement.compared:,}",
+        f"{row.agreement.unjudged:,}",
+        share(row.agreement.precision),
+        share(row.agreement.recall),
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part}/{whole} ({share(part / whole)})"
+
+
+def _loads(cells: Sequence[Cell], trials: Iterable[Trial]) -> list[str]:
+    """What became of each workload on each file system, on the rigs that have these."""
+    places = {
+        cell.name: (cell.rig.upper(), cell.load.file_system or "raw device", cell.load.workload)
+        for cell in cells
+        if isinstance(cell.load, Load)
+    }
+    grouped: dict[tuple[str, str, str], list[Trial]] = {
+        place: [] for place in sorted(places.values(), key=lambda place: place[:2])
+    }
+    for trial in trials:
+        if trial.cell in places:
+            grouped[places[trial.cell]].append(trial)
+    if not grouped:
+        return []
+    lines = (
+        (rig, file_system, f"`{workload}`", *_load(members))
+        for (rig, file_system, workload), members in grouped.items()
+        if members
+    )
+    return [
+        "## File systems and workloads",
+        "",
+        _paragraph("""
+            Rigs B and C: a real kernel, and each workload on each file system that it is cut on, with one
+            writer or several, groups, `fdatasync` or `dsync`. Of honest drives the cuts that came out as
+            durable, of drives that lie those that were caught, after how many of them a promise was broken,
+            and all. `fua-ignored` is honest here, and nbdkit's filter, of which nobody knows what it broke,
+            counts as a liar that did.
+        """),
+        "",
+        *_table(
+            ("Rig", "File system", "Workload", "Honest: durable", "Liars: caught", "Broke", "Cuts"), lines
+        ),
+    ]
+
+
+def _load(trials: Sequence[Trial]) -> tuple[str, ...]:
+    honest = [trial for trial in trials if trial.honest]
+    liars = [trial for trial in trials if not trial.honest]
+    durable = sum(trial.grade == "right" for trial in honest)
+    return (
+        f"{durable}/{len(honest)}" if honest else "",
+        str(sum(trial.grade == "right" for trial in liars)) if liars else "",
+        str(sum(trial.broken != 0 for trial in liars)) if liars else "",
+        str(len(liars)) if liars else "",
     )
 
 
@@ -150,8 +220,8 @@ def _classes(trials: Sequence[Trial]) -> list[str]:
             places that could have been claimed; those of which nobody could have known stand under their
             reasons. Precision and recall leave out what was not compared place by place,
             {counted(left_out, "claim")}: all of rig C and of nbdkit's filter, all on targets that nobody
-            could read any more, and on rig B those beyond the {EXAMPLES_MAX} places that `verify` names, of
-            which only the number in each class was compared.
+            could read any more, such as file systems that did not mount, and of what lies beyond the end of a
+            file those that a scan counts and does not name; of these the number was compared.
         """),
         "",
         *_table(

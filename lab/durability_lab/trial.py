@@ -9,8 +9,10 @@ Grades:
     failed        there is no verdict: the cut could not be made, or the tester gave up
 
 A grade other than `right` has its reason. Only a miss can be explained, by the truth: what the drive promised
-and broke, and that nobody could have seen it. Where findings and truth do not agree, place by place or as far
-as they can be compared, that is a defect whatever the grade.
+and broke, and that nobody could have seen it. Refuses to explain a miss of what was seen: where something was
+found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
+Where findings and truth do not agree, place by place or as far as they can be compared, that is a defect
+whatever the grade.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from durability.units import counted
 from durability.verdict import Word
 from durability_lab.blockdev import is_honest
 from durability_lab.cells import Cell
@@ -56,6 +59,11 @@ class Agreement:
             missed=self.missed + other.missed,
             unjudged=self.unjudged + other.unjudged,
         )
+
+    @property
+    def compared(self) -> int:
+        """Places that were compared one by one: the base of both shares."""
+        return self.agreed + self.false + self.missed
 
     @property
     def precision(self) -> float | None:
@@ -101,8 +109,14 @@ class Trial:
     def wrong(self) -> bool:
         """Whether this must not be: anything but a right verdict or an explained miss, that agrees with the
         truth."""
-        explained = self.grade == "right" or (self.grade == "missed" and self.broken is not None)
-        return not explained or bool(self.defects)
+        return bool(self.defects) or not (self.grade == "right" or self._unseen)
+
+    @property
+    def _unseen(self) -> bool:
+        """Whether it is a miss of what the tester did not find, on a drive with an account: `defects` says
+        whether it had to. Who finds something, or says loss, has no such excuse."""
+        seen = self.lost > 0 or self.verdict == "loss"
+        return self.grade == "missed" and self.broken is not None and not seen
 
 
 def expected_of(drive: str) -> Word:
@@ -146,7 +160,7 @@ def judged(
         window_ms=window["ms_min"],
         window_operations=window["operations"],
         classes=_classes(truth) if truth is not None else _unjudged(document),
-        defects=truth.defects if truth is not None else (),
+        defects=_defects(grade, expected, truth) if truth is not None else (),
         duration_s=round(duration_s, 3),
     )
 
@@ -170,15 +184,26 @@ def _reason(grade: Grade, document: Mapping[str, Any], truth: Truth | None) -> s
     """Why the verdict is not the expected one: in the words of the verdict, or by the truth."""
     verdict = document["verdict"]
     said = ", ".join(reason["code"] for reason in document["reasons"])
+    verdict = f"{verdict}: {said}" if said else verdict
+    found = sum(document["findings"].values())
+    if grade == "missed" and found:
+        return f"{verdict}, with {counted(found, 'finding')}"
     if grade == "missed" and truth is not None:
-        return _unseen(truth) + (f"; {verdict}: {said}" if said else "")
-    return f"{verdict}: {said}" if said else verdict
+        return _unseen(truth) + (f"; {verdict}" if said and truth.broken else "")
+    return verdict
 
 
 def _unseen(truth: Truth) -> str:
     if not truth.broken:
         return KEPT
     return "all that is broken: " + ", ".join(_UNCLAIMED[reason] for reason in sorted(truth.unclaimed))
+
+
+def _defects(grade: Grade, expected: Word, truth: Truth) -> tuple[str, ...]:
+    """Those of the comparison; and a drive whose reads all return is read to its end."""
+    if grade == "missed" and expected != "inconclusive" and "unread" in truth.unclaimed:
+        return (*truth.defects, "the scan did not get to its end, though no read of this drive hangs")
+    return truth.defects
 
 
 def _unjudged(document: Mapping[str, Any]) -> dict[str, Agreement]:

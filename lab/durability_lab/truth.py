@@ -12,9 +12,9 @@ The reasons: `unheard`, the promise was for a newer operation than log and targe
 acknowledged; `in flight`, a newer operation on the slot may have been under way, which excuses damage;
 `covered`, a newer version of the slot has been acknowledged and lies elsewhere, or its file was removed;
 `control`, the control arm's write, which nobody acknowledges; `no record`, a promise to somebody else, such
-as a file system; `unread`, the scan did not get to its end. Whatever does not agree is a defect of the tester
-or of its lab. A file system may lose a record through its own metadata: so there a claim is true as well
-where the drive broke a promise for what is no record.
+as a file system; `unread`, the scan did not get to its end, as it may on a drive whose reads hang. Whatever
+does not agree is a defect of the tester or of its lab. A file system may lose a record through its own
+metadata: so there a claim is true as well where the drive broke a promise for what is no record.
 
 Refuses to count as agreed what nobody compared: a claim whose place is not named, or on a target that no
 second judge can read, is `unjudged`, though what can be said against it, or against silence, is a defect.
@@ -85,6 +85,16 @@ class Claims:
         }
         unfinished = any(reason["code"] == "scan-unfinished" for reason in document["reasons"])
         return cls(counts=Counter(document["findings"]), places=places, finished=not unfinished)
+
+    def differences(self, told: Claims) -> tuple[str, ...]:
+        """Where `told`, from the document of a `verify`, is not what this scan of the same target found."""
+        if self.counts != told.counts:
+            return (f"verify says {_counts(told.counts)}, a scan of all {_counts(self.counts)}",)
+        return tuple(
+            f"{_name(place)}: verify says {_said(wrong)}, a scan of all {_said(self.places.get(place))}"
+            for place, wrong in told.places.items()
+            if self.places.get(place) != wrong
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +244,8 @@ class _Comparison:
         return standing
 
     def _counted(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
-        """What the other claims must be of, if there are as many of each class as the second opinion has."""
+        """What the other claims must be of, if there are as many of each class as the second opinion has: a
+        scan names the edges of what lies beyond the end of a file, and counts the rest."""
         claims, second = self._claims, opinion.wrong
         if claims.finished and claims.testified not in (None, opinion.testified):
             self._defects.append(f"A' is claimed to be {claims.testified}, not {opinion.testified}")

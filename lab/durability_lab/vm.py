@@ -17,7 +17,6 @@ import compileall
 import json
 import random
 import shlex
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -33,6 +32,7 @@ from durability.verdict import EXIT_CODES, Word
 from durability_lab import machine
 from durability_lab.account import Broken
 from durability_lab.aftermath import Aftermath
+from durability_lab.caretaker import watched_directory
 from durability_lab.cells import Load
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.machine import DEADLINE_S, DRIVES, FILE_TARGET, Bus, Image, Machine, make_image
@@ -45,7 +45,7 @@ from durability_server.runs import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
-MIB = 16  # of each writer, where it is not NAMES_MIB: credit for seconds, should the server be held up
+MIB = 16  # of all writers, where it is not NAMES_MIB: credit for seconds, should the server be held up
 _POLL_S = 0.01
 
 
@@ -138,9 +138,9 @@ async def site() -> AsyncIterator[Site]:
     problem = await asyncio.to_thread(machine.missing)
     if problem:
         raise SetupError(f"cannot set up a machine that loses power: {problem}")
-    with tempfile.TemporaryDirectory(prefix="durability-guest-") as directory, Network() as network:
+    with watched_directory("durability-guest-") as directory, Network() as network:
         await asyncio.to_thread(_compile)
-        image = await asyncio.to_thread(make_image, Path(directory))
+        image = await asyncio.to_thread(make_image, directory)
         async with loopback(network.listener()) as lab:
             yield Site(network=network, lab=lab, image=image)
 
@@ -234,8 +234,8 @@ def _append(log: Path, text: str) -> None:
 
 
 def _run_options(load: Load) -> list[str]:
-    each = NAMES_MIB if load.workload in NAMES_WORKLOADS else MIB
-    options = ["--size", f"{each * load.writers}MiB", *load_options(load)]
+    size_mib = NAMES_MIB * load.writers if load.workload in NAMES_WORKLOADS else MIB
+    options = ["--size", f"{size_mib}MiB", *load_options(load)]
     return options if load.file_system else [*options, "--destroy-data"]
 
 

@@ -25,6 +25,7 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
 from durability.plan import Workload
 from durability.units import counted
 from durability_lab import faults
+from durability_lab.blockdev import FILTERS
 from durability_lab.cells import Load
 from durability_lab.vm import VmCut, bus_of, cut, site
 
@@ -58,11 +59,11 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
-    tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
     file_system = None if options.file_system == "none" else options.file_system
     load = Load(file_system=file_system, workload=options.workload)
     cuts = []
     async with site() as place:
+        tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
         tell(f"A server listens on {place.lab.address}, in a network of its own.")
         for number, drive in enumerate(drives):
             tell(f"{drive}: {load} on {bus_of(load)}, seed {seed + number}")
@@ -80,10 +81,15 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
 def _check(options: VmOptions) -> None:
     """Refuse at once what cannot be. Raises UsageError, and SetupError for a log that cannot be written."""
     for drive in options.drives:
+        if drive in FILTERS:
+            raise UsageError(
+                f"{drive} is nbdkit's own, of which no account is kept, and so no drive for a guest:"
+                f" there are {', '.join(faults.CATALOGUE)}"
+            )
         try:
             faults.parse(drive)
         except ValueError as error:
-            raise UsageError(f"{error}. `durability lab drive --list` has the drives") from error
+            raise UsageError(f"{error}. `durability lab drive --list` has their parameters") from error
     if options.file_system == "none" and options.workload != "overwrite":
         raise UsageError(f"--workload {options.workload} needs files: leave --file-system none out")
     if options.keep_log is not None:

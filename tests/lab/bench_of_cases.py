@@ -17,11 +17,12 @@ from functools import cache
 from typing import Any
 
 from durability.case import Case
-from durability.errors import WrongTargetError
+from durability.errors import TargetError, WrongTargetError
 from durability.facts import Facts
 from durability.frontier import Frontiers
 from durability.packing import Value
 from durability.plan import Plan
+from durability_client.io import Storage
 from durability_client.ledger import Ledger, Order, WriterState
 from durability_client.outcome import Outcome
 from durability_client.tally import Example
@@ -132,6 +133,8 @@ def judged(
         outcome = asyncio.run(examine(options, files.storage, _CaseInHand(case), lambda _: None))
     except WrongTargetError:
         return "exit 5: another target"
+    except TargetError:
+        return "exit 5: not to be judged"
     assert "a defect of this tool" not in outcome.report.failure, outcome.report.failure
     answer = _said(outcome.document(), counts=True)
     return f"{answer}; {tell(outcome)}" if tell else answer
@@ -207,17 +210,39 @@ def written(plan: Plan, before: Before, *, grants: bool = False) -> str:
     """
     files, heard = Files(facts()), Frontiers(plan)
     TargetFiles(files.storage, plan).create()
+
+    def watch(ledger: Ledger) -> None:
+        files.watch(lambda kind, number, file: before(files, ledger, kind, number, file))
+
+    ledger = let_write(plan, files.storage, heard, grants=grants, watch=watch)
+    files.cut()
+    files.power_on()
+    files.now = after_power_loss()
+    return untouched_by_the_cut(files, plan, heard, ledger)
+
+
+def let_write(
+    plan: Plan,
+    storage: Storage,
+    heard: Frontiers,
+    *,
+    grants: bool = False,
+    watch: Callable[[Ledger], None] = lambda _: None,
+) -> Ledger:
+    """Let the product's writer 0 run to its end on `storage`, `watch` told of its ledger before it starts."""
     ledger = _Orders(plan, heard, grants=grants)
     ledger.give_order(Order.GO)
-    files.watch(lambda kind, number, file: before(files, ledger, kind, number, file))
-    writer = threading.Thread(target=write_records, args=(plan, 0, files.storage, ledger), daemon=True)
+    watch(ledger)
+    writer = threading.Thread(target=write_records, args=(plan, 0, storage, ledger), daemon=True)
     writer.start()
     writer.join(DEADLINE_S)
     assert not writer.is_alive()
     failure = ledger.first_failure()
     assert failure is None or failure.errno, failure
-    files.cut()
-    files.power_on()
-    files.now = after_power_loss()
+    return ledger
+
+
+def untouched_by_the_cut(files: Files, plan: Plan, heard: Frontiers, ledger: Ledger) -> str:
+    """The answer on `files` as they are after the cut; the server had received the writer's last frontier."""
     heard.advance(ledger.frontiers())
     return judged(files, make_case(plan, heard.acked, tainted=heard.tainted, grants=heard.grants))

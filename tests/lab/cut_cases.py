@@ -43,6 +43,26 @@ def another_drive_in_its_place() -> str:
     return judged(files, make_case(plan, (ACKED,)))
 
 
+@lab_case("exit 5: another target")
+def another_drive_without_a_serial() -> str:
+    """Drives that tell no serial: another is there, with a copy of the file system from before the run."""
+    plan = plan_of()
+    unknown = (drive(serial=""),)
+    now = facts(drives=unknown, boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=unknown)))
+
+
+@lab_case("exit 5: not to be judged")
+def log_that_was_not_replayed() -> str:
+    """The last 20 operations are in the file system's log, which the mount did not replay."""
+    plan = plan_of()
+    found = facts().file_system
+    assert found is not None
+    mounted = dataclasses.replace(found, type="xfs", options="ro,norecovery")
+    now = dataclasses.replace(after_power_loss(), file_system=mounted)
+    return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=now)
+
+
 @lab_case("inconclusive: superseded; 66 lost")
 def target_that_was_used_again() -> str:
     """A later run, of which the server knows nothing, was made on the target."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -109,8 +109,13 @@ class Files:
     @classmethod
     def of(cls, disk: Disk, now: Facts) -> Files:
         """Files that hold what `disk` holds."""
+        return cls.holding({suffix: bytes(data) for suffix, data in disk.files.items()}, now)
+
+    @classmethod
+    def holding(cls, contents: Mapping[str, bytes], now: Facts) -> Files:
+        """Files with these contents, by their suffixes."""
         files = cls(now)
-        files._names = {suffix: Inode(bytes(data)) for suffix, data in disk.files.items()}
+        files._names = {suffix: Inode(data) for suffix, data in contents.items()}
         return files
 
     @property

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from durability import verdict
 from durability.frontier import Frontiers
+from durability_client import target, verify
 from durability_client.life import AcknowledgingLife
 from durability_client.names_writer import NamesWriter
-from durability_client.target import TargetFiles
+from durability_client.target import KernelFile, TargetFiles
 from durability_client.writer import _Writer
 from durability_server.desk import Desk
 from tests.lab.mutants_of_judging import JUDGING
 from tests.lab.mutants_of_the_cut import THE_CUT
-from tests.lab.mutation import Mutant, without
+from tests.lab.mutation import Mutant, answering, without
 
 _ACKNOWLEDGING = (
     Mutant(
@@ -84,6 +85,20 @@ _ACKNOWLEDGING = (
         change=without(_Writer._write, "if words[halt_at]:", "if False:"),
     ),
     Mutant(
+        name="believes a sync though the file system has failed",
+        rule=1,
+        taken_away="a sync counts also if the file system takes no change after it",
+        noticed_by=("sync-behind-a-commit-that-failed",),
+        change=answering(target._require_alive, "pass"),
+    ),
+    Mutant(
+        name="short writes accepted",
+        rule=1,
+        taken_away="a write of a part of a record counts as a write",
+        noticed_by=("write-that-was-cut-short",),
+        change=without(KernelFile.pwrite, "if written != len(buffer):", "if False:"),
+    ),
+    Mutant(
         name="rotates without syncing the directory",
         rule=1,
         taken_away="the next file of a log is written to before its name is durable",
@@ -124,6 +139,27 @@ _ACKNOWLEDGING = (
         taken_away="verify does not end the run",
         noticed_by=("client-that-comes-back-after-verify",),
         change=without(Desk._resume, 'if run.state == "ended":', "if False:"),
+    ),
+    Mutant(
+        name="a live run is judged",
+        rule=10,
+        taken_away="the server lets verify have a run whose client is connected",
+        noticed_by=("client-that-comes-back-after-verify",),
+        change=without(Desk._fetch, "if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:", "if False:"),
+    ),
+    Mutant(
+        name="verify takes no lock",
+        rule=10,
+        taken_away="a target is judged while its client has it",
+        noticed_by=("target-that-a-run-still-has",),
+        change=without(verify.verify, "    target.lock()\n", ""),
+    ),
+    Mutant(
+        name="mounts without replay accepted",
+        rule=10,
+        taken_away="a file system that was mounted without its log is judged",
+        noticed_by=("log-that-was-not-replayed",),
+        change=answering(verify._require_replay, "pass"),
     ),
     Mutant(
         name="writes without credit",

@@ -12,6 +12,8 @@ from durability_client.scan import Scan
 from durability_client.scanning import Scanning
 from tests.lab.mutation import Mutant, answering, without
 
+FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explained:", "if False:")
+
 JUDGING = (
     Mutant(
         name="the disk does not testify",
@@ -272,6 +274,13 @@ JUDGING = (
         change=without(identity.identify, 'None if differences else "hardware"', '"hardware"'),
     ),
     Mutant(
+        name="drives without a serial are alike",
+        rule=9,
+        taken_away="a drive that tells no serial is known by that",
+        noticed_by=("another-drive-without-a-serial",),
+        change=without(identity.serials, " or any(not drive.serial for drive in drives)", ""),
+    ),
+    Mutant(
         name="later runs ignored",
         rule=9,
         taken_away="another run's superblock means nothing",
@@ -291,6 +300,13 @@ JUDGING = (
         taken_away="a later pass clears a loss",
         noticed_by=("second-pass-over-a-drive-that-healed",),
         change=without(verdict._loss_reasons, 'past.verdict == "loss"', "False"),
+    ),
+    Mutant(
+        name="findings are no loss",
+        rule=8,
+        taken_away="what is found wrong is counted, and makes no verdict of loss",
+        noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
+        change=FINDINGS_ARE_NO_LOSS,
     ),
     Mutant(
         name="taint ignored",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from durability.errors import SetupError
 from durability_lab import blockdev
 from durability_lab.blockdev import BlockRig, FileSystemName
 from durability_lab.caretaker import PID_SUFFIX
+from tests.lab.processes import naming
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
@@ -138,6 +140,39 @@ def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemNa
             prepare(rig.target)
 
 
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_smallest_drive_takes_its_file_system(file_system: FileSystemName, tmp_path: Path) -> None:
+    """The least size of each is enough; and a directory may be named as it likes."""
+    directory = tmp_path / "a=b,c d"
+    directory.mkdir()
+    size_bytes = blockdev.LEAST_BYTES[file_system]
+    for drive in ("honest", "filter-honest"):
+        with BlockRig(drive, file_system, seed=3, size_bytes=size_bytes, parent=directory) as rig:
+            rig.target.write_bytes(b"x")
+    assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs"])
+def test_failure_names_the_tool_and_its_first_line(file_system: FileSystemName) -> None:
+    """Not its usage, nor the script that it was started by."""
+    with pytest.raises(SetupError) as caught, BlockRig("honest", file_system, seed=3, size_bytes=4096):
+        pass
+    assert re.fullmatch(rf"mkfs\.{file_system}: exit code 1: [^\n]+", str(caught.value))
+
+
+def test_directory_without_room_is_named(tmp_path: Path) -> None:
+    """Media that cannot grow are an I/O error to the tools; what is wrong is said."""
+    subprocess.run(("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", tmp_path), check=True)
+    try:
+        (tmp_path / "full").write_bytes(bytes((8 << 20) - (64 << 10)))
+        rig = BlockRig("honest", "ext4", seed=3, parent=tmp_path)
+        with pytest.raises(SetupError, match=f"no room is left in {tmp_path} "), rig:
+            pass
+        assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    finally:
+        subprocess.run(("umount", tmp_path), check=True)
+
+
 def test_nothing_outlives_the_rig(tmp_path: Path) -> None:
     """After an exception within, cut or not, no mount, process or file of the rig is left."""
 
@@ -156,8 +191,7 @@ def test_nothing_outlives_the_rig(tmp_path: Path) -> None:
         os.close(held)
         assert not directory.exists()
         assert str(directory) not in Path("/proc/self/mountinfo").read_text()
-        processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-        assert not [line for line in processes if bytes(directory) in line]
+        assert not naming(directory)
 
 
 def test_write_through_drive_gets_no_flush() -> None:
@@ -201,8 +235,7 @@ def test_killed_rig_leaves_nothing() -> None:
     assert str(directory) not in Path("/proc/self/mountinfo").read_text()
     backing = Path("/sys/block", Path(loop).name, "loop/backing_file")
     assert not backing.exists() or str(directory) not in backing.read_text()
-    processes = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in processes if bytes(directory) in line and not line.startswith(b"sh\0")]
+    wait_for(lambda: not naming(directory), lambda: naming(directory))
 
 
 def test_held_device_stops_power_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
-from durability.errors import FormatError, UsageError
+from durability.errors import FormatError, SetupError, UsageError
 from durability_lab.cells import Cell
 from durability_lab.cutlog import CutLog, Header, seed_of
 from durability_lab.simulation import Scenario
@@ -76,3 +77,19 @@ def test_log_that_a_kill_left_at_any_byte_goes_on(tmp_path: Path) -> None:
             for one in trials[len(log.trials) :]:
                 log.add(one)
         assert path.read_bytes() == whole, length
+
+
+def test_file_without_room_is_named_and_goes_on_later(tmp_path: Path) -> None:
+    """A trial that cannot be kept ends the matrix with the file's name; those before it are kept."""
+    path = tmp_path / "cuts"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with CutLog(HEADER, path) as log:
+        log.add(trial(1))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, before[1]))
+        try:
+            with pytest.raises(SetupError, match=f"--state {path} cannot be written: "):
+                log.add(trial(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with CutLog(HEADER, path) as log:
+        assert log.trials == [trial(1)]

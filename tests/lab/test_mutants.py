@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import cut_cases, lab_cases, server_cases, writer_cases
+from tests.lab import cut_cases, kernel_cases, lab_cases, server_cases, writer_cases
 from tests.lab.bench_of_cases import CASES, LabCase
 from tests.lab.mutants import MUTANTS
 from tests.lab.mutation import Mutant, answering, without
 
-MODULES = (lab_cases, cut_cases, server_cases, writer_cases)  # which fill CASES
+MODULES = (lab_cases, cut_cases, server_cases, writer_cases, kernel_cases)  # which fill CASES
 PAGE = Path(__file__).parents[2] / "docs/evidence.md"
 RULES = range(1, 18)
 

@@ -212,7 +212,8 @@ def test_wrong_settings_are_explained(settings: tuple[str, ...], said: str, tmp_
     media = tmp_path / "media"
     media.write_bytes(bytes(4096))
     whole = (f"media={media}", "seed=1", "sector_bytes=512") if settings else ()
-    command = ("nbdkit", "-f", "-U", "-", "python", PLUGIN, *whole, *settings, "--run", "true")
+    socket = tmp_path / "socket"  # one of nbdkit's own choice would leave its directory behind
+    command = ("nbdkit", "-f", "-U", socket, "python", PLUGIN, *whole, *settings, "--run", "true")
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode != 0
     assert said in done.stderr

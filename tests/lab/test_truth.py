@@ -158,25 +158,36 @@ def test_frontiers_must_agree(cut: Cut) -> None:
     assert cut.truth(replace(cut.claims(), testified=(ACKED - 1,))).defects
 
 
-def test_document_of_verify_counts_more_than_it_shows(cut: Cut) -> None:
-    """Of many findings the document has a few examples; of the others only the number is held against the
-    truth, so they do not count as agreed."""
+def test_document_of_verify_must_be_what_a_scan_finds(cut: Cut) -> None:
+    """Of many findings the document has a few examples: these, and the number of all, are the scan's."""
     for slot in range(EXAMPLES_MAX + 8):
         cut.lose(slot)
     findings, report = cut.scan()
+    claims = Claims.of_scan(findings, report)
     document = {
         "findings": report.findings,
         "reasons": [{"code": "findings"}],
         "examples": [example(one) for one in findings[:EXAMPLES_MAX]],
     }
-    truth = cut.truth(Claims.of_document(document))
-    assert truth.defects == ()
-    assert truth.agreed == {"lost": EXAMPLES_MAX}
-    assert truth.unjudged == {"lost": len(findings) - EXAMPLES_MAX}
+    assert claims.differences(Claims.of_document(document)) == ()
 
-    miscounted = cut.truth(Claims.of_document({**document, "findings": {"lost": len(findings) - 1}}))
-    assert miscounted.defects
-    assert miscounted.agreed == {"lost": EXAMPLES_MAX}
+    miscounted = Claims.of_document({**document, "findings": {"lost": len(findings) - 1}})
+    assert "23 lost, a scan of all 24 lost" in claims.differences(miscounted)[0]
+    other = {**example(findings[0]), "class": "torn"}
+    assert "says torn" in claims.differences(Claims.of_document({**document, "examples": [other]}))[0]
+
+
+def test_claim_whose_place_is_not_named_is_compared_by_its_number(cut: Cut) -> None:
+    """A scan counts what lies far beyond the end of a file: as many as must be there are no defect, and do
+    not count as agreed."""
+    cut.lose(LOST[1])
+    cut.lose(9)
+    counted = replace(without(cut.claims(), LOST), counts=Counter({"lost": 2}))
+    truth = cut.truth(counted)
+    assert (truth.agreed, truth.unjudged, truth.missed) == ({"lost": 1}, {"lost": 1}, {})
+    assert truth.defects == ()
+    miscounted = cut.truth(replace(counted, counts=Counter({"lost": 3})))
+    assert miscounted.defects and miscounted.missed == {"lost": 1}
 
 
 def test_claim_in_another_place_does_not_count_for_the_one_overlooked(cut: Cut) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from durability.errors import EXIT_ENVIRONMENT
 from durability.result import NO_FLUSH
 from durability.verdict import REASONS
 from durability_client import cautions
@@ -166,6 +167,17 @@ def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
         assert done.returncode == 1
         assert "so it goes" in done.stderr
         assert ("Traceback" in done.stderr) is (traceback == "1")
+
+
+def test_stdout_without_room_is_named(environment: dict[str, str]) -> None:
+    """An answer that cannot be written is exit 5 and a sentence that says of what."""
+    buffered = {name: value for name, value in environment.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [COMMAND, "--version"], env=buffered, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == EXIT_ENVIRONMENT
+    assert done.stderr == "durability: stdout cannot be written: No space left on device\n"
 
 
 def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path: Path) -> None:
