@@ -138,6 +138,7 @@ def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemNa
         os.kill(int((dead.mount_point.parent / f"nbdfuse{PID_SUFFIX}").read_text()), signal.SIGKILL)
         with BlockRig("honest", file_system, seed=4) as rig:
             prepare(rig.target)
+            assert rig.target.stat().st_size > 0
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])

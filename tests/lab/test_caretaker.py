@@ -59,7 +59,7 @@ def _killed(script: str) -> Path:
 
 def test_servers_store_and_token_go_with_its_process() -> None:
     """Of a server for a lab, killed while it runs, no directory stays."""
-    _killed(SERVER)
+    assert not _killed(SERVER).exists()
 
 
 @pytest.mark.parametrize(
@@ -69,6 +69,7 @@ def test_program_goes_with_the_process_that_started_it(then: str) -> None:
     """Also one that was started a moment before the kill: nothing runs of which the caretaker knows not."""
     directory = _killed(PROGRAM.format(then=then))
     wait_for(lambda: not naming(directory), lambda: naming(directory))
+    assert not directory.exists()
 
 
 def test_closed_directory_goes_at_once() -> None:
