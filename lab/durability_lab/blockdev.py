@@ -44,6 +44,7 @@ FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
 FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
 
+_SOCKET_PATH_BYTES_MAX = 107  # of Linux
 _DEADLINE_S = 20.0
 _POLL_S = 0.002
 _NO_ROOM_BYTES = 1 << 20  # with less left for the media, a failure is put down to that
@@ -196,6 +197,10 @@ class BlockRig:
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
         self.power_ons += 1
         socket = self._directory / f"nbd.{self.power_ons}.sock"
+        if len(os.fsencode(socket.absolute())) > _SOCKET_PATH_BYTES_MAX:
+            raise SetupError(
+                f"{self._directory.parent}: its path is too long for a socket; choose a shorter one"
+            )
         ready = self._directory / f"nbdkit.{self.power_ons}.ready"
         self._nbdkit = _Program(
             self._directory, "nbdkit", "-f", "-U", str(socket), "-P", str(ready), *self._drive_command()

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -142,14 +143,23 @@ def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemNa
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
-def test_smallest_drive_takes_its_file_system(file_system: FileSystemName, tmp_path: Path) -> None:
+def test_smallest_drive_takes_its_file_system(file_system: FileSystemName) -> None:
     """The least size of each is enough; and a directory may be named as it likes."""
-    directory = tmp_path / "a=b,c d"
-    directory.mkdir()
     size_bytes = blockdev.LEAST_BYTES[file_system]
-    for drive in ("honest", "filter-honest"):
-        with BlockRig(drive, file_system, seed=3, size_bytes=size_bytes, parent=directory) as rig:
-            rig.target.write_bytes(b"x")
+    with tempfile.TemporaryDirectory(prefix="a=b,c d") as directory:
+        for drive in ("honest", "filter-honest"):
+            with BlockRig(drive, file_system, seed=3, size_bytes=size_bytes, parent=Path(directory)) as rig:
+                rig.target.write_bytes(b"x")
+        assert list(Path(directory).iterdir()) == []
+
+
+def test_directory_that_is_named_too_long_is_refused(tmp_path: Path) -> None:
+    """Linux's sockets have short paths; the error says which directory it is about."""
+    directory = tmp_path / ("long" * 25)
+    directory.mkdir()
+    refused = pytest.raises(SetupError, match="long: its path is too long for a socket")
+    with refused, BlockRig("honest", None, seed=3, parent=directory):
+        pass
     assert list(directory.iterdir()) == []
 
 

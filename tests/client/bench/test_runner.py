@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -77,19 +78,16 @@ def _options(path: Path, *cells: Cell, **changes: Any) -> Options:
     return Options(**{**values, **changes})
 
 
-def _in_memory() -> set[Path]:
-    return set(target.MEMORY.glob("durability-bench-*"))
-
-
 @pytest.fixture
-def clean(tmp_path: Path) -> Iterator[Path]:
-    """A directory, which must be empty at the end; and no file of ours may be left in memory."""
-    before = _in_memory()
+def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory, which must be empty at the end; nor may files be left in memory, here a part of our own."""
     directory = tmp_path / "target"
     directory.mkdir()
-    yield directory
+    with tempfile.TemporaryDirectory(dir=target.MEMORY, prefix="durability-test-") as memory:
+        monkeypatch.setattr(target, "MEMORY", Path(memory))
+        yield directory
+        assert list(Path(memory).iterdir()) == []
     assert list(directory.iterdir()) == []
-    assert _in_memory() <= before
 
 
 def test_a_measurement_has_every_round(clean: Path) -> None:
