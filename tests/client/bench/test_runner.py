@@ -80,7 +80,7 @@ def _options(path: Path, *cells: Cell, **changes: Any) -> Options:
 
 @pytest.fixture
 def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory, which must be empty at the end; nor may files be left in memory, here a part of our own."""
+    """A directory, which must be empty at the end; nor may files be left in memory, here our own part."""
     directory = tmp_path / "target"
     directory.mkdir()
     with tempfile.TemporaryDirectory(dir=target.MEMORY, prefix="durability-test-") as memory:
