@@ -37,11 +37,13 @@ class SimulatedFile:
         self._sync_s = sync_s
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
+        if self._fua:
+            time.sleep(self._sync_s)
         self._drive.write(offset, memoryview(buffer), fua=self._fua)
 
     def sync(self) -> None:
-        time.sleep(self._sync_s)
         if not self._fua:
+            time.sleep(self._sync_s)
             self._drive.flush()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
