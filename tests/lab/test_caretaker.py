@@ -28,10 +28,10 @@ from pathlib import Path
 from durability_lab.caretaker import Caretaker, watched
 
 directory = Path(tempfile.mkdtemp(prefix="durability-rig-"))
-print(directory, flush=True)
 caretaker = Caretaker(directory)
 command = ("sh", "-c", 'sleep "$1"; :', str(directory), "600")
 subprocess.Popen(watched(directory, "program", command), stdout=subprocess.DEVNULL)
+print(directory, flush=True)  # last: whoever reads it may kill this process at once
 {then}
 """
 CLOSED = """
