@@ -12,23 +12,20 @@ from typing import Annotated, Literal, TypeAlias
 import typer
 
 from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
+from durability.cli_options import Json, path
 from durability.errors import UsageError
 from durability.units import parse_size
 
-# Paths are not `readable` to typer, whose word on them is another exit code and not one sentence.
 Engine: TypeAlias = Literal["durability", "fio"]
 Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", readable=False, help="Also a page with pictures, in one file.")
+    Path | None, typer.Option(metavar="FILE", parser=path, help="Also a page with pictures, in one file.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
 
 
 def bench(
     target: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="TARGET", readable=False, help="A directory, a file in one, or a block device."
-        ),
+        typer.Argument(metavar="TARGET", parser=path, help="A directory, a file in one, or a block device."),
     ] = None,
     *,
     output: Annotated[
@@ -37,7 +34,7 @@ def bench(
             "-o",
             "--output",
             metavar="FILE",
-            readable=False,
+            parser=path,
             help="The result. Default: in the state directory.",
         ),
     ] = None,
@@ -64,7 +61,7 @@ def bench(
     ] = False,
     show: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", readable=False, help="Print a result; measure nothing."),
+        typer.Option(metavar="FILE", parser=path, help="Print a result; measure nothing."),
     ] = None,
     html: Html = None,
     json: Json = False,
@@ -104,7 +101,7 @@ def bench(
 
 def compare(
     results: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", readable=False, help="Results of `bench`.")
+        list[Path], typer.Argument(metavar="FILE...", parser=path, help="Results of `bench`.")
     ],
     *,
     html: Html = None,

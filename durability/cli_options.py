@@ -16,18 +16,36 @@ from durability import limits, plan
 
 CutClass: TypeAlias = Literal["power", "vm", "os"]
 
+
+def path(text: str) -> Path:
+    """What parses every path, so that one that cannot be read gets the tool's own sentence and exit code.
+
+    Raises typer.BadParameter for an empty one, which would mean the current directory.
+    """
+    if not text:
+        raise typer.BadParameter("the path is empty; is a variable of the shell unset?")
+    return Path(text)
+
+
 # Of several commands.
-Target = Annotated[Path, typer.Argument(metavar="TARGET", help="A file (made if missing) or a block device.")]
+Target = Annotated[
+    Path, typer.Argument(parser=path, metavar="TARGET", help="A file (made if missing) or a block device.")
+]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's 16 hexadecimal digits.")]
 Server = Annotated[
     str, typer.Option("--server", metavar="HOST:PORT", help="Where `durability serve` listens.")
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The token that both machines share. Default: where `serve` puts it."),
+    typer.Option(
+        parser=path,
+        metavar="FILE",
+        help="The token that both machines share. Default: where `serve` puts it.",
+    ),
 ]
 TlsCa = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Use TLS; the certificate authority of the server.")
+    Path | None,
+    typer.Option(parser=path, metavar="FILE", help="Use TLS; the certificate authority of the server."),
 ]
 TlsFingerprint = Annotated[
     str | None, typer.Option(metavar="HEX", help="Use TLS; the SHA-256 of the server's certificate.")
@@ -45,10 +63,14 @@ Store = Annotated[
 ]
 ServerTokenFile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="The token; made if missing. Default: in the state directory."),
+    typer.Option(
+        parser=path, metavar="FILE", help="The token; made if missing. Default: in the state directory."
+    ),
 ]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Listen with TLS; PEM.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, if it is not in the same file.")]
+TlsCert = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="Listen with TLS; PEM.")]
+TlsKey = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Its key, if it is not in the same file.")
+]
 
 # Of `run`.
 Size = Annotated[
@@ -81,7 +103,9 @@ Force = Annotated[
 ]
 
 # Of `verify`.
-VerifyTarget = Annotated[Path | None, typer.Argument(metavar="TARGET", help="The file or device of the run.")]
+VerifyTarget = Annotated[
+    Path | None, typer.Argument(parser=path, metavar="TARGET", help="The file or device of the run.")
+]
 Run = Annotated[str | None, typer.Option(metavar="RUN", help="Default: what TARGET or the server says.")]
 AttestCut = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Your word that the power was cut, and how.")
@@ -90,15 +114,18 @@ AttestedClass = Annotated[CutClass | None, typer.Option(help="What --attest-cut 
 RequireCut = Annotated[CutClass, typer.Option(help="The least class of cut for `durable`.")]
 MinCuts = Annotated[int, typer.Option(min=1, help="So many cuts of the series for `durable`.")]
 Device = Annotated[
-    Path | None, typer.Option(metavar="DEV", help="Where TARGET lay, if its file system does not mount.")
+    Path | None,
+    typer.Option(parser=path, metavar="DEV", help="Where TARGET lay, if its file system does not mount."),
 ]
 FromExport = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Judge by this export, without the server.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Judge by this export, without the server.")
 ]
-Junit = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a JUnit report.")]
+Junit = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="Also write a JUnit report.")]
 
 # Of `export` and `demo`.
-Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Default: stdout.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", parser=path, metavar="FILE", help="Default: stdout.")
+]
 DemoSeed = Annotated[int | None, typer.Option(min=0, help="The drives and cuts of an earlier demo again.")]
 
 
@@ -128,9 +155,13 @@ CutNumber = Annotated[
 ]
 State = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Keep each cut's result there; go on where it was stopped."),
+    typer.Option(
+        parser=path, metavar="FILE", help="Keep each cut's result there; go on where it was stopped."
+    ),
 ]
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the page docs/detection.md.")]
+Markdown = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the page docs/detection.md.")
+]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="A row for each cell.")]
 
 # Of `lab drive`.
@@ -144,7 +175,8 @@ DriveFileSystem = Annotated[
 ]
 DriveSeed = Annotated[int | None, typer.Option(min=0, help="Of its faults. Default: any; printed.")]
 Directory = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="For media and mount point. Default: in memory.")
+    Path | None,
+    typer.Option(parser=path, metavar="DIR", help="For media and mount point. Default: in memory."),
 ]
 ListModels = Annotated[bool, typer.Option("--list", help="List the models and end.")]
 
@@ -157,4 +189,6 @@ GuestFileSystem = Annotated[Literal["ext4", "none"], typer.Option(help="none: th
 GuestWorkload = Annotated[plan.Workload, typer.Option(help="As of `durability run`.")]
 CutsOfDrive = Annotated[int, typer.Option(min=1, help="So many of each drive.")]
 CutSeed = Annotated[int | None, typer.Option(min=0, help="Default: any; printed.")]
-KeepLog = Annotated[Path | None, typer.Option(metavar="FILE", help="Append what the guest said to it.")]
+KeepLog = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Append what the guest said to it.")
+]

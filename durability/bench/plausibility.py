@@ -71,10 +71,10 @@ class Controls:
     """What the verdict rests on; None where not measured or not known.
 
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
-    drive below says so and none is emulated. `link_bytes_per_s`: of all drives below together. `flushes`: per
-    commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the drives for each
-    byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n in bytes, F(n).
-    `others`: requests per second of others, by drive, where they were many.
+    drive below says so of itself and none is emulated. `link_bytes_per_s`: of all drives below together.
+    `flushes`: per commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the
+    drives for each byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n
+    in bytes, F(n). `others`: requests per second of others, by drive, where they were many.
     """
 
     path: str
@@ -126,13 +126,16 @@ def controls_of(result: Result) -> Controls:
     links = [one.link_bytes_per_s for one in media if one.link_bytes_per_s is not None]
     turns = [one.rpm for one in media if one.rpm is not None]
     empty = disks_per_operation(result.rounds_of(FLUSH_CONTROL.name))
+    # A loop device has the word of the disk under its file, where its work arrives and is counted.
+    counted = {alone.name for alone in result.idle}
     return Controls(
         path=result.facts.path,
         kind=result.facts.kind,
         virtualisation=result.facts.host.virtualisation,
         emulated=any(drive.emulated for drive in drives),
         write_caches=tuple(drive.write_cache for drive in drives),
-        rotational=bool(drives) and all(drive.rotational and not drive.emulated for drive in drives),
+        rotational=bool(drives)
+        and all(drive.rotational and not drive.emulated and drive.name in counted for drive in drives),
         rpm=max(turns) if turns and len(turns) == len(drives) else None,
         link_bytes_per_s=sum(links) if links and len(links) == len(drives) else None,
         random_rate=_rate(result.rounds_of(HEADLINE.name)),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from durability.mixing import U64
 from durability.plan import Plan
 from tests.core.evidence import SECTOR, Disk, MakePlan, scan
-from tests.core.names_disks import WORKLOADS, plan_of
+from tests.core.histories import History, histories
+from tests.core.names_disks import WORKLOADS
 
 DAMAGE = b"\xa5" * SECTOR
 
@@ -49,38 +50,7 @@ def idle(plan: Plan, acked: int) -> dict[int, list[Event]]:
     return {slot: told for slot, told in events(plan, acked).items() if slot not in busy}
 
 
-@dataclasses.dataclass(frozen=True)
-class Cut:
-    """Of the operations up to `issued`, the drive acknowledged `done` and the server knows of `acked`."""
-
-    plan: Plan
-    done: int
-    acked: int
-    issued: int
-
-
-@st.composite
-def cuts(draw: st.DrawFn, make_plan: MakePlan, workload: str) -> Cut:
-    """Any history of one writer that the rules of issuing allow."""
-    group = draw(st.sampled_from([1, 2, 4]))
-    sectors = draw(st.sampled_from([1, 2, 8]))
-    plan = plan_of(
-        make_plan,
-        workload,
-        pattern="sequential" if workload == "create" else draw(st.sampled_from(["random", "sequential"])),
-        group=group,
-        credit=8,
-        slots=draw(st.sampled_from([32, 40])),
-        record_bytes=sectors * SECTOR,
-        block_bytes=sectors * SECTOR,
-    )
-    done = draw(st.integers(0, 150 // group)) * group
-    acked = max(0, done - draw(st.integers(0, plan.credit // group)) * group)
-    issued = min(done + draw(st.integers(0, group)), acked + plan.credit)
-    return Cut(plan=plan, done=done, acked=acked, issued=issued)
-
-
-def honest(data: st.DataObject, cut: Cut) -> Disk:
+def honest(data: st.DataObject, cut: History) -> Disk:
     """What an honest stack leaves: all that was synced, and of the last group what the contracts allow.
 
     Each step of the group reached the journal or did not, whatever became of the others; a name that was made
@@ -124,7 +94,7 @@ def test_an_honest_stack_never_gives_a_finding(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
     """Whatever of the last group reached the journal, every name is legal or excused; with a log or none."""
-    cut = data.draw(cuts(make_plan, workload))
+    cut = data.draw(histories(make_plan, workload, operations=150))
     disk = honest(data, cut)
     for acked in ((cut.acked,), None):
         found = scan(disk, acked)
@@ -188,7 +158,7 @@ BREACHES: dict[str, tuple[str, Breach]] = {
 @given(data=st.data())
 def test_any_broken_promise_is_found(make_plan: MakePlan, workload: str, data: st.DataObject) -> None:
     """One name that is not as was acknowledged gives one finding, of the right class, place and seq."""
-    cut = data.draw(cuts(make_plan, workload))
+    cut = data.draw(histories(make_plan, workload, operations=150))
     disk = honest(data, cut)
     sound = {slot: told for slot, told in idle(cut.plan, cut.acked).items() if told[-1].puts}
     assume(sound)
@@ -219,7 +189,7 @@ def test_a_removed_name_that_is_back_is_resurrected(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
     """Whatever it holds: that it is there at all undoes an acknowledged removal."""
-    cut = data.draw(cuts(make_plan, workload))
+    cut = data.draw(histories(make_plan, workload, operations=150))
     disk = honest(data, cut)
     gone = {slot: told for slot, told in idle(cut.plan, cut.acked).items() if not told[-1].puts}
     assume(gone)

@@ -13,6 +13,7 @@ from durability.observation import EARLIER_RUN, SUPERBLOCK_WRITER
 from durability.oracle import Oracle
 from durability.plan import MAIN, Plan
 from tests.core.evidence import SECTOR, Disk, Found, MakePlan, scan, small, words
+from tests.core.histories import History, histories
 
 WORKLOADS = ("overwrite", "append")
 DAMAGE = b"\xa5" * SECTOR
@@ -32,38 +33,7 @@ def only(found: Found) -> tuple[str | None, int]:
     return judgement.finding, judgement.slot
 
 
-@dataclasses.dataclass(frozen=True)
-class Cut:
-    """Of the operations up to `issued`, the drive acknowledged `done` and the server knows of `acked`."""
-
-    plan: Plan
-    done: int
-    acked: int
-    issued: int
-
-
-@st.composite
-def cuts(draw: st.DrawFn, make_plan: MakePlan, workload: str) -> Cut:
-    """Any history of one writer that the rules of issuing allow."""
-    group = draw(st.sampled_from([1, 2, 4]))
-    sectors = draw(st.sampled_from([1, 2, 8]))
-    plan = small(
-        make_plan,
-        workload=workload,
-        pattern="sequential" if workload == "append" else draw(st.sampled_from(["random", "sequential"])),
-        group=group,
-        credit=8,
-        slots=draw(st.sampled_from([32, 40])),
-        record_bytes=sectors * SECTOR,
-        block_bytes=sectors * SECTOR,
-    )
-    done = draw(st.integers(0, 200 // group)) * group
-    acked = max(0, done - draw(st.integers(0, plan.credit // group)) * group)
-    issued = min(done + draw(st.integers(0, group)), acked + plan.credit)
-    return Cut(plan=plan, done=done, acked=acked, issued=issued)
-
-
-def honest(draw: st.DataObject, cut: Cut) -> Disk:
+def honest(draw: st.DataObject, cut: History) -> Disk:
     """What an honest drive with a volatile cache leaves: all that was flushed, any sectors of the rest."""
     plan = cut.plan
     disk = Disk(plan)
@@ -90,7 +60,7 @@ def test_an_honest_drive_never_gives_a_finding(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
     """Whatever of the unflushed writes is kept, lost or damaged, every slot is legal or excused."""
-    cut = data.draw(cuts(make_plan, workload))
+    cut = data.draw(histories(make_plan, workload, operations=200))
     found = scan(honest(data, cut), (cut.acked,))
     note(f"{cut} testified {found.oracle.testified}")
     assert found.wrong == []
@@ -104,7 +74,7 @@ def test_a_dropped_acknowledged_write_is_always_found(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
     """Where an older state replaces the newest acknowledged version, slot and seq are named."""
-    cut = data.draw(cuts(make_plan, workload).filter(lambda cut: cut.acked > 0))
+    cut = data.draw(histories(make_plan, workload, operations=200).filter(lambda cut: cut.acked > 0))
     plan = cut.plan
     disk = honest(data, cut)
     kept_from = max(0, cut.acked - plan.slots // 2) if workload == "append" else 0

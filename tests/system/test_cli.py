@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from durability import cli
 from durability.errors import EXIT_ENVIRONMENT
 from durability.result import NO_FLUSH
 from durability.verdict import REASONS
@@ -90,6 +92,10 @@ def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
         ("show", "12"),
         ("serve", "--listen", "7420"),
         ("serve", "--tls-key", "key.pem"),
+        ("run", ""),
+        ("verify", ""),
+        ("bench", ""),
+        ("compare", "", ""),
     ],
     ids=" ".join,
 )
@@ -295,6 +301,19 @@ def test_every_warning_is_documented() -> None:
     codes = {code.value for code, _ in pairs if isinstance(code, ast.Constant)}
     assert codes
     assert set(_documented("Warnings")) == codes | {NO_FLUSH}
+
+
+def test_no_path_is_left_to_the_library() -> None:
+    """Whose word on one that cannot be read is another exit code, and not one sentence."""
+
+    def parameters(command: Any) -> Iterator[Any]:
+        yield from command.params
+        for inner in getattr(command, "commands", {}).values():
+            yield from parameters(inner)
+
+    found = list(parameters(typer.main.get_command(cli.app)))
+    assert {"target", "output", "state"} <= {parameter.name for parameter in found}
+    assert [parameter.name for parameter in found if hasattr(parameter.type, "readable")] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS + LAB_COMMANDS)

@@ -159,8 +159,7 @@ class _Measurement:
             self._progress.begin(entry, number)
             self._tell()
             try:
-                entry.rounds.append(self._round(entry, combine(self._options.seed, index, number)))
-                self.order.append(index)
+                self._round(index, combine(self._options.seed, index, number))
             except LackError as error:
                 entry.note = str(error)
             except JobError as error:
@@ -236,8 +235,12 @@ class _Measurement:
         place = target.memory(self._options.size_bytes)
         return None if place is None else self._keep(place)
 
-    def _round(self, entry: _Entry, seed: int) -> Round:
-        """One round. Raises LackError, JobError, OSError, DurabilityError."""
+    def _round(self, index: int, seed: int) -> None:
+        """One round of an entry, which has it even if what was made for it cannot be removed again.
+
+        Raises LackError, JobError, OSError, DurabilityError.
+        """
+        entry = self._entries[index]
         place = self._place if entry.cell.place == "target" else self._memory
         if place is None:
             raise LackError(f"needs a tmpfs with room at {target.MEMORY}")
@@ -249,8 +252,9 @@ class _Measurement:
             with suppress(OSError):  # what came first says more
                 place.end(entry.cell)
             raise
+        entry.rounds.append(measured)
+        self.order.append(index)
         place.end(entry.cell)
-        return measured
 
     def _measure(self, cell: Cell, tasks: Sequence[Task]) -> Round:
         jobs = self._jobs

@@ -160,7 +160,7 @@ class Directory:
 
     def close(self) -> str:
         try:
-            shutil.rmtree(self._own)
+            _remove(self._own)
         except OSError as error:
             return f"{self._own} could not be removed ({error.strerror}): remove it when the target works"
         finally:
@@ -263,10 +263,23 @@ def remove_leftovers(parent: Path) -> list[Path]:
         for entry in sorted(os.listdir(parent)):  # noqa: PTH208 - names, not paths, are compared
             directory = parent / entry
             if _NAMES.fullmatch(entry) and _is_abandoned(directory):
-                shutil.rmtree(directory, ignore_errors=True)
-                if not directory.exists():
+                with suppress(OSError):
+                    _remove(directory)
                     removed.append(directory)
     return removed
+
+
+def _remove(directory: Path) -> None:
+    """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
+
+    Raises OSError.
+    """
+    for entry in list(directory.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
+    shutil.rmtree(directory)
 
 
 def _is_abandoned(directory: Path) -> bool:

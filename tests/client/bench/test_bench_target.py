@@ -294,18 +294,18 @@ def test_a_killed_measurement_is_cleared_away(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_removed_is_not_said_to_be(make_mount: Callable[..., tuple[Path, Path]]) -> None:
-    """A leftover that the file system will not give up is still there, and nobody is told otherwise."""
+    """A leftover that the file system will not give up stays, is told so, and goes when it can."""
     _, parent = make_mount("ext4")
     place = Directory(parent, size_bytes=SIZE_BYTES)
     own = next(path for path in parent.iterdir() if path.name.startswith("durability-bench-"))
     (own / "kept").touch()
     subprocess.run(("chattr", "+i", own / "kept"), check=True)
     assert "could not be removed" in place.close()  # which keeps what is left, as a kill does
-    lock = own / "lock"
-    lock.write_text(target._LOCK_TEXT)
     assert remove_leftovers(parent) == []
     assert (own / "kept").exists()
     subprocess.run(("chattr", "-i", own / "kept"), check=True)
+    assert remove_leftovers(parent) == [own]
+    assert not own.exists()
 
 
 def test_the_control_in_memory_is_in_memory() -> None:

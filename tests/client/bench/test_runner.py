@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -279,6 +280,22 @@ def test_what_comes_first_is_told(make_mount: Callable[..., tuple[Path, Path]]) 
     assert f"{directory}: {long.name}: the target gave an error: " in str(outcome.ending)
     assert len(outcome.result.order) == 1
     assert any("could not be removed" in text for text in listener.said)
+
+
+def test_a_round_stays_whose_files_cannot_be_removed(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """What was measured is kept even if the target then refuses to give up the file of it."""
+    _, directory = make_mount("ext4")
+
+    def attribute(change: str) -> None:
+        (own,) = directory.glob("durability-bench-*")
+        subprocess.run(("chattr", change, own), check=True)
+
+    append = tiny(workload="append", pattern="sequential", file_state="fresh", rounds=9, seconds=1.0)
+    outcome = measure(_options(directory, append), _InRound(lambda: attribute("+i")))
+    attribute("-i")
+    assert isinstance(outcome.ending, TargetError)
+    assert "not permitted" in str(outcome.ending)
+    assert len(outcome.result.order) == len(outcome.result.cells[0].rounds) == 2
 
 
 def test_every_cell_of_every_set_can_be_measured(clean: Path) -> None:

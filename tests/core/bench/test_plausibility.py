@@ -136,6 +136,16 @@ def test_an_emulated_disk_that_calls_itself_rotating_is_not_believed() -> None:
     assert plausibility(result).code == "flush-no-media-work"
 
 
+def test_a_loop_device_over_a_file_is_not_the_disk_below() -> None:
+    """It inherits the flag of the disk that its file lies on, where its work is counted; its own is not
+    known. Over a file that lies on no disk it has its own word."""
+    loop = (drive(name="loop0", rotational=True),)
+    result = on(simulate(PROTECTED), drives=loop)
+    assert plausibility(result).code == "flush-no-media-work"
+    alone = tuple(replace(idle, name="loop0") for idle in result.idle)
+    assert plausibility(replace(result, idle=alone)).code == "faster-than-media"
+
+
 def test_the_turns_come_from_the_media() -> None:
     """Known rpm are used, of several drives the fastest, and only if all are known."""
     two = (drive(name="sda", rotational=True), drive(name="sdb", rotational=True))
