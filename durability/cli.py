@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -62,6 +63,8 @@ app.add_typer(lab, name="lab")
 def main() -> NoReturn:
     """Entry point of the `durability` command."""
     signal.signal(signal.SIGTERM, _terminate)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what its encoding does not have ends nothing
     try:
         code = _run()
         sys.stdout.flush()

@@ -77,7 +77,7 @@ def format_size(size_bytes: int) -> str:
 
 def duration(nanoseconds: float) -> str:
     """A time as people read it: three digits and a unit."""
-    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("µs", 10**3)):
         value = nanoseconds / factor
         if value >= 1000:
             return f"{value:,.0f} {unit}"

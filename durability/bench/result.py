@@ -132,6 +132,14 @@ class Result:
                 return one.rounds
         return ()
 
+    def held(self) -> tuple[CellRounds, ...]:
+        """The loads that were held for long, with their rate over time."""
+        return tuple(
+            one
+            for one in self.cells
+            if one.cell.group == "sustained" and any(each.bins for each in one.rounds)
+        )
+
 
 def encode(result: Result) -> bytes:
     """The file."""

@@ -95,7 +95,7 @@ def _judge(rates: Floats, what: str, last_third: float | None, step: Callable[[]
         word="NOT STEADY" if reasons else "steady",
         reason="; ".join(filter(None, (*reasons, step())))
         if reasons
-        else f"{what} within {range_share:.0%} of their mean",
+        else f"{what} within {range_share:.0%} of their mean{_thirds(last_third)}",
         windows=tuple(windows.tolist()),
         range_share=range_share,
         slope_share=slope_share,
@@ -105,12 +105,27 @@ def _judge(rates: Floats, what: str, last_third: float | None, step: Callable[[]
 
 def _reasons(what: str, range_share: float, slope_share: float, last_third: float | None) -> Iterator[str]:
     if range_share > RANGE_MAX:
-        yield f"{what} differ by {range_share:.0%} of their mean, above {RANGE_MAX:.0%}"
+        yield f"{what} differ by {_beyond(range_share, RANGE_MAX)} of their mean, above {RANGE_MAX:.0%}"
     if abs(slope_share) > SLOPE_MAX:
-        way = "rises" if slope_share > 0 else "falls"
-        yield f"the rate {way} by {abs(slope_share):.0%} over the {what}, above {SLOPE_MAX:.0%}"
+        way, share = "rises" if slope_share > 0 else "falls", _beyond(abs(slope_share), SLOPE_MAX)
+        yield f"the rate {way} by {share} over the {what}, above {SLOPE_MAX:.0%}"
     if last_third is not None and last_third < THIRD_MIN:
-        yield f"the last third ran at {last_third:.0%} of the first"
+        yield (
+            f"the last third ran at {_beyond(last_third, THIRD_MIN)} of the first, as where a fast cache"
+            " fills, burst credits run out, or heat throttles"
+        )
+
+
+def _beyond(share: float, limit: float) -> str:
+    """`share` with as many digits as it takes to see that it is not `limit`."""
+    return next(
+        (text for digits in range(3) if (text := f"{share:.{digits}%}") != f"{limit:.{digits}%}"),
+        f"{share:.3%}",
+    )
+
+
+def _thirds(last_third: float | None) -> str:
+    return "" if last_third is None else f", the last third at {last_third:.0%} of the first"
 
 
 def _no_step() -> str:

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import Literal, NoReturn, TextIO, TypeAlias
@@ -104,7 +103,6 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
     comparison = compare([(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)])
     if html is not None:
         results.save_page(page.comparison_page(comparison, loaded), html, apart_from=paths)
-    _replace_unknown(out)
     if json:
         print(to_json(comparison_document(comparison)), file=out)
     else:
@@ -194,17 +192,10 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
 
 
 def _print(result: Result, out: TextIO, *, json: bool) -> None:
-    _replace_unknown(out)
     if json:
         print(to_json(summary_document(result)), file=out, flush=True)
     else:
         table.show_result(result, _console(out))
-
-
-def _replace_unknown(out: TextIO) -> None:
-    """Have what the encoding of `out` does not have be printed as question marks: that ends nothing."""
-    if isinstance(out, TextIOWrapper):
-        out.reconfigure(errors="replace")
 
 
 def _console(out: TextIO) -> Console:

@@ -81,10 +81,12 @@ def show_result(result: Result, console: Console) -> None:
         _show_sheet(sheet, console)
     for line in words.against_fio(result):
         _say(console, line)
+    for one in result.held():
+        _say(console, f"held for long: {one.cell.name}: {words.held(one)}", "bold")
     _show_verdict(plausibility(result), console)
-    for one in inflations(result.cells):
-        if one.inflated:
-            _say(console, f"data: {one.text}")
+    for probe in inflations(result.cells):
+        if probe.inflated:
+            _say(console, f"data: {probe.text}")
     for warning in (*result.facts.warnings, *cautions(result)):
         _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from durability.bench.compare import Row
 from durability.bench.intervals import Spread, paired_ratio
-from durability.bench.result import Result
-from durability.bench.summary import CellSummary, Percentiles, PerOperation
+from durability.bench.result import CellRounds, Result
+from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
 from durability.units import duration, format_size
 
 DASH = "\N{EN DASH}"
@@ -81,7 +81,7 @@ def count(number: float) -> str:
 
 def time(time_ns: float | None) -> str:
     """A latency with its unit."""
-    return DASH if time_ns is None else duration(time_ns).replace("us", "µs")
+    return DASH if time_ns is None else duration(time_ns)
 
 
 def times(percentiles: Percentiles) -> tuple[str, str, str, str, str]:
@@ -154,6 +154,12 @@ def against_fio(result: Result) -> Iterator[str]:
             if ratio is not None:
                 within = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
                 yield f"{one.cell.name}: {ratio.value:.3f}{within} of {one.engine_version}, round by round"
+
+
+def held(measured: CellRounds) -> str:
+    """The rate of a load that was held for long, and whether it lasted."""
+    found, seconds = summarise(measured), sum(one.seconds for one in measured.rounds)
+    return f"{rate(found.rate)} per second over {seconds:,.0f} s, {found.steady.word}: {found.steady.reason}"
 
 
 def distinct(names: Sequence[str], alone: str) -> tuple[str, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from durability.bench.catalogue import HEADLINE, accept
 from durability.bench.compare import compare
 from durability.bench.result import Result
 from durability.bench.summary import summarise
@@ -127,3 +129,12 @@ def test_labels_are_what_cells_differ_in() -> None:
     assert words.distinct(["4k-a", "4k-a-shared"], "alone") == ("alone", "shared")
     assert words.distinct(["4k-a"], "alone") == ("alone",)
     assert words.distinct([], "alone") == ()
+
+
+def test_what_was_held_for_long_is_told_before_the_verdict() -> None:
+    """With the rate, for how long, and whether it lasted."""
+    text = " ".join(_shown(simulate(Device(), cells=(HEADLINE, *accept()[-2:])), 160).split())
+    held, _, verdict = text.partition("plausibility: ")
+    name = "64k-random-fdatasync-16jobs-sustained-overwritten"
+    assert re.search(rf"held for long: {name}: [\d,.]+ per second over [\d,]+ s, too short to say: ", held)
+    assert "held for long" not in verdict

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD
+from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD, accept
 from durability.bench.compare import compare
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result
@@ -58,7 +58,8 @@ def _read(text: str) -> _Reader:
 @cache
 def pages() -> dict[str, str]:
     """A page of each sort, with hostile words in it."""
-    hostile = simulate(HONEST, cells=STANDARD, facts=facts(path=f"/srv/{EVIL}", drives=(drive(model=EVIL),)))
+    where = facts(path=f"/srv/{EVIL}", drives=(drive(model=EVIL),))
+    hostile = simulate(HONEST, cells=(*STANDARD, *accept()[-2:]), facts=where)
     liar = simulate(Device(), seed=2, cells=STANDARD)
     partial = replace(liar, complete=False, stopped="interrupted (Ctrl-C)")
     pairs = {"alike": [("a", liar), (EVIL, simulate(Device(write_ns=40_000), cells=STANDARD, seed=3))]}
@@ -181,3 +182,13 @@ def test_the_link_that_is_assumed_is_said() -> None:
     assert "link, 0.6 GB/s<" in ladder.svg
     (unknown,) = charts.ladder_figures(replace(known, media=()))
     assert "link, 16 GB/s?<" in unknown.svg
+
+
+def test_what_was_held_for_long_has_its_place() -> None:
+    """Before the pictures, with the rate and whether it lasted; nowhere in a result without such a load."""
+    held = pages()["result"]
+    assert held.index('id="headline"') < held.index('id="held"') < held.index('id="pictures"')
+    assert re.search(r"<figcaption>[\d,.]+ per second over [\d,]+ s, too short to say: ", held)
+    assert held.count("Rate of 4k-random-fdatasync-sustained-overwritten") == 1
+    assert 'href="#held"' in held
+    assert 'id="held"' not in pages()["partial"]

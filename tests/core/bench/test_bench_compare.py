@@ -219,7 +219,7 @@ def test_a_pace_is_no_ground_for_a_comparison() -> None:
     paced = next(row for row in compared(one, other).rows if row.cell == PACED)
     assert paced.basis == "pace" and paced.against[0].ratio is None
     assert re.fullmatch(
-        r"the rate is the pace: p50 \S+ us against \S+ us, p99 \S+ us against \S+ us", paced.against[0].text
+        r"the rate is the pace: p50 \S+ µs against \S+ µs, p99 \S+ µs against \S+ µs", paced.against[0].text
     )
     paced = next(row for row in compared(one, _late(other, 1.5)).rows if row.cell == PACED)
     assert paced.basis == "rate" and paced.against[0].ratio is not None

@@ -213,7 +213,7 @@ def test_a_mirror_is_judged_by_what_reaches_both() -> None:
 def test_noise_that_makes_the_flush_seem_free_is_no_error() -> None:
     """C below W is a flush that took nothing, printed as what was measured."""
     code, text = judged(write_ns=40_000.0, commit_ns=38_000.0)
-    assert code == "flush-no-media-work" and "C - W is -2 us" in text
+    assert code == "flush-no-media-work" and "C - W is -2 µs" in text
 
 
 def test_a_slow_write_scatters_by_more_than_a_flush_takes() -> None:

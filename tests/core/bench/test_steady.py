@@ -59,6 +59,12 @@ def test_a_slow_decline_is_not_steady() -> None:
     assert found.slope_share == pytest.approx(-0.1, abs=0.01) and "falls by 1" in found.reason
 
 
+def test_what_is_just_beyond_a_limit_is_not_rounded_to_it() -> None:
+    """Nobody is told that 10 % is more than 10 %."""
+    found = steady(HEADLINE, [long_round(np.linspace(10_000, 8_800, 100).tolist())])
+    assert found.reason.startswith("the rate falls by 10.3% over the windows, above 10%; ")
+
+
 @pytest.mark.parametrize(
     ("rates", "word"),
     [

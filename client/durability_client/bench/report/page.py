@@ -8,7 +8,7 @@ nothing that the tables of the terminal do not have; what only a cut can show, i
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -28,7 +28,7 @@ from durability_client.bench.report import charts, facts
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.strips import Dots, key_svg, spark_svg, time_figures
 
-_OVER_TIME = frozenset({"commit", "sustained"})  # groups; other cells have their rate over time in the table
+_OVER_TIME = "commit"  # a group; others have their rate over time in the table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,11 @@ def result_page(result: Result) -> str:
         memory=next((one for one in summaries if one.cell.place == "memory"), None),
         figures=(*charts.latency_figures(result), *charts.curve_figures(summaries)),
         ladder=tuple(charts.ladder_figures(result)),
-        over_time=tuple(time_figures(one for one in result.cells if one.cell.group in _OVER_TIME)),
+        held=tuple(
+            replace(figure, caption=words.held(one))
+            for one, figure in zip(result.held(), time_figures(result.held()), strict=True)
+        ),
+        over_time=tuple(time_figures(one for one in result.cells if one.cell.group == _OVER_TIME)),
         probe=tuple((one, dots.row_svg((one.rate, one.written), one.text)) for one in probe),
         dots=dots,
         groups=_groups(summaries),
