@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from drives import HONEST, LIAR, NO_FLUSH, Drive, Silent, measured_on
@@ -77,14 +78,13 @@ def plausibilities(directory: Path, seed: int) -> None:
 
 
 def steadiness(directory: Path, seed: int) -> None:
-    """One committing writer for 12 s, with and without a throttle after 6 s."""
-    for name, bits_per_s in (("left alone", 0), ("throttled after 6 s", 6_000_000)):
+    """One committing writer for 20 s, with and without a throttle after 10 s."""
+    cell = replace(SUSTAINED, seconds=20.0, warmup_s=2.0)
+    for name, bits_per_s in (("left alone", 0), ("throttled after 10 s", 6_000_000)):
         with Drive() as drive:
-            timer = threading.Timer(6.0, drive.throttle, (bits_per_s,))
+            timer = threading.Timer(cell.warmup_s + 10.0, drive.throttle, (bits_per_s,))
             listener = Silent(when_measuring=timer.start if bits_per_s else None)
-            result = measured_on(
-                drive.target, (SUSTAINED,), seconds=12.0, size_bytes=SLOW_BYTES, listener=listener, seed=seed
-            )
+            result = measured_on(drive.target, (cell,), size_bytes=SLOW_BYTES, listener=listener, seed=seed)
         found = summarise(result.cells[0]).steady
         print(f"{name:24} {found.word}: {found.reason}")
 
