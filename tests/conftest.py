@@ -31,9 +31,14 @@ PLAN_FIELDS: dict[str, Any] = {
 
 
 def pytest_configure() -> None:
-    """Have commands that tests start hear Ctrl-C: a shell's background jobs are started with it ignored."""
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Have commands that tests start hear Ctrl-C and a hangup: a shell's background jobs are started with the
+    one ignored, those of nohup with the other."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -80,4 +80,4 @@ async def test_names_on_a_drive_that_ignores_flush_are_lost(load: Load, seed: in
         outcome = await cycle(lab, "flush-ignored", load, seed=seed)
     assert outcome.as_expected, outcome
     found = {name for name, count in outcome.answer.document["findings"].items() if count}
-    assert found & NAMES, outcome
+    assert found & (NAMES if outcome.mounted else {"truncated"}), outcome
