@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import traceback
-from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -20,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 import durability
-from durability import cli_bench
+from durability import cli_bench, cli_streams
 from durability import cli_options as options
 from durability.cli_lab import lab
 from durability.documents import to_json, to_value
@@ -63,8 +62,7 @@ app.add_typer(lab, name="lab")
 def main() -> NoReturn:
     """Entry point of the `durability` command."""
     signal.signal(signal.SIGTERM, _terminate)
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what its encoding does not have ends nothing
+    cli_streams.prepare()
     try:
         code = _run()
         sys.stdout.flush()
@@ -103,7 +101,9 @@ def _run() -> int:
 def _failure(text: str, exit_code: int) -> int:
     if os.environ.get(TRACEBACK_VARIABLE) == "1":
         traceback.print_exc()
-    print(f"durability: {text}", file=sys.stderr)
+    # What it quotes may be anybody's words, which must not move a terminal's cursor.
+    plain = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
+    print(f"durability: {plain}", file=sys.stderr)
     return exit_code
 
 

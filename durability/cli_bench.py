@@ -73,8 +73,23 @@ def bench(
     from durability_client.bench import command
 
     if show is not None:
-        if target is not None:
-            raise UsageError("--show FILE measures nothing: leave TARGET out")
+        given = {
+            "TARGET": target is not None,
+            "-o": output is not None,
+            "--quick": quick,
+            "--accept": accept,
+            "--minutes": minutes is not None,
+            "--only": only,
+            "--profile": profile,
+            "--size": size is not None,
+            "--seed": seed is not None,
+            "--engine": engine != "durability",
+            "--destroy-data": destroy_data,
+            "--force": force,
+            "--show-serials": show_serials,
+        }
+        if useless := [name for name, whether in given.items() if whether]:
+            raise UsageError(f"--show FILE measures nothing: leave out {', '.join(useless)}")
         raise typer.Exit(command.show(show, sys.stdout, html=html, json=json))
     if target is None:
         raise UsageError("bench takes a TARGET: a directory, a file in one, or a block device")

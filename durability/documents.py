@@ -8,6 +8,7 @@ field.
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
@@ -18,10 +19,16 @@ from durability.packing import Value
 
 T = TypeVar("T")
 
+TEXT_CHARACTERS_MAX = 4096
+COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them is exact in a float64
+FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
+_SHOWN_CHARACTERS = 60  # of a stranger's text in a message
+
 # Types of fields that are checked more closely than by their type alone.
 Natural: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
-Finite: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]  # and not negative
-Text: TypeAlias = Annotated[str, Field(max_length=4096)]
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=COUNT_MAX)]  # of what can be done in a round
+Finite: TypeAlias = Annotated[float, Field(ge=0, le=FINITE_MAX, allow_inf_nan=False)]  # and not negative
+Text: TypeAlias = Annotated[str, Field(max_length=TEXT_CHARACTERS_MAX)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 
 
@@ -41,8 +48,31 @@ def from_value(kind: type[T], value: object) -> T:
         return cast(T, _adapter(cast(Any, kind)).validate_python(value, extra="forbid"))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the whole"
+        where = ".".join(shown(str(part)) for part in first["loc"]) or "the whole"
         raise FormatError(f"not a valid {kind.__name__}: {where}: {first['msg']}") from error
+
+
+def shown(text: str) -> str:
+    """`text` of a stranger for a message: what does not print as an escape, and no more than a line of it."""
+    kept = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in kept)
+
+
+def escaped(document: T) -> T:
+    """`document`, a dataclass or a part of one, with bytes that are no UTF-8 as backslash escapes.
+
+    Names of files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those.
+    """
+    value: Any = document
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    elif isinstance(value, tuple):
+        value = tuple(escaped(part) for part in value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        changed = {name: new for name, part in parts.items() if (new := escaped(part)) != part}
+        value = replace(value, **changed) if changed else value
+    return cast(T, value)
 
 
 def to_json(value: object) -> str:

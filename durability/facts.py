@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from durability.documents import Natural
 from durability.plan import TargetKind
 
 
@@ -26,16 +27,16 @@ class Drive:
     model: str
     serial: str
     firmware: str
-    size_bytes: int
-    logical_block_bytes: int
-    physical_block_bytes: int
+    size_bytes: Natural
+    logical_block_bytes: Natural
+    physical_block_bytes: Natural
     rotational: bool | None
     write_cache: str | None
     fua: bool | None
-    diskseq: int | None
-    unsafe_shutdowns: int | None
-    atomic_write_bytes: int | None
-    flushes: int | None
+    diskseq: Natural | None
+    unsafe_shutdowns: Natural | None
+    atomic_write_bytes: Natural | None
+    flushes: Natural | None
     emulated: bool
 
 
@@ -48,7 +49,7 @@ class FileSystem:
     source: str
     mount_point: str
     options: str
-    block_bytes: int
+    block_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ class Host:
 
     machine_id: str
     boot_id: str
-    uptime_ns: int
+    uptime_ns: Natural
     kernel: str
     virtualisation: str
     hostname: str
@@ -85,8 +86,8 @@ class Facts:
     path: str
     path_in_file_system: str
     kind: TargetKind
-    size_bytes: int
-    offset_bytes: int | None
+    size_bytes: Natural
+    offset_bytes: Natural | None
     file_system: FileSystem | None
     layers: tuple[str, ...]
     drives: tuple[Drive, ...]

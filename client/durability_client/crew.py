@@ -6,7 +6,6 @@ that lives in this process's memory, such as a simulated drive, gets threads.
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 import time
@@ -14,7 +13,8 @@ from multiprocessing.process import BaseProcess
 
 from durability.plan import Plan
 from durability_client.io import Storage
-from durability_client.ledger import CONTEXT, Ledger, WriterFailure, WriterState
+from durability_client.ledger import Ledger, WriterFailure, WriterState
+from durability_client.processes import CONTEXT, starting
 from durability_client.target import KernelStorage
 from durability_client.writer import write_records
 
@@ -41,8 +41,7 @@ class Crew:
             CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])
         else:
             sys.setswitchinterval(_SWITCH_S)
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-        try:
+        with starting():
             for writer in range(self.ledger.writers):
                 arguments = (self._plan, writer, self._storage, self.ledger)
                 name = f"durability-writer-{writer}"
@@ -53,8 +52,6 @@ class Crew:
                     member = threading.Thread(target=write_records, args=arguments, name=name, daemon=True)
                 member.start()
                 self._members.append(member)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
     def all_in(self, state: WriterState) -> bool:
         return all(self.ledger.state(writer) == state for writer in range(self.ledger.writers))

@@ -22,17 +22,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from multiprocessing import get_context
 
 import numpy as np
 
 from durability.mixing import Words
+from durability_client.processes import CONTEXT
 
 RING = 16384
 TEXT_BYTES = 240
-CONTEXT = get_context(
-    "forkserver"
-)  # children start from a clean process that has numpy loaded, not from this one
 
 _WORD = 8
 _FAILURE_WORDS = 4 + TEXT_BYTES // _WORD  # at_ns, errno, seq, length of the text, text

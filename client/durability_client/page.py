@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from textwrap import TextWrapper
 from typing import TextIO, get_args
 
-from rich.console import Console
 from rich.text import Text
 
 from durability.flushes import leaf_flushes
@@ -28,6 +27,7 @@ from durability_client.describe import (
     slot_word,
 )
 from durability_client.outcome import Outcome
+from durability_client.terminal import Terminal
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
 _EXAMPLES = 4
@@ -84,7 +84,7 @@ class Section:
 
 def write(outcome: Outcome, out: TextIO) -> None:
     """Print the page of `outcome` on `out`."""
-    console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = Terminal(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(Text(first_line(outcome), style=_STYLES[outcome.verdict.word]))
     width = min(console.width, _WIDTH_MAX)
     for section in sections(outcome):

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
-from durability.documents import Finite, Flag, Natural, Text
+from durability.documents import Finite, Flag, Natural, Text, shown
 from durability.errors import FormatError
 from durability.plan import WRITE_THROUGH_METHODS
 
@@ -104,13 +104,19 @@ class Cell:
             ("rounds", 1, 100),
         ):
             if not low <= getattr(self, name) <= high:  # not a number is in no range
-                raise FormatError(f"cell {self.name!r}: {name} is {getattr(self, name)}, not {low} to {high}")
+                raise FormatError(
+                    f"cell '{shown(self.name)}': {name} is {getattr(self, name)}, not {low} to {high}"
+                )
         if (self.sync == "none" or self.workload == "flush") != (self.writes_per_sync == 0):
-            raise FormatError(f"cell {self.name!r}: {self.writes_per_sync} writes to a sync ({self.sync})")
+            raise FormatError(
+                f"cell '{shown(self.name)}': {self.writes_per_sync} writes to a sync ({self.sync})"
+            )
         if self.sync in WRITE_THROUGH_METHODS and self.writes_per_sync != 1:
-            raise FormatError(f"cell {self.name!r}: with {self.sync} each write is a sync")
+            raise FormatError(f"cell '{shown(self.name)}': with {self.sync} each write is a sync")
         if (self.workload == "mix") != (self.read_percent > 0):
-            raise FormatError(f"cell {self.name!r}: {self.read_percent} % reads in workload {self.workload}")
+            raise FormatError(
+                f"cell '{shown(self.name)}': {self.read_percent} % reads in workload {self.workload}"
+            )
 
     @property
     def dirty_bytes(self) -> int:

@@ -11,7 +11,7 @@ different plausibility are never ranked: a device that ignores flushes always wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
@@ -22,7 +22,7 @@ from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
 from durability.bench.serials import hash_serials
-from durability.bench.summary import CellSummary, summarise
+from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
 from durability.units import counted, duration, format_size
 
@@ -126,10 +126,7 @@ def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
     """The results with hashed serials if any has them so, so that one drive is seen to be one."""
     if {result.serials for result in results} == {"shown"}:
         return list(results)
-    return [
-        replace(result, facts=hash_serials(result.facts)) if result.serials == "shown" else result
-        for result in results
-    ]
+    return [hash_serials(result) if result.serials == "shown" else result for result in results]
 
 
 def _refusals(labels: Sequence[str], results: Sequence[Result]) -> Iterator[str]:
@@ -205,7 +202,7 @@ def _keeps_up(summary: CellSummary) -> bool:
 def _values(basis: Basis, rounds: Sequence[Round]) -> list[float]:
     """What is compared, of each round."""
     if basis == "sync":
-        return [float(one.sync_ns.histogram().percentile(50)) for one in rounds if len(one.sync_ns)]
+        return list(round_medians(one.sync_ns for one in rounds))
     return [one.rate for one in rounds]
 
 

@@ -10,10 +10,11 @@ from durability.bench.cautions import cautions
 from durability.bench.compare import Against, Comparison, Difference, Row
 from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
-from durability.bench.plausibility import Plausibility, plausibility
+from durability.bench.plausibility import Plausibility, control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.steady import Steady
-from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
+from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise, written_bytes
+from durability.documents import to_value
 from durability.facts import Drive, Facts
 from durability.packing import Value
 
@@ -34,7 +35,12 @@ def summary_document(result: Result) -> dict[str, Value]:
         "complete": result.complete,
         "stopped": result.stopped,
         "duration_s": round(result.duration_s, 3),
+        "written_bytes": written_bytes(result),
         "target": _target(result.facts),
+        "machine": to_value(result.machine),
+        "before": to_value(result.before),
+        "after": None if result.after is None else to_value(result.after),
+        "controls": _controls(result),
         "plausibility": _plausibility(plausibility(result)),
         "inflation": [_inflation(one) for one in inflations(result.cells)],
         "warnings": [
@@ -82,6 +88,23 @@ def _drive(drive: Drive) -> dict[str, Value]:
         "fua": drive.fua,
         "rotational": drive.rotational,
     }
+
+
+def _controls(result: Result) -> dict[str, Value]:
+    """What the verdict rests on: of the ladder also the range of the rounds' medians."""
+    times = control_times(result)
+    of = {one.symbol: one.median_ns / 1000 for one in times}
+    ladder: list[Value] = [
+        {
+            "dirty_bytes": one.dirty_bytes,
+            "flush_us": one.median_ns / 1000,
+            "least_us": one.least_ns / 1000,
+            "most_us": one.most_ns / 1000,
+        }
+        for one in times
+        if one.dirty_bytes is not None
+    ]
+    return {"write_us": of.get("W"), "flush_us": of.get("F0"), "commit_us": of.get("C"), "ladder": ladder}
 
 
 def _plausibility(verdict: Plausibility) -> dict[str, Value]:

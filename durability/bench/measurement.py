@@ -12,13 +12,14 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from durability.documents import Finite, Natural, Text
+from durability.documents import COUNT_MAX, Count, Finite, Natural, Text, shown
 from durability.errors import FormatError
 from durability.histogram import FineHistogram
 
 Engine: TypeAlias = Literal["durability", "fio"]
 
 BINS_MAX = 200_000
+SPAN_MIN_S, SPAN_MAX_S = 1e-9, 1e9  # of a round, a bin, an idle interval: no clock tells less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +28,15 @@ class Latencies:
     other from the one before), what each counts, and the largest value exactly."""
 
     gaps: tuple[Natural, ...]
-    counts: tuple[Natural, ...]
+    counts: tuple[Count, ...]
     max_ns: Natural
 
     def __post_init__(self) -> None:
         """Raises FormatError."""
         if len(self.gaps) != len(self.counts) or 0 in self.counts or 0 in self.gaps[1:]:
             raise FormatError(f"latencies: {len(self.gaps)} gaps and {len(self.counts)} counts do not fit")
+        if sum(self.counts) > COUNT_MAX:
+            raise FormatError(f"latencies: {sum(self.counts)} of them, at most {COUNT_MAX} can be")
         if sum(self.gaps) >= FineHistogram.buckets():
             raise FormatError(f"latencies: there is no bucket {sum(self.gaps)}")
         if sum(self.gaps) != int(FineHistogram.bucket_of(np.array([self.max_ns], dtype=np.uint64))[0]):
@@ -83,7 +86,7 @@ class Work:
     threads, less their idle share (interrupts are charged to whom they interrupt); None where unknown.
     """
 
-    operations: Natural
+    operations: Count
     user_us: Finite | None
     system_us: Finite | None
     kernel_us: Finite | None
@@ -110,19 +113,19 @@ class Round:
 
     started_s: Finite
     seconds: Finite
-    commits: Natural
-    writes: Natural
-    reads: Natural
+    commits: Count
+    writes: Count
+    reads: Count
     commit_ns: Latencies
     sync_ns: Latencies
     read_ns: Latencies
     bin_s: Finite
-    bins: tuple[Natural, ...]
+    bins: tuple[Count, ...]
     work: Work | None
 
     def __post_init__(self) -> None:
         """Raises FormatError where the counts contradict each other."""
-        if not self.seconds > 0 or not self.bin_s > 0:
+        if not _is_span(self.seconds) or not _is_span(self.bin_s):
             raise FormatError(f"a round: {self.seconds} seconds in bins of {self.bin_s}")
         if len(self.bins) > BINS_MAX:
             raise FormatError(f"a round: {len(self.bins)} bins, at most {BINS_MAX} are allowed")
@@ -155,3 +158,13 @@ class Idle:
     writes: Natural | None
     write_kib: Natural | None
     reads: Natural | None
+
+    def __post_init__(self) -> None:
+        """Raises FormatError for an interval that no clock tells."""
+        if self.seconds and not _is_span(self.seconds):
+            raise FormatError(f"idle drive {shown(self.name)}: left alone for {self.seconds} seconds")
+
+
+def _is_span(seconds: float) -> bool:
+    """Whether so long a time can be measured, and be a divisor."""
+    return SPAN_MIN_S <= seconds <= SPAN_MAX_S

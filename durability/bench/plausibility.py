@@ -33,10 +33,10 @@ from durability.bench.catalogue import (
 from durability.bench.cautions import others_per_s
 from durability.bench.cells import KIB, Cell
 from durability.bench.intervals import spread
-from durability.bench.measurement import Round
+from durability.bench.measurement import Latencies, Round
 from durability.bench.result import Result
 from durability.bench.serials import HASHED
-from durability.bench.summary import disks_per_operation, merged
+from durability.bench.summary import disks_per_operation, merged, round_medians
 from durability.plan import TargetKind
 from durability.units import duration, format_size
 
@@ -61,6 +61,11 @@ LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that 
 # C - W is like F0 up to so many of it, and the noise: of a system call, and of a write as long as W.
 ALIKE_FACTOR, ALIKE_NS, ALIKE_SHARE = 1.5, 20_000, 0.1
 FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0 and C - W, from so many of it
+_SYMBOLS = (  # whether of the whole commit, or of its sync alone
+    ("W", "a direct write of 4 KiB", WRITE_CONTROL, True),
+    ("F0", "a sync with nothing to write", FLUSH_CONTROL, False),
+    ("C", "a direct write of 4 KiB and its sync", COMMIT_CONTROL, True),
+)
 RUN_FILE = "durability-run"  # in the directory that was measured, for the run to make
 REACHES = 0.9  # of what a direct write hands over, at least, or a cache above the drive keeps it
 MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes things of its own
@@ -96,6 +101,19 @@ class Controls:
     empty_flushes: float | None
     ladder: tuple[tuple[int, float], ...]
     others: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlTime:
+    """A control's time in nanoseconds: `median_ns` of all samples, which the verdict rests on, and from
+    `least_ns` to `most_ns` the medians of the rounds. `symbol`: W, F0, C or F(n), n being `dirty_bytes`."""
+
+    symbol: str
+    about: str
+    dirty_bytes: int | None
+    median_ns: float
+    least_ns: float
+    most_ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +176,25 @@ def controls_of(result: Result) -> Controls:
     )
 
 
+def control_times(result: Result) -> tuple[ControlTime, ...]:
+    """W, F0, C and the flush ladder, as far as they were measured."""
+    sizes = ((step, format_size(step.dirty_bytes)) for step in LADDER)
+    steps = ((f"F({size})", f"a sync after {size} of direct writes", step, False) for step, size in sizes)
+    return tuple(
+        ControlTime(
+            symbol=symbol,
+            about=about,
+            dirty_bytes=cell.dirty_bytes if cell in LADDER else None,
+            median_ns=median_ns,
+            least_ns=min(medians),
+            most_ns=max(medians),
+        )
+        for symbol, about, cell, whole in (*_SYMBOLS, *steps)
+        if (median_ns := _median_ns(result, cell, whole=whole))
+        and (medians := round_medians(_latencies(result, cell, whole=whole)))
+    )
+
+
 def judge(controls: Controls) -> Plausibility:
     """The verdict on `controls`."""
     code, reasons = _decide(controls)
@@ -177,10 +214,15 @@ def _rate(rounds: tuple[Round, ...]) -> float | None:
 
 
 def _median_ns(result: Result, cell: Cell, *, whole: bool) -> float | None:
-    """Of the whole commit, or of its sync alone. Every sample counts, since a median takes few."""
-    rounds = result.rounds_of(cell.name)
-    latencies = merged(one.commit_ns if whole else one.sync_ns for one in rounds)
+    """Every sample counts, since a median takes few."""
+    latencies = merged(_latencies(result, cell, whole=whole))
     return latencies.percentile(50) if len(latencies) else None
+
+
+def _latencies(result: Result, cell: Cell, *, whole: bool) -> Iterator[Latencies]:
+    """Of each round of `cell`: of the whole commit, or of its sync alone."""
+    for one in result.rounds_of(cell.name):
+        yield one.commit_ns if whole else one.sync_ns
 
 
 def _share(result: Result, cell: Cell) -> float | None:
@@ -413,10 +455,10 @@ def _means(code: Code, controls: Controls) -> Iterator[str]:
 
 def _commands(controls: Controls) -> Iterator[str]:
     """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards."""
-    # A path with a serial in it has been hashed and cannot be typed.
+    # A path with a serial in it has been hashed, one that is no text escaped: neither can be typed.
     device = controls.kind == "device"
     path = controls.path if device else f"{controls.path.rstrip('/')}/{RUN_FILE}"
-    target = "TARGET" if HASHED in path else _quoted(path)
+    target = "TARGET" if HASHED in path or "\\x" in path else _quoted(path)
     destroy = " --destroy-data" if device else ""
     yield f"durability run {target} --server HOST:PORT{destroy}"
     yield f"durability run {target} --server HOST:PORT --direct --sync dsync{destroy}"

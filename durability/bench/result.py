@@ -12,14 +12,25 @@ History of the format:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from durability import limits
 from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
-from durability.documents import Finite, Flag, Natural, Text, from_json, from_value, to_json, to_value
+from durability.documents import (
+    TEXT_CHARACTERS_MAX,
+    Finite,
+    Flag,
+    Natural,
+    Text,
+    from_json,
+    from_value,
+    shown,
+    to_json,
+    to_value,
+)
 from durability.errors import FormatError
 from durability.facts import Facts
 
@@ -115,9 +126,11 @@ class Result:
 
     def __post_init__(self) -> None:
         """Raises FormatError where the parts contradict each other."""
+        if not self.cells:
+            raise FormatError("a result: there are no cells")
         keys = Counter((one.cell.name, one.engine) for one in self.cells)
         if twice := [name for (name, engine), count in keys.items() if count > 1]:
-            raise FormatError(f"a result: the cell {twice[0]!r} is there twice")
+            raise FormatError(f"a result: the cell '{shown(twice[0])}' is there twice")
         if len(self.cells) > CELLS_MAX or any(len(one.rounds) > ROUNDS_MAX for one in self.cells):
             raise FormatError(f"a result: more than {CELLS_MAX} cells, or than {ROUNDS_MAX} rounds of one")
         if Counter(self.order) != Counter(
@@ -142,8 +155,14 @@ class Result:
 
 
 def encode(result: Result) -> bytes:
-    """The file."""
-    return (to_json(to_value(result)) + "\n").encode()
+    """The file. What ended it is cut where `decode` would refuse so long a text."""
+    cells = tuple(replace(one, note=_cut(one.note)) for one in result.cells)
+    kept = replace(result, stopped=_cut(result.stopped), cells=cells)
+    return (to_json(to_value(kept)) + "\n").encode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
 
 
 def decode(data: bytes) -> Result:

@@ -1,4 +1,4 @@
-"""Facts that can be shown to others: what identifies a machine, a drive or a file system, as a hash.
+"""Results that can be shown to others: what identifies a machine, a drive or a file system, as a hash.
 
 The same serial gives the same hash, so two results still tell whether they are of one drive. Hides a serial
 from readers, not from somebody who can try all serials of a maker.
@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
+from dataclasses import replace
 
+from durability.bench.result import Result
 from durability.documents import from_value, to_value
 from durability.facts import Facts
 from durability.packing import Value
@@ -17,10 +20,25 @@ HASHED = "sha256:"  # what a hash begins with
 _CONTEXT = b"durability.bench serial\0"
 _HASH_DIGITS = 16
 _PART_CHARACTERS_MIN = 5  # of a serial that is looked for within other texts: a shorter one is in too many
+# A name that udev gives, whole: those by WWN, EUI or partition UUID have no serial of the facts in them.
+_BY = re.compile(r"(/dev/disk/by-(?:id|uuid|partuuid)/)([^\s/'\":,;]+(?::[^\s/'\":,;]+)*)")
 
 
-def hash_serials(facts: Facts) -> Facts:
-    """`facts` with serials, machine id and UUID replaced wherever they stand, also in paths and warnings."""
+def hash_serials(result: Result) -> Result:
+    """`result` with serials, machine id and UUID replaced wherever they stand: in the facts, their paths and
+    warnings too, and in what is said of errors."""
+    hashed = _hasher(result.facts)
+    return replace(
+        result,
+        serials="hashed",
+        stopped=hashed(result.stopped),
+        facts=_hash_facts(result.facts, hashed),
+        cells=tuple(replace(one, note=hashed(one.note)) for one in result.cells),
+    )
+
+
+def _hasher(facts: Facts) -> Callable[[str], str]:
+    """What replaces in a text all that `facts` tell of serials."""
     secrets = {facts.host.machine_id, *(drive.serial for drive in facts.drives)} - {""}
     if facts.file_system is not None and facts.file_system.uuid:
         secrets.add(facts.file_system.uuid)
@@ -30,16 +48,24 @@ def hash_serials(facts: Facts) -> Facts:
     parts = sorted((name for name in spelled if len(name) >= _PART_CHARACTERS_MIN), key=len, reverse=True)
     within = re.compile("|".join(map(re.escape, parts)) or "(?!)")
 
+    def whole(match: re.Match[str]) -> str:
+        return match[0] if HASHED in match[2] else match[1] + _hash(match[2])
+
+    return lambda text: hashes.get(text) or _BY.sub(whole, within.sub(lambda it: spelled[it[0]], text))
+
+
+def _hash_facts(facts: Facts, hash_text: Callable[[str], str]) -> Facts:
     def hashed(value: Value) -> Value:
         if isinstance(value, str):
-            return hashes.get(value) or within.sub(lambda match: spelled[match[0]], value)
+            return hash_text(value)
         if isinstance(value, dict):
             return {name: hashed(part) for name, part in value.items()}
         if isinstance(value, list):
             return [hashed(part) for part in value]
         return value
 
-    return from_value(Facts, hashed(to_value(facts)))
+    value = {name: hashed(part) for name, part in to_value(facts).items()}
+    return from_value(Facts, value | {"kind": facts.kind})  # which may be somebody's idea of a serial
 
 
 def _hash(secret: str) -> str:

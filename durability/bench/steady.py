@@ -55,7 +55,7 @@ def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
     operations = sum(one.operations for one in rounds)
     if operations < OPERATIONS_MIN:
         return _too_short(f"{operations:,} operations, where {OPERATIONS_MIN:,} are needed")
-    if len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN:
+    if len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN and any(rounds[0].bins):
         return _judge_long(np.array(rounds[0].bins) / rounds[0].bin_s, rounds[0].bin_s)
     if len(rounds) >= WINDOWS:
         return _judge(np.array([one.rate for one in rounds]), "rounds", None, _no_step)

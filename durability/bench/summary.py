@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from durability.bench.cells import Cell
 from durability.bench.intervals import Spread, percentile, spread
 from durability.bench.measurement import DiskWork, Engine, Latencies, Round
-from durability.bench.result import CellRounds
+from durability.bench.result import CellRounds, Result
 from durability.bench.steady import Steady, steady
 from durability.histogram import FineHistogram
 
@@ -115,6 +115,22 @@ def percentiles(parts: Iterable[Latencies]) -> Percentiles:
         p99=percentile(whole, 99),
         p99_9=percentile(whole, 99.9),
         most=whole.max_value if len(whole) else None,
+    )
+
+
+def round_medians(parts: Iterable[Latencies]) -> tuple[float, ...]:
+    """The median of each round's latencies in nanoseconds, of those that have any: every sample counts, since
+    a median takes few."""
+    return tuple(float(part.histogram().percentile(50)) for part in parts if len(part))
+
+
+def written_bytes(result: Result) -> int:
+    """What the rounds handed to the target in bytes: without their warm-up, and without filling the files."""
+    return sum(
+        one.cell.block_bytes * each.writes
+        for one in result.cells
+        if one.cell.place == "target"
+        for each in one.rounds
     )
 
 

@@ -17,13 +17,13 @@ from random import Random
 from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, TargetError
 from durability_client.peer import endpoint
 from durability_client.planning import RunOptions
 from durability_client.run import run
+from durability_client.terminal import Terminal
 from durability_client.verify import VerifyOptions, verify
 from durability_lab.drive import Model
 from durability_lab.faults import FlushIgnored, Honest, WriteThrough
@@ -57,7 +57,7 @@ EXHIBITS = (
 async def demo(out: TextIO, *, seed: int | None = None) -> int:
     """Run the demo and return its exit code; the same `seed` gives the same drives and the same cuts."""
     chosen = secrets.randbits(32) if seed is None else seed
-    console = Console(file=out, highlight=False)
+    console = Terminal(file=out, highlight=False)
     console.print(f"Three simulated drives, a power cut of each. Seed {chosen}.")
     documents = []
     async with loopback() as lab:
@@ -74,7 +74,7 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     return EXIT_INTERNAL
 
 
-async def _cycles(lab: Loopback, model: Model, console: Console, *, seed: int) -> dict[str, Any]:
+async def _cycles(lab: Loopback, model: Model, console: Terminal, *, seed: int) -> dict[str, Any]:
     """What came of the first cut that met writers at work: on a busy machine they may wait for the server."""
     for again in range(1, CUTS_MAX):
         document = await _cycle(lab, model, seed=seed)

@@ -21,11 +21,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-
 from durability.documents import to_json
 from durability.errors import FormatError, SetupError, UsageError
 from durability.units import counted
+from durability_client.terminal import Terminal
 from durability_lab import blockdev, machine, report, scoreboard
 from durability_lab.cells import Cell, Load, Rig, digest, long_cells, quick_cells
 from durability_lab.cutlog import CutLog, Header, seed_of
@@ -212,7 +211,7 @@ def _tell(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, out: TextI
     else:
         page = report.page(cells, log.trials, seed=seed, by_cell=options.verbose)
         width = None if out.isatty() else _PLAIN_COLUMNS
-        Console(file=out, highlight=False, width=width).print(page)
+        Terminal(file=out, highlight=False, width=width).print(page)
     if options.markdown is not None:
         again = str(replace(options, rigs=(), only="CELL", cut=None))
         text = scoreboard.markdown(cells, log.trials, seed=seed, options=log.header.options, again=again)

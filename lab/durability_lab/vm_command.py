@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, TextIO, TypeAlias
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 import durability_server
@@ -24,6 +23,7 @@ from durability.documents import to_json
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
 from durability.plan import Workload
 from durability.units import counted
+from durability_client.terminal import Terminal
 from durability_lab import faults
 from durability_lab.blockdev import FILTERS
 from durability_lab.cells import Load
@@ -157,7 +157,7 @@ def _print(cuts: list[VmCut], out: TextIO, *, agreed: bool) -> None:
             one.expected,
             f"{document['verdict']}{_mark(one)}",
         )
-    console = Console(file=out, highlight=False)
+    console = Terminal(file=out, highlight=False)
     console.print(table)
     if any(_mark(one) == _KEPT for one in cuts):
         console.print("* This time the drive broke no promise of an acknowledged record.")

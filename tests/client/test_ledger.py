@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from durability_client.ledger import (
-    CONTEXT,
     RING,
     TEXT_BYTES,
     Ledger,
@@ -16,6 +15,7 @@ from durability_client.ledger import (
     WriterFailure,
     WriterState,
 )
+from durability_client.processes import CONTEXT
 
 
 def failure(writer: int, at_ns: int, text: str = "Input/output error", errno: int = 5) -> WriterFailure:

@@ -175,6 +175,14 @@ def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
         assert ("Traceback" in done.stderr) is (traceback == "1")
 
 
+def test_an_error_moves_no_cursor(environment: dict[str, str], tmp_path: Path) -> None:
+    """Control characters of what an error quotes are replaced."""
+    done = _durability(environment, "bench", "--show", tmp_path / "\x1b[2Jnone")
+    assert done.returncode == EXIT_ENVIRONMENT
+    assert "\N{REPLACEMENT CHARACTER}[2Jnone" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
 def test_stdout_without_room_is_named(environment: dict[str, str]) -> None:
     """An answer that cannot be written is exit 5 and a sentence that says of what."""
     buffered = {name: value for name, value in environment.items() if name != "PYTHONUNBUFFERED"}

@@ -67,7 +67,7 @@ COMMAND_LINE = sorted(FOLDERS["durability"].glob("cli*.py"))
 IMPORTERS = {  # of a library, the modules that may
     "msgpack": {"packing"},
     "pydantic": {"documents"},
-    "typer": {path.stem for path in COMMAND_LINE},
+    "typer": {path.stem for path in COMMAND_LINE} - {"cli_streams"},
 }
 
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Literal, NoReturn, TextIO, TypeAlias
-
-from rich.console import Console
+from typing import Literal, TextIO, TypeAlias
 
 from durability.bench import catalogue
 from durability.bench.catalogue import Mode
@@ -28,10 +24,12 @@ from durability.bench.result import Result
 from durability.documents import to_json
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
 from durability_client.bench import results, table
+from durability_client.bench.endings import Endings
 from durability_client.bench.progress import Bar
 from durability_client.bench.report import page
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.guards import Consent
+from durability_client.terminal import Terminal
 
 SIZE_BYTES = 256 * MIB
 SIZE_ACCEPT_BYTES = 1024 * MIB
@@ -66,33 +64,33 @@ class BenchOptions:
 def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
-    for path in (options.output, options.html):
-        if path is not None:
-            results.check_output(path)
-    page_replaces_result = options.html and options.output and results.same_file(options.html, options.output)
-    if page_replaces_result:
-        raise UsageError("-o and --html name one file; the result and its page are two")
-    try:
-        with _hangup_ends_us(), Bar(err) as bar:
-            outcome = measure(wanted, bar)
-    except (KeyboardInterrupt, SystemExit) as ending:
-        print("durability: ended before anything was measured; nothing is kept", file=err)
-        return _exit_code(ending)
-    kept = _save(outcome.result, options.output, err)
-    _print(outcome.result, out, json=options.json)
-    kept = _save_page(outcome.result, options, err) and kept
+    _check_outputs(options)
+    with Endings() as endings:
+        try:
+            with Bar(err) as bar:
+                outcome = measure(wanted, bar, endings.hold)
+        except (KeyboardInterrupt, SystemExit) as ending:
+            print("durability: ended before anything was measured; nothing is kept", file=err)
+            return _exit_code(ending)
+        kept = _save(outcome.result, options.output, err)
+        kept = _save_page(outcome.result, options, err) and kept
     if outcome.ending is None:
+        _print(outcome.result, out, json=options.json)
         return EXIT_OK if kept else EXIT_ENVIRONMENT
-    print(f"durability: {outcome.result.stopped}; the result is partial", file=err)
+    # The result's own words have hashes in the place of serials.
+    why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
+    print(f"durability: {why}; the result is partial", file=err)
+    with suppress(OSError):  # of a terminal that is closed, which is what has ended it
+        _print(outcome.result, out, json=options.json)
     return _exit_code(outcome.ending)
 
 
 def show(path: Path, out: TextIO, *, html: Path | None, json: bool) -> int:
     """Print the result in a file, and make its page if that is asked for; the exit code."""
     result = results.load(path)
-    _print(result, out, json=json)
     if html is not None:
         results.save_page(page.result_page(result), html, apart_from=[path])
+    _print(result, out, json=json)
     return EXIT_OK
 
 
@@ -108,6 +106,22 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
     else:
         table.show_comparison(comparison, _console(out))
     return EXIT_USAGE if comparison.refusals else EXIT_OK
+
+
+def _check_outputs(options: BenchOptions) -> None:
+    """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
+    two. Raises UsageError, SetupError, TargetError."""
+    named = {"-o": options.output, "--html": options.html}
+    for option, path in named.items():
+        if path is None:
+            continue
+        if results.same_file(path, options.target):
+            raise UsageError(f"{option} names TARGET, which a result must not replace; name another file")
+        results.check_output(path)
+    if options.output is None:
+        results.check_default()
+    elif options.html and results.same_file(options.html, options.output):
+        raise UsageError("-o and --html name one file; the result and its page are two")
 
 
 def _exit_code(ending: BaseException) -> int:
@@ -171,7 +185,8 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
         results.save(result, path)
         print(f"the result is in {path}", file=err)
     except SetupError as error:
-        print(f"warning: the result is not kept: {error}", file=err)
+        print(f"durability: the result is not kept: {error}", file=err)
+        return False
     return output is None
 
 
@@ -198,10 +213,10 @@ def _print(result: Result, out: TextIO, *, json: bool) -> None:
         table.show_result(result, _console(out))
 
 
-def _console(out: TextIO) -> Console:
+def _console(out: TextIO) -> Terminal:
     """Where tables go: no narrower than names and figures are."""
     told = out.isatty() or "COLUMNS" in os.environ
-    console = Console(file=out, width=None if told else _TABLE_WIDTH)
+    console = Terminal(file=out, width=None if told else _TABLE_WIDTH)
     console.width = max(console.width, _TABLE_WIDTH_MIN)
     return console
 
@@ -210,21 +225,3 @@ def _label(path: Path, paths: Sequence[Path]) -> str:
     """A short name for a result: the file's, or its path where two files have one name."""
     alike = [other for other in paths if other.name == path.name]
     return path.stem if len(alike) == 1 else str(path)
-
-
-@contextmanager
-def _hangup_ends_us() -> Iterator[None]:
-    """A terminal that is closed ends a measurement as SIGTERM does: test files go, the result is kept."""
-    before = signal.getsignal(signal.SIGHUP)
-    if before != signal.SIG_DFL:  # nohup
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGHUP, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)

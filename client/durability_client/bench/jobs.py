@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from durability_client.bench.job import Job, Stretch, Task
-from durability_client.ledger import CONTEXT
+from durability_client.processes import CONTEXT, starting
 
 _LOOK_NS = 20_000_000  # between looks at whether the parent is still there
 _JOIN_S = 2.0  # a killed process that is still there then waits for the drive
@@ -107,14 +107,11 @@ class Jobs:
 
     def _start(self) -> None:
         CONTEXT.set_forkserver_preload(["__main__", __name__])
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-        try:
+        with starting():
             ours, theirs = CONTEXT.Pipe()
             name = f"durability-job-{len(self._processes)}"
             process = CONTEXT.Process(target=_serve, args=(theirs,), name=name, daemon=True)
             process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         theirs.close()  # so that reading from the other end ends with the process
         self._processes.append(process)
         self._connections.append(ours)

@@ -13,6 +13,8 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from durability_client.processes import signals_blocked
+
 _PLAIN_LINE_S = 10.0  # between lines where nobody watches
 _BAR_S = 0.1  # between drawings of the bar while files are written
 
@@ -43,12 +45,14 @@ class Bar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._progress.stop()
+        with signals_blocked():
+            self._progress.stop()
 
     def say(self, text: str) -> None:
         """A line that stays."""
         if self._terminal:
-            self._console.print(text, markup=False, highlight=False)
+            with signals_blocked():
+                self._console.print(text, markup=False, highlight=False)
         else:
             print(text, file=self._err, flush=True)
 
@@ -65,7 +69,8 @@ class Bar:
 
     def _show(self, text: str, done: float, total: float) -> None:
         if self._terminal:
-            self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)
+            with signals_blocked():  # a drawing that is broken off keeps all later ones to itself
+                self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)
         elif time.monotonic() >= self._next_line_s:
             self._next_line_s = time.monotonic() + _PLAIN_LINE_S
             print(text, file=self._err, flush=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,10 +21,14 @@ from durability import limits
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError, SetupError, UsageError
 from durability.tokens import APPLICATION
+from durability_client.guards import Consent, check_evidence
 
 
 def check_output(path: Path) -> None:
-    """Refuse, before a minute is spent, a place where no file can be written. Raises SetupError."""
+    """Refuse a place where no file can be written, and to replace what is no plain file, or holds a run.
+
+    Raises SetupError, and TargetError for a run.
+    """
     directory = path.absolute().parent
     try:
         if path.is_dir():
@@ -32,19 +37,32 @@ def check_output(path: Path) -> None:
             raise SetupError(f"{path}: there is no directory {directory}; make it first")
         if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
             raise SetupError(f"{path}: it cannot be written there; name another file")
+        if path.exists():
+            check_evidence(path, Consent())
     except OSError as error:  # a directory on the way may not be searched
         raise SetupError(
             f"{path}: it cannot be written there: {error.strerror}; name another file"
         ) from error
 
 
-def default_path(result: Result) -> Path:
-    """A file of its own in the state directory, which is made. Raises SetupError."""
+def check_default() -> None:
+    """Refuse a state directory that cannot keep a result; it is made. Raises SetupError."""
+    if not os.access(_default_directory(), os.W_OK):
+        raise SetupError(f"{_default_directory()}: no permission to write; name a file with -o")
+
+
+def _default_directory() -> Path:
     directory = user_state_path(APPLICATION) / "bench"
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(f"cannot make {directory}: {error.strerror}; name a file with -o") from error
+    return directory
+
+
+def default_path(result: Result) -> Path:
+    """A file of its own in the state directory. Raises SetupError."""
+    directory = _default_directory()
     created = datetime.fromisoformat(result.created)
     stem = f"{created:%Y%m%dT%H%M%SZ}-{result.mode}"
     names = (f"{stem}{suffix}.json" for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
@@ -75,22 +93,34 @@ def same_file(path: Path, other: Path) -> bool:
 
 
 def _replace(path: Path, data: bytes, what: str) -> None:
+    """Put a file with `data` in the place of `path`, of a symbolic link in that of what it means."""
+    check_output(path)
+    path = Path(os.path.realpath(path))
     temporary = ""
     try:
-        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=".", delete=False) as file:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
             temporary = file.name
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).chmod(_mode(path))
         Path(temporary).replace(path)
-        _sync_directory(path.absolute().parent)
-    except OSError as error:
+        _sync_directory(path.parent)
+    except BaseException as error:
         with suppress(OSError):
             Path(temporary).unlink()
-        raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
+        if isinstance(error, OSError):
+            raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
+        raise
+
+
+def _mode(path: Path) -> int:
+    """The mode that a file at `path` has, or would be made with."""
+    with suppress(OSError):
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def _sync_directory(directory: Path) -> None:

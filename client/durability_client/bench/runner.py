@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
 from durability.bench.result import CellRounds, Moment, Result
 from durability.bench.serials import hash_serials
+from durability.documents import escaped
 from durability.errors import DurabilityError, TargetError
 from durability.facts import Facts
 from durability.mixing import combine
@@ -82,15 +83,19 @@ class Outcome:
     ending: BaseException | None
 
 
-def measure(options: Options, listener: Listener) -> Outcome:
-    """Measure. Raises DurabilityError where nothing could be measured."""
+def measure(options: Options, listener: Listener, hold: Callable[[], None] = lambda: None) -> Outcome:
+    """Measure. `hold` is called when all rounds are made, or no more will be: what follows must not be
+    interrupted. Raises DurabilityError where nothing could be measured."""
     with ExitStack() as stack:
         measurement = _Measurement(options, listener, stack)
         measurement.prepare()
         ending: BaseException | None = None
         try:
             measurement.run()
+            hold()
         except (DurabilityError, KeyboardInterrupt, SystemExit) as error:
+            hold()
+            listener.say("ended early: test files are being removed")
             if not measurement.order:
                 raise
             ending = error
@@ -185,7 +190,7 @@ class _Measurement:
         with suppress(OSError):  # of a target that is gone
             after = host.moment(self._room(), since=self._ticks)
         media = tuple(medium(drive) for drive in self._facts.drives)
-        return Result(
+        result = Result(
             schema="durability.bench/1",
             software=f"durability {durability.__version__}",
             created=self._created,
@@ -196,8 +201,8 @@ class _Measurement:
             complete=ending is None,
             stopped="" if ending is None else _stopped(ending),
             duration_s=time.monotonic() - self._began_s,
-            facts=self._facts if options.show_serials else hash_serials(self._facts),
-            serials="shown" if options.show_serials else "hashed",
+            facts=self._facts,
+            serials="shown",
             machine=host.machine(),
             media=media,
             before=self._before,
@@ -215,6 +220,8 @@ class _Measurement:
                 for entry in self._entries
             ),
         )
+        result = escaped(result)
+        return result if options.show_serials else hash_serials(result)
 
     def _keep(self, place: Place) -> Place:
         """Have `place` closed at the end, whatever ends it."""
@@ -226,6 +233,8 @@ class _Measurement:
         self._stack.callback(close)
         for path in place.leftovers:
             self._listener.say(f"removed {path}, which a measurement that was killed had left")
+        for path in place.others:
+            self._listener.say(f"warning: another measurement works in {path}: each measures both")
         return place
 
     def _memory_place(self) -> Place | None:
@@ -381,4 +390,4 @@ def _stopped(ending: BaseException) -> str:
         return "interrupted (Ctrl-C)"
     if isinstance(ending, SystemExit):
         return "ended by a signal"
-    return str(ending)[:4000]
+    return str(ending)

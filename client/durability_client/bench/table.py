@@ -18,17 +18,18 @@ from durability.bench.cautions import cautions
 from durability.bench.cells import GROUPS, Group
 from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import inflations
-from durability.bench.plausibility import Plausibility, plausibility
+from durability.bench.plausibility import ControlTime, Plausibility, control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench import words
+from durability_client.bench.report import facts
 
-_SPARK_BARS = 14
+_NAMES = len("before/after")  # the longest of a fact
+_SPARK_BARS = 10
 _GAP = 1  # between columns
 _PROSE_WIDTH_MAX = 100  # longer lines are harder to read
-_PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
-_STYLES = {"NOT STEADY": "bold red", "steady": "green"}
+_STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there is a figure, and no style
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +75,15 @@ class Sheet:
 
 
 def show_result(result: Result, console: Console) -> None:
-    """What was measured, the figures of all cells, fio's beside, then the verdict and the warnings."""
-    _say(console, words.run(result))
+    """The facts, the figures of all cells, fio's beside, then the verdict and the warnings."""
+    for name, text in facts.in_brief(result):
+        _show_fact(name, text, console)
     console.print()
     for sheet in _sheets(words.side_by_side(map(summarise, result.cells)), console.width):
         _show_sheet(sheet, console)
+    if lines := tuple(map(_control, control_times(result))):
+        title = "Medians that the verdict rests on, and the range of the rounds' medians"
+        _show_sheet(Sheet(title=title, headings=("median", "range"), lines=lines), console)
     for line in words.against_fio(result):
         _say(console, line)
     for one in result.held():
@@ -89,6 +94,18 @@ def show_result(result: Result, console: Console) -> None:
             _say(console, f"data: {probe.text}")
     for warning in (*result.facts.warnings, *cautions(result)):
         _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
+
+
+def _show_fact(name: str, text: str, console: Console) -> None:
+    """A line, wrapped wherever it must: the options of a mount can be as long as a page."""
+    wrapper = TextWrapper(
+        width=min(console.width, _PROSE_WIDTH_MAX),
+        initial_indent=f"{name:<{_NAMES}} ",
+        subsequent_indent=" " * (_NAMES + 1),
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(words.plain(text)):
+        console.print(Text(line), soft_wrap=True)
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
@@ -128,12 +145,18 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
     """One table where there is room for all, else two."""
     rates = Sheet(
         title="Rates with intervals, and latency of a commit: writes and their sync",
-        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in _PERCENTILES)),
+        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in words.PERCENTILES)),
         lines=tuple(_rates(one) for one in summaries),
     )
     costs = Sheet(
         title="Latency of the sync alone, and what an operation takes of drives and processors",
-        headings=(*(f"sync\n{word}" for word in _PERCENTILES), "\nflushes", "\nwrites", "\nKiB", "CPU\nµs"),
+        headings=(
+            *(f"sync\n{word}" for word in words.PERCENTILES),
+            "\nflushes",
+            "\nwrites",
+            "\nKiB",
+            "CPU\nµs",
+        ),
         lines=tuple(_costs(one) for one in summaries),
     )
     whole = Sheet(
@@ -150,7 +173,7 @@ def _rates(one: CellSummary) -> Line:
         name=words.name_of(one),
         figures=(words.rate(one.rate), words.interval(one.rate), *words.times(one.commit)),
         beside=(words.spark(one.series, _SPARK_BARS), words.state(one)),
-        notes=(words.plain(one.note),) if one.note else (),
+        notes=(*words.beside_the_rate(one), *filter(None, [words.plain(one.note)])),
     )
 
 
@@ -161,6 +184,14 @@ def _costs(one: CellSummary) -> Line:
         name=words.name_of(one),
         figures=(*words.times(one.sync), *words.work(one)),
         notes=(rule,) if rule else (),
+    )
+
+
+def _control(one: ControlTime) -> Line:
+    return Line(
+        group="controls" if one.dirty_bytes is None else "flush ladder",
+        name=f"{one.symbol}: {one.about}",
+        figures=words.control(one),
     )
 
 

@@ -21,7 +21,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from durability.bench.cells import MIB, Cell
 from durability.errors import TargetError, UsageError
@@ -53,10 +53,12 @@ class Place(Protocol):
     """A place for cells. All methods raise OSError for what the target does.
 
     `where`: the directory or device. `leftovers`: what killed measurements had left here, and is gone now.
+    `others`: of measurements that are under way here.
     """
 
     where: Path
     leftovers: list[Path]
+    others: list[Path]
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all.
@@ -108,6 +110,7 @@ class Directory:
         self.where = parent
         self._size_bytes = size_bytes
         self.leftovers = remove_leftovers(parent)
+        self.others = [path for path in _working_directories(parent) if _lock_of(path) == "held"]
         try:
             self._lock_fd, self._own = _make_working_directory(parent)
         except OSError as error:
@@ -161,6 +164,8 @@ class Directory:
     def close(self) -> str:
         try:
             _remove(self._own)
+        except FileNotFoundError:
+            return ""  # with all above it
         except OSError as error:
             return f"{self._own} could not be removed ({error.strerror}): remove it when the target works"
         finally:
@@ -201,6 +206,7 @@ class Device:
 
     def __init__(self, path: Path, *, size_bytes: int) -> None:
         self.leftovers: list[Path] = []
+        self.others: list[Path] = []
         self.where = path
         self._storage = KernelStorage(path)
         self._storage.lock()
@@ -259,14 +265,20 @@ def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
 def remove_leftovers(parent: Path) -> list[Path]:
     """Remove working directories in `parent` whose measurement was killed; those removed."""
     removed = []
-    with suppress(OSError):
-        for entry in sorted(os.listdir(parent)):  # noqa: PTH208 - names, not paths, are compared
-            directory = parent / entry
-            if _NAMES.fullmatch(entry) and _is_abandoned(directory):
-                with suppress(OSError):
-                    _remove(directory)
-                    removed.append(directory)
+    for directory in _working_directories(parent):
+        if _lock_of(directory) == "free":
+            with suppress(OSError):
+                _remove(directory)
+                removed.append(directory)
     return removed
+
+
+def _working_directories(parent: Path) -> list[Path]:
+    """What in `parent` is named as working directories are."""
+    with suppress(OSError):
+        names = sorted(filter(_NAMES.fullmatch, os.listdir(parent)))  # noqa: PTH208 - names are compared
+        return [parent / name for name in names]
+    return []
 
 
 def _remove(directory: Path) -> None:
@@ -282,17 +294,21 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(directory)
 
 
-def _is_abandoned(directory: Path) -> bool:
-    """Whether `directory` holds our lock file, and nobody holds the lock."""
+def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
+    """Whether somebody holds the lock of the measurement that `directory` belongs to."""
     try:
         fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
-        return False
+        return "not ours"
     try:
+        if os.pread(fd, len(_LOCK_TEXT) + 1, 0) != _LOCK_TEXT.encode():
+            return "not ours"
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.pread(fd, len(_LOCK_TEXT) + 1, 0) == _LOCK_TEXT.encode()
+        return "free"
+    except BlockingIOError:
+        return "held"
     except OSError:
-        return False
+        return "not ours"
     finally:
         os.close(fd)
 

@@ -12,11 +12,14 @@ import numpy as np
 
 from durability.bench.compare import Row
 from durability.bench.intervals import Spread, paired_ratio
+from durability.bench.plausibility import ControlTime
 from durability.bench.result import CellRounds, Result
+from durability.bench.steady import RANGE_MAX
 from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
-from durability.units import duration, format_size
+from durability.units import duration
 
 DASH = "\N{EN DASH}"
+PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
 SPARK_BARS = 20
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -57,14 +60,6 @@ def compared(row: Row, number: int) -> tuple[str, str]:
         return DASH, DASH
     low, high = (spread.least if spread.low is None else spread.low), (spread.high or spread.most)
     return time(spread.median), f"{time(low)}{DASH}{time(high)}"
-
-
-def run(result: Result) -> str:
-    """What was measured, how, and on what drives, in a line."""
-    what = f"profile {result.profile}" if result.profile else result.mode
-    drives = (f"{drive.name} ({drive.model})" if drive.model else drive.name for drive in result.facts.drives)
-    where = f"{result.facts.path} on {', '.join(drives) or 'an unknown drive'}"
-    return f"{where}: {what}, {format_size(result.size_bytes)}, seed {result.seed}, {result.created}"
 
 
 def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
@@ -133,8 +128,35 @@ def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
 
 
 def state(summary: CellSummary) -> str:
-    """Whether the rate was steady, in short; nothing where it cannot be said."""
-    return summary.steady.word if summary.steady.word in ("steady", "NOT STEADY") else ""
+    """Whether the rate was steady, in short; nothing where it cannot be said. Of short rounds that were not,
+    with how far they lie apart, or, signed, how far they rise or fall where that is what they do too far."""
+    found = summary.steady
+    if found.word == "NOT STEADY" and not alarming(summary):
+        apart, rising = found.range_share or 0.0, found.slope_share or 0.0
+        return f"{found.word} {apart:.0%}" if apart > RANGE_MAX else f"{found.word} {rising:+.0%}"
+    return found.word if found.word in ("steady", "NOT STEADY") else ""
+
+
+def alarming(summary: CellSummary) -> bool:
+    """Whether the rate did not last although the load did; short rounds scatter on most machines."""
+    return summary.steady.word == "NOT STEADY" and summary.cell.group == "sustained"
+
+
+def beside_the_rate(summary: CellSummary) -> Iterator[str]:
+    """What the rate leaves out: writes where a commit has several, and the latency of reads. Not the writes
+    of the flush ladder, whose figure is the sync."""
+    writes = summary.writes_per_s
+    if writes is not None and summary.cell.group != "flush ladder":
+        within = interval(writes)
+        yield f"{rate(writes)} writes per second" + ("" if within == DASH else f" ({within})")
+    if summary.read.samples:
+        named = zip(PERCENTILES, times(summary.read), strict=True)
+        yield "reads: " + ", ".join(f"{name} {value}" for name, value in named if value != DASH)
+
+
+def control(one: ControlTime) -> tuple[str, str]:
+    """The median, and the range of the rounds."""
+    return time(one.median_ns), f"{time(one.least_ns)}{DASH}{time(one.most_ns)}"
 
 
 def rule(summary: CellSummary) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from durability.bench.result import decode
+from durability.bench.result import decode, encode
+from durability.plan import Plan
+from durability.record import superblock
+from durability_client.bench.target import Directory
+from tests.core.bench.results import Device, simulate
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 SMALL = ("--size", "64MiB", "--only", "headline")
-MEMORY = ("--size", "64MiB", "--only", "memory")
+MEMORY = ("--size", "64MiB", "--only", "fdatasync-memory")
 
 
 @pytest.fixture
@@ -77,6 +79,23 @@ def test_a_terminal_that_knows_only_ascii(environment: dict[str, str], tmp_path:
     assert _durability(narrow, "bench", "--show", output, "--json").returncode == 0
 
 
+@pytest.mark.parametrize("printed", [(), ("--json",)], ids=["table", "json"])
+def test_names_that_are_no_text_are_measured_and_shown(
+    environment: dict[str, str], tmp_path: Path, printed: tuple[str, ...]
+) -> None:
+    """A directory, a file and a page of any bytes: all is kept, and what is printed can be read."""
+    place, page = (tmp_path / os.fsdecode(name) for name in (b"odd\xff", b"page\xff.html"))
+    place.mkdir()
+    output = tmp_path / "result.json"
+    options = ("--size", "2MiB", "--only", "headline", "--quick", "-o", output, "--html", page)
+    done = _durability(environment, "bench", place, *options, *printed)
+    assert done.returncode == 0, done.stderr
+    assert decode(output.read_bytes()).facts.path == f"{tmp_path}/odd\\xff"
+    assert r"odd\xff" in page.read_text()
+    assert ("odd\\\\xff" if printed else "odd\\xff") in done.stdout
+    assert list(place.iterdir()) == []
+
+
 def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
     """With --json stdout holds a summary and nothing else; the file goes to the state directory."""
     done = _durability(environment, "bench", place, *MEMORY, "--quick", "--json")
@@ -90,79 +109,13 @@ def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path
     assert json.loads(shown.stdout) == document
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_keeps_what_was_measured(
-    environment: dict[str, str], place: Path, tmp_path: Path, number: signal.Signals
-) -> None:
-    """Ctrl-C, SIGTERM and a closed terminal end with 128 + the signal, a partial result, and no file left."""
-    output = tmp_path / "partial.json"
-    done = _interrupted(environment, place, output, number)
-    assert done.returncode == 128 + number, done.stderr
-    assert "the result is partial" in done.stderr
-    result = decode(output.read_bytes())
-    assert not result.complete
-    assert result.stopped
-    assert 0 < len(result.order) < sum(one.cell.rounds for one in result.cells)
-    assert "partial" in done.stdout
-
-
-def _interrupted(
-    environment: dict[str, str], place: Path, output: Path, number: signal.Signals
-) -> subprocess.CompletedProcess[str]:
-    """A measurement that gets a signal once it has measured something, as the terminal shows."""
-    terminal, theirs = os.openpty()
-    arguments = [COMMAND, "bench", str(place), *SMALL, "--only", "memory", "-o", str(output)]
-    with subprocess.Popen(
-        arguments, env=environment, stdout=subprocess.PIPE, stderr=theirs, text=True, start_new_session=True
-    ) as process:
-        os.close(theirs)
-        seen = _read_until(terminal, b"2/5")
-        process.send_signal(number)
-        assert process.stdout is not None
-        seen += _read_rest(terminal)
-        out = process.stdout.read()
-    os.close(terminal)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, seen.decode())
-
-
-def _read_until(terminal: int, text: bytes) -> bytes:
-    seen = b""
-    while text not in seen:
-        ready, _, _ = select.select([terminal], [], [], DEADLINE_S)
-        assert ready, seen
-        seen += os.read(terminal, 65536)
-    return seen
-
-
-def _read_rest(terminal: int) -> bytes:
-    seen = b""
-    while True:
-        try:
-            data = os.read(terminal, 65536)
-        except OSError:  # the other end is closed
-            return seen
-        if not data:
-            return seen
-        seen += data
-
-
-def test_a_killed_measurement_is_cleared_away_by_the_next(
-    environment: dict[str, str], place: Path, tmp_path: Path
-) -> None:
-    """After a SIGKILL the files are still there; the next measurement removes them and says so."""
-    killed = _interrupted(environment, place, tmp_path / "never.json", signal.SIGKILL)
-    assert killed.returncode == -signal.SIGKILL
-    (left,) = place.iterdir()
-    done = _durability(environment, "bench", place, *MEMORY, "--quick")
-    assert done.returncode == 0, done.stderr
-    assert f"removed {left}, which a measurement that was killed had left" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ((), "bench takes a TARGET"),
-        (("--show", "x.json", "PLACE"), "leave TARGET out"),
+        (("--show", "x.json", "PLACE"), "leave out TARGET"),
+        (("--show", "x.json", "--quick", "--seed", "0"), "leave out --quick, --seed"),
+        (("PLACE", "-o", "PLACE"), "-o names TARGET"),
         (("PLACE", "--quick", "--accept"), "give one of them"),
         (("PLACE", "--minutes", "5"), "--minutes belongs to --accept"),
         (("PLACE", "--accept", "--minutes", "1"), "minutes, not 1"),
@@ -171,7 +124,7 @@ def test_a_killed_measurement_is_cleared_away_by_the_next(
         (("PLACE", "--size", "1MB"), "is not a size"),
         (("PLACE", "--size", "1MiB"), "too little"),
         (("PLACE", "--size", "0", "--quick"), "give 1 MiB at least"),
-        (("PLACE", "--size", "1KiB", "--only", "memory"), "give 1 MiB at least"),
+        (("PLACE", "--size", "1KiB", "--only", "fdatasync-memory"), "give 1 MiB at least"),
         (("PLACE", "--accept", "--minutes", "0"), "minutes, not 0"),
         (("PLACE", "--engine", "fio", "--only", "mix"), "fio is asked for none of these cells"),
     ],
@@ -221,6 +174,69 @@ def test_an_output_that_cannot_be_is_refused_first(
         done = _durability(environment, "bench", place, "-o", output)
         assert done.returncode == 5
         assert words in done.stderr
+
+
+def test_a_result_that_could_not_be_kept_is_not_measured(environment: dict[str, str], place: Path) -> None:
+    """A state directory that cannot be made ends with 5 before a minute is lost; with -o nobody needs it."""
+    done = _durability(environment | {"XDG_STATE_HOME": "/proc/none"}, "bench", place)
+    assert done.returncode == 5
+    assert "cannot make /proc/none" in done.stderr
+    assert "name a file with -o" in done.stderr
+
+
+def test_a_result_replaces_no_run(
+    environment: dict[str, str], place: Path, tmp_path: Path, make_plan: Callable[..., Plan]
+) -> None:
+    """A target of `durability run`, which may still be to verify, is no place for a result."""
+    run = tmp_path / "run"
+    run.write_bytes(superblock(make_plan(), 0))
+    before = run.read_bytes()
+    done = _durability(environment, "bench", place, *MEMORY, "--quick", "-o", run)
+    assert done.returncode == 5
+    assert "holds a run of this tool" in done.stderr
+    assert run.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["bench --show A --html NODE", "compare A A --html NODE"])
+def test_nothing_but_a_plain_file_is_replaced(
+    environment: dict[str, str], tmp_path: Path, command: str
+) -> None:
+    """A page is put into the place of a file, and of nothing else that has a name: not of /dev/null."""
+    result, node = tmp_path / "a.json", tmp_path / "node"
+    result.write_bytes(encode(simulate(Device())))
+    os.mkfifo(node)
+    named = {"A": str(result), "NODE": str(node)}
+    done = _durability(environment, *(named.get(word, word) for word in command.split()))
+    assert done.returncode == 5
+    assert f"{node}: it cannot be written there" in done.stderr
+    assert node.is_fifo()
+
+
+def test_a_file_that_is_replaced_keeps_its_mode_and_its_links(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A page that only its owner may read stays so, and a symbolic link still leads to it."""
+    result, page, link = tmp_path / "a.json", tmp_path / "page.html", tmp_path / "link.html"
+    result.write_bytes(encode(simulate(Device())))
+    page.touch(0o600)
+    link.symlink_to(page)
+    assert _durability(environment, "bench", "--show", result, "--html", link).returncode == 0
+    assert link.is_symlink()
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert page.stat().st_mode & 0o777 == 0o600
+
+
+def test_two_measurements_in_one_place_are_told_of_each_other(
+    environment: dict[str, str], place: Path
+) -> None:
+    """The second says that the first works there; neither takes the other's files for leftovers."""
+    first = Directory(place, size_bytes=1 << 20)
+    try:
+        done = _durability(environment, "bench", place, *SMALL, "--quick")
+    finally:
+        assert first.close() == ""
+    assert done.returncode == 0, done.stderr
+    assert f"warning: another measurement works in {place}/durability-bench-" in done.stderr
 
 
 def test_a_result_is_not_thrown_away(
@@ -276,7 +292,7 @@ def test_like_runs_are_compared(environment: dict[str, str], place: Path, tmp_pa
     for path in paths:
         assert (
             _durability(
-                environment, "bench", place, "--size", "64MiB", "--only", "memory", "-o", path
+                environment, "bench", place, "--size", "64MiB", "--only", "fdatasync-memory", "-o", path
             ).returncode
             == 0
         )

@@ -49,8 +49,8 @@ def test_a_measurement_has_a_page(tmp_path: Path) -> None:
     """`bench TARGET --html PAGE` makes it with the result, and says where it is."""
     target, page = tmp_path / "place", tmp_path / "page.html"
     target.mkdir()
-    options = ("--size", "64MiB", "--only", "memory", "--quick", "-o", tmp_path / "r.json", "--html", page)
-    done = _durability("bench", target, *options)
+    options = ("--size", "64MiB", "--only", "fdatasync-memory", "--quick", "-o", tmp_path / "r.json")
+    done = _durability("bench", target, *options, "--html", page)
     assert done.returncode == 0, done.stderr
     assert f"the page is in {page}" in done.stderr
     assert "4k-random-fdatasync-memory-overwritten" in page.read_text(encoding="utf-8")

@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 import pytest
 
 from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD, accept
+from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result
 from durability_client.bench.report import charts, page
-from tests.core.bench.results import Device, drive, facts, simulate
+from tests.core.bench.results import Device, drive, facts, latencies, simulate, throttled
 
 EVIL = '<script>document.title = "taken"</script>"><img src=x onerror=alert(1)>'
 NAMES = ("result", "partial", "alike", "classes", "refused")
@@ -115,6 +116,40 @@ def test_a_page_says_the_verdict_and_what_to_type() -> None:
         "Flush ladder",
     )
     assert [title for title in titles if f"<h3>{title}</h3>" not in text] == []
+
+
+def test_a_page_has_the_controls_and_what_was_written() -> None:
+    """W, F0, C and each step of the ladder have a median, and the facts the bytes of the rounds."""
+    text = page.result_page(simulate(Device(), cells=STANDARD))
+    for symbol in ("W", "F0", "C", "F(64 KiB)", "F(64 MiB)"):
+        assert re.search(
+            rf">{re.escape(symbol)}: a [^<]+</th><td>[\d.]+ µs</td><td>[\d.]+ µs.[\d.]+ µs<", text
+        ), symbol
+    assert re.search(r">written</th><td>[\d.]+ GiB in the rounds, [\d.]+ times the size of its drive<", text)
+    assert "Controls and flush ladder" not in page.result_page(simulate(Device(), cells=STANDARD[:1]))
+    row = text[text.index('<span class="name">4k-random-fdatasync-per32-') :].partition("</tr>")[0]
+    assert re.search(r"<small>[\d,]+ writes per second \(", row)
+
+
+def test_a_mix_has_its_reads() -> None:
+    """Below the cell, with the percentiles that the sample supports."""
+    result = simulate(Device(), cells=(make_cell("mix", "", workload="mix", read_percent=60),))
+    rounds = tuple(
+        replace(one, reads=400, read_ns=latencies([70_000] * 400)) for one in result.cells[0].rounds
+    )
+    text = page.result_page(replace(result, cells=(replace(result.cells[0], rounds=rounds),)))
+    found = re.findall(r"<small>reads: (p50 [^<]+)</small>", text)
+    assert [one.split(", ")[-1] for one in found] == ["max 70 µs"]
+
+
+def test_only_what_was_held_for_long_is_an_alarm() -> None:
+    """Rounds that scatter have the word and by how much, in no colour; the reason where the pointer rests."""
+    result = simulate(Device(noise=0.3), cells=STANDARD)
+    text = page.result_page(result)
+    scattered = re.findall(r'<span title="(?:rounds differ|the rate)[^"]*">NOT STEADY [+-]?\d+%</span>', text)
+    assert scattered and '<span class="no" title=' not in text
+    text = page.result_page(throttled(accept()[-2]))
+    assert re.search(r'<span class="no" title="[^"]*third[^"]*">NOT STEADY</span>', text)
 
 
 def test_partial_results_are_marked() -> None:

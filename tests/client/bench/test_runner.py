@@ -350,6 +350,47 @@ def test_serials_are_hashed_unless_asked(clean: Path) -> None:
         assert hidden.facts.host.machine_id != shown.facts.host.machine_id
 
 
+def test_serials_are_hashed_in_what_is_said_of_errors(
+    make_mount: Callable[..., tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """The target as it was typed, which may be another name of it, is in no part of the result."""
+    uuid = "6b1f0a52-3c7e-4f7d-9c55-0d6c7b3a9e11"
+    _, directory = make_mount("ext4", mkfs=("-U", uuid))
+    typed = tmp_path / uuid
+    typed.symlink_to(directory)
+    fresh = tiny(rounds=9, file_state="fresh")
+    ear = Ear(lambda number: _fill(directory) if number == 3 else None)
+    outcome = measure(_options(typed, fresh), ear)
+    assert uuid in str(outcome.ending)
+    assert outcome.result.stopped.endswith(f": {fresh.name}: {outcome.result.cells[0].note}")
+    assert uuid.encode() not in encode(outcome.result)
+
+
+@pytest.mark.parametrize("fio", [False, True], ids=["alone", "with fio"])
+def test_a_target_whose_name_is_no_text_has_a_result(tmp_path: Path, fio: bool) -> None:
+    """Its bytes are in the result as escapes, also in what is said of an error that names it."""
+    directory = tmp_path / os.fsdecode(b"odd\xff")
+    directory.mkdir()
+
+    def interrupt(number: int) -> None:
+        if number == 3:
+            raise TargetError(f"{directory}: gone")
+
+    try:
+        result = measure(_options(directory, tiny(rounds=3, fio=True), fio=fio), Ear(interrupt)).result
+    except TargetError:
+        raise
+    except SetupError:
+        pytest.skip("no fio is installed")
+    assert result.facts.path == str(tmp_path / "odd\\xff")
+    assert result.stopped == f"{tmp_path}/odd\\xff: gone"
+    assert {one.engine for one in result.cells if one.rounds} == (
+        {"durability", "fio"} if fio else {"durability"}
+    )
+    assert decode(encode(result)) == result
+    assert list(directory.iterdir()) == []
+
+
 def test_too_little_room_is_refused_before(clean: Path) -> None:
     """Sizes are checked before anything is made."""
     with pytest.raises(UsageError, match="too little"):

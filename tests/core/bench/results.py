@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -192,3 +192,19 @@ def simulate(
         "cells": measured,
     }
     return Result(**{**fields, **changes})
+
+
+def throttled(cell: Cell) -> Result:
+    """A load held for long on a drive that slows to a tenth after a third of it."""
+    whole = simulate(Device(), cells=(cell,))
+    one = replace(
+        whole.cells[0].rounds[0],
+        seconds=30.0,
+        commits=12_000,
+        writes=12_000,
+        commit_ns=NO_LATENCIES,
+        sync_ns=NO_LATENCIES,
+        bin_s=1.0,
+        bins=(1000,) * 10 + (100,) * 20,
+    )
+    return replace(whole, order=(0,), cells=(replace(whole.cells[0], rounds=(one,)),))

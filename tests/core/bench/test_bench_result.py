@@ -22,7 +22,7 @@ from durability.bench.result import Result, decode, encode
 from durability.bench.summary import summarise
 from durability.errors import FormatError
 from durability.facts import Facts
-from tests.core.bench.results import Device, simulate
+from tests.core.bench.results import JUDGED, Device, simulate
 
 VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("bench-v*.json"))
 GOLDEN = (Path(__file__).parents[2] / "vectors" / "bench-v1-partial.json").read_bytes()
@@ -86,6 +86,16 @@ def test_a_result_comes_back_as_it_went() -> None:
     data = encode(result)
     assert decode(data) == result
     assert len(data) < 1 << 20
+
+
+def test_what_is_said_of_errors_is_cut_where_it_could_not_be_read_again() -> None:
+    """A path is nearly as long as a text may be, and escapes make it longer."""
+    result = simulate(Device(), cells=JUDGED[:1], rounds=1, complete=False, stopped="x" * 5000)
+    result = replace(result, cells=(replace(result.cells[0], note="y" * 5000),))
+    kept = decode(encode(result))
+    assert kept.stopped == "x" * 4095 + "…"
+    assert kept.cells[0].note == "y" * 4095 + "…"
+    assert decode(encode(kept)) == kept
 
 
 @given(st.integers(0, len(GOLDEN) - 2))

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from durability.bench.catalogue import ETCD, STANDARD
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.digest import COMPARE_SCHEMA, SUMMARY_SCHEMA, comparison_document, summary_document
+from durability.bench.plausibility import controls_of
 from durability.bench.result import decode, encode
+from durability.bench.summary import written_bytes
 from durability.documents import to_json
 from tests.core.bench.results import JUDGED, Device, simulate
 
@@ -47,6 +52,24 @@ def test_a_cell_of_a_summary() -> None:
     assert document["cells"][-1]["writes_per_s"]["median"] > document["cells"][-1]["rate"]["median"]
     assert document["plausibility"]["code"] == "flush-no-media-work"
     assert {one["cell"].split("-")[-2]: one["inflated"] for one in document["inflation"]}["zeros"] is True
+
+
+def test_a_summary_has_the_machine_and_the_controls() -> None:
+    """Facts with the keys of the file, what was written, and the medians that the verdict rests on."""
+    document: Any = summary_document(RESULT)
+    assert document["machine"]["cpu_model"] == "CPU" and document["before"]["busy_percent"] == 1.0
+    assert document["after"]["load"] == 1.0
+    assert summary_document(replace(RESULT, after=None))["after"] is None
+    assert document["written_bytes"] == written_bytes(RESULT) > 0
+    controls, found = document["controls"], controls_of(RESULT)
+    assert found.write_ns is not None and controls["write_us"] == found.write_ns / 1000
+    assert found.flush_ns is not None and controls["flush_us"] == found.flush_ns / 1000
+    assert found.commit_ns is not None and controls["commit_us"] == found.commit_ns / 1000
+    ladder = [(one["dirty_bytes"], one["flush_us"] * 1000) for one in controls["ladder"]]
+    assert ladder == [(size, pytest.approx(time_ns)) for size, time_ns in found.ladder]
+    assert all(one["least_us"] <= one["flush_us"] <= one["most_us"] for one in controls["ladder"])
+    alone: Any = summary_document(simulate(Device(), cells=STANDARD[:1]))["controls"]
+    assert alone == {"write_us": None, "flush_us": None, "commit_us": None, "ladder": []}
 
 
 def test_a_comparison_document() -> None:

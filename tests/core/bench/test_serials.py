@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from durability.bench.catalogue import HEADLINE
+from durability.bench.result import Result, decode, encode
 from durability.bench.serials import hash_serials
 from durability.documents import to_json, to_value
-from durability.facts import TargetWarning
-from tests.core.bench.results import drive, facts
+from durability.facts import Facts, TargetWarning
+from tests.core.bench.results import Device, drive, facts, simulate
 
 LOOP = drive(name="loop3", serial="loop:/home/eva/disk.img")
+
+
+def result_of(found: Facts, **changes: Any) -> Result:
+    return simulate(Device(), cells=(HEADLINE,), rounds=1, facts=found, **changes)
+
+
+def hashed_facts(found: Facts) -> Facts:
+    return hash_serials(result_of(found)).facts
 
 
 def test_no_serial_is_left_anywhere() -> None:
@@ -20,23 +33,53 @@ def test_no_serial_is_left_anywhere() -> None:
         layers=("loop3 (loop:/home/eva/disk.img)",),
         warnings=(TargetWarning(code="x", text="drive S4X-0001 7 is on machine 0123456789abcdef"),),
     )
-    text = to_json(to_value(hash_serials(found)))
+    text = to_json(to_value(hashed_facts(found)))
     for secret in ("S4X-0001", "0123456789abcdef", "aaaa-bbbb-cccc", "/home/eva"):
         assert secret not in text
     assert text.count("sha256:") >= 8 and "Model_One" in text and "shelf-3" in text
 
 
+def test_what_is_said_of_errors_has_no_serial_either() -> None:
+    """Neither why the run stopped nor why a cell did, which name the target as it was typed."""
+    whole = result_of(facts(), stopped="/mnt/aaaa-bbbb-cccc: the target is full", complete=False)
+    typed = "/dev/disk/by-id/ata-Model_One_S4X-0001_7: the target gave an error"
+    noted = replace(whole, cells=(replace(whole.cells[0], note=typed),))
+    hidden = hash_serials(noted)
+    assert (hidden.serials, noted.serials) == ("hashed", "shown")
+    text = encode(hidden).decode()
+    assert "aaaa-bbbb-cccc" not in text and "S4X-0001" not in text
+    assert hidden.stopped.startswith("/mnt/sha256:") and hidden.stopped.endswith(": the target is full")
+    assert decode(encode(hidden)) == hidden
+
+
+@pytest.mark.parametrize(
+    "name", ["by-id/wwn-0x5002538e00000001", "by-id/nvme-eui.0025385b01:2", "by-partuuid/0fc63daf-01"]
+)
+def test_a_name_that_identifies_the_drive_without_its_serial_is_hashed_whole(name: str) -> None:
+    """The facts do not know what it is made of."""
+    stopped = hash_serials(result_of(facts(), stopped=f"/dev/disk/{name}: x: the target is full")).stopped
+    kind, secret = name.split("/")
+    assert secret not in stopped and stopped.startswith(f"/dev/disk/{kind}/sha256:")
+    assert stopped.endswith(": x: the target is full")
+
+
+def test_a_serial_that_is_a_word_of_the_format_does_not_break_it() -> None:
+    """Emulated drives have whatever serial somebody gave them."""
+    found = hash_serials(result_of(facts(kind="device", drives=(drive(serial="device"),))))
+    assert found.facts.kind == "device" and decode(encode(found)) == found
+
+
 def test_the_same_serial_has_the_same_hash_and_others_another() -> None:
     """Two results tell whether they are of one drive."""
-    first, second = hash_serials(facts(drives=(drive(), drive(serial="S4X-0002"), drive()))).drives[:2]
-    again = hash_serials(facts(virtualisation="kvm")).drives[0]
+    first, second = hashed_facts(facts(drives=(drive(), drive(serial="S4X-0002"), drive()))).drives[:2]
+    again = hashed_facts(facts(virtualisation="kvm")).drives[0]
     assert first.serial == again.serial != second.serial
     assert len(first.serial) == len("sha256:") + 16
 
 
 def test_what_has_no_serial_keeps_none() -> None:
     """An empty serial is not replaced, and a very short one only in its own place."""
-    found = hash_serials(facts(drives=(drive(serial=""), drive(serial="7"))))
+    found = hashed_facts(facts(drives=(drive(serial=""), drive(serial="7"))))
     assert found.drives[0].serial == "" and found.drives[1].serial.startswith("sha256:")
     assert found.drives[0].model == "Model One" and "data base" in found.path
     assert found.host.kernel == "Linux 6.1.0"
@@ -44,4 +87,4 @@ def test_what_has_no_serial_keeps_none() -> None:
 
 def test_a_target_without_file_system_is_fine() -> None:
     """A bare device has no UUID to hide."""
-    assert hash_serials(facts(file_system=None)).file_system is None
+    assert hashed_facts(facts(file_system=None)).file_system is None

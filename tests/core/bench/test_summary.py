@@ -11,7 +11,13 @@ from durability.bench.catalogue import ETCD, HEADLINE, STANDARD, WRITE_CONTROL
 from durability.bench.cells import Cell, make_cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Round, Work
 from durability.bench.result import CellRounds
-from durability.bench.summary import disks_per_operation, percentiles, summarise
+from durability.bench.summary import (
+    disks_per_operation,
+    percentiles,
+    round_medians,
+    summarise,
+    written_bytes,
+)
 from tests.core.bench.results import SAMPLES, Device, latencies, make_round, simulate
 
 
@@ -109,3 +115,16 @@ def test_a_whole_run_is_summed_up() -> None:
     bare = tuple(replace(one, commit_ns=NO_LATENCIES, sync_ns=NO_LATENCIES) for one in result.cells[0].rounds)
     found = summarise(replace(result.cells[0], engine="fio", rounds=bare))
     assert found.rate is not None and found.commit.samples == 0
+
+
+def test_what_the_rounds_wrote() -> None:
+    """Writes of all rounds and engines times their block, without those in memory."""
+    memory = make_cell("controls", "", place="memory")
+    result = simulate(Device(), cells=(HEADLINE, memory, make_cell("group commit", "", writes_per_sync=8)))
+    assert written_bytes(result) == 5 * SAMPLES * 4096 * (1 + 8)
+    assert written_bytes(simulate(Device(), rounds=0)) == 0
+
+
+def test_a_round_has_a_median_however_few_its_samples() -> None:
+    """One each, and none of a round without any."""
+    assert round_medians([latencies([100]), NO_LATENCIES, latencies([50, 60, 70])]) == (100.0, 60.0)

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 from durability.bench import catalogue
 from durability.bench.cells import KIB, MIB, Cell, size_word
 from durability.bench.intervals import PERCENTS, SAMPLES_BEYOND_MIN, Spread, supported
-from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, controls_of
+from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, control_times, controls_of
 from durability.bench.result import CellRounds, Result
 from durability.bench.summary import CellSummary, merged
 from durability.histogram import FineHistogram
@@ -285,7 +285,7 @@ def _curves(families: Sequence[Sequence[CellSummary]], field: Varying, title: st
             )
             for number, (label, family) in enumerate(zip(labels, families, strict=True))
         ),
-        references=() if field == "block_bytes" else (_proportional(families[0], field, high),),
+        references=tuple(_proportional(families[0], field, high)),
     )
     return Figure(title=title, caption=caption, svg=plot.svg())
 
@@ -321,12 +321,14 @@ def _rate_axis(title: str, low: float, high: float) -> Axis:
     return Axis(title=title, low=low, high=high, ticks=ticks, log=True)
 
 
-def _proportional(family: Sequence[CellSummary], field: Varying, high: float) -> Reference:
+def _proportional(family: Sequence[CellSummary], field: Varying, high: float) -> Iterator[Reference]:
     """What the rate were if it grew as the jobs, or the writes to a sync, do, as far as the axis goes."""
     first, last = (float(getattr(one.cell, field)) for one in (family[0], family[-1]))
     rate = _spread(family[0], field).median
+    if field == "block_bytes" or not rate:
+        return
     times = min(last / first, high / rate)
-    return Reference(label="in proportion", start=(first, rate), end=(first * times, rate * times))
+    yield Reference(label="in proportion", start=(first, rate), end=(first * times, rate * times))
 
 
 def _bytes_word(size_bytes: int) -> str:
@@ -352,7 +354,11 @@ def ladder_figures(result: Result) -> Iterator[Figure]:
         )
         if level
     ]
-    steps = [_step(result, dirty_bytes, time_ns) for dirty_bytes, time_ns in controls.ladder]
+    steps = [
+        Point(x=float(one.dirty_bytes), y=one.median_ns, low=one.least_ns, high=one.most_ns)
+        for one in control_times(result)
+        if one.dirty_bytes is not None
+    ]
     bounds = [one for point in steps for one in (point.low or point.y, point.high or point.y)]
     low, high = log_bounds((*bounds, *(level for _, level in levels), last * 1e9 / link))
     carried = f"link, {link / 1e9:.3g} GB/s" + ("" if controls.link_bytes_per_s else "?")
@@ -385,14 +391,3 @@ def ladder_figures(result: Result) -> Iterator[Figure]:
         references=tuple(references),
     )
     yield Figure(title="Flush ladder", caption=caption, svg=plot.svg())
-
-
-def _step(result: Result, dirty_bytes: int, time_ns: float) -> Point:
-    rounds = next(result.rounds_of(cell.name) for cell in catalogue.LADDER if cell.dirty_bytes == dirty_bytes)
-    medians = [one.sync_ns.histogram().percentile(50) for one in rounds if len(one.sync_ns)]
-    return Point(
-        x=float(dirty_bytes),
-        y=time_ns,
-        low=float(min(medians, default=time_ns)),
-        high=float(max(medians, default=time_ns)),
-    )

@@ -1,19 +1,24 @@
-"""Facts: what was measured, on what, and when, as names and values in sections. Words only.
+"""Facts: what was measured, on what, and when, as names and values. Words only.
 
-Says "unknown" where the system does not say, and never guesses.
+Sections of the page, and in brief the lines above the tables of a terminal. The page says "unknown" where the
+system does not say, the terminal leaves it out, and neither guesses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from durability.bench.result import Medium, Moment, Result
+from durability.bench.summary import written_bytes
 from durability.facts import Drive
 from durability.units import counted, format_size
+from durability_client.bench import words
 
 UNKNOWN = "unknown"
+_SHARE_MIN = 0.01  # of the drives' size: what is less wears nothing
 Row: TypeAlias = tuple[str, str]
 
 
@@ -37,6 +42,52 @@ def sections(result: Result) -> tuple[Section, ...]:
         Section(title="Machine", rows=tuple(_machine(result))),
         Section(title="Run", rows=tuple(_run(result))),
     )
+
+
+def in_brief(result: Result) -> Iterator[Row]:
+    """What a reader of the figures needs to know, a line each: where, on what, and how busy it was."""
+    facts, media = result.facts, {medium.name: medium for medium in result.media}
+    target, machine, run = dict(_target(result)), dict(_machine(result)), dict(_run(result))
+    target["mounted"] = target.get("mounted", UNKNOWN).replace(",", ", ")  # so that lines can end there
+    yield "target", _known(target, {"path": "{}", "file system": "{}", "mounted": "mounted {}"})
+    for drive in facts.drives:
+        told = _known(dict(_drive(drive, media.get(drive.name))), _OF_A_DRIVE)
+        yield "drive", f"{drive.name}: {told}"
+    yield "processor", _known(machine, _OF_A_PROCESSOR)
+    yield "system", _known(machine, {"kernel": "{}", "virtualisation": "virtualisation {}"})
+    moments = (_changed(*moment) for moment in before_and_after(result))
+    yield "before/after", "; ".join(filter(None, moments)) or UNKNOWN
+    yield "run", f"{run['mode']}, {format_size(result.size_bytes)}, seed {run['seed']}, {run['begun']}"
+    yield "written", run["written"]
+
+
+_OF_A_PROCESSOR: Mapping[str, str] = MappingProxyType(
+    {"processor": "{}", "governor": "governor {}", "memory": "{} of memory"}
+)
+_OF_A_DRIVE: Mapping[str, str] = MappingProxyType(
+    {
+        "model": "{}",
+        "firmware": "firmware {}",
+        "size": "{}",
+        "media": "{}",
+        "write cache": "write cache {}",
+        "FUA": "FUA {}",
+    }
+)
+
+
+def _known(rows: Mapping[str, str], texts: Mapping[str, str]) -> str:
+    """The values of `rows` that are known, in the words of `texts`."""
+    return ", ".join(
+        text.format(rows[name]) for name, text in texts.items() if rows.get(name, UNKNOWN) != UNKNOWN
+    )
+
+
+def _changed(name: str, before: str, after: str) -> str:
+    if UNKNOWN not in (before, after):
+        return f"{name} {before}, then {after}" if before != after else f"{name} {before}"
+    known = {before: "before", after: "after"}
+    return next((f"{name} {value} {when}" for value, when in known.items() if value != UNKNOWN), "")
 
 
 def _target(result: Result) -> Iterator[Row]:
@@ -86,12 +137,22 @@ def _run(result: Result) -> Iterator[Row]:
     yield "mode", result.mode + (f", profile {result.profile}" if result.profile else "")
     yield "begun", result.created
     yield "took", f"{result.duration_s:.0f} s"
+    yield "written", _written(result)
     yield "rounds", f"{len(result.order)} of {planned} in {counted(len(result.cells), 'cell')}"
     if not result.complete:
         yield "stopped", result.stopped or "no reason is known"
     yield "seed", f"{result.seed}"
     yield "software", result.software
     yield "serials", result.serials
+
+
+def _written(result: Result) -> str:
+    written, sizes = written_bytes(result), [drive.size_bytes for drive in result.facts.drives]
+    told = f"{format_size(written)} in the rounds"
+    if not sizes or 0 in sizes or written < _SHARE_MIN * sum(sizes):
+        return told
+    drives = "its drive" if len(sizes) == 1 else "its drives together"
+    return f"{told}, {words.count(written / sum(sizes))} times the size of {drives}"
 
 
 def before_and_after(result: Result) -> tuple[tuple[str, str, str], ...]:

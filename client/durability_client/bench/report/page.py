@@ -20,7 +20,7 @@ from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
-from durability.bench.plausibility import plausibility
+from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.summary import CellSummary, merged, summarise
 from durability_client.bench import words
@@ -64,6 +64,7 @@ def result_page(result: Result) -> str:
         memory=next((one for one in summaries if one.cell.place == "memory"), None),
         figures=(*charts.latency_figures(result), *charts.curve_figures(summaries)),
         ladder=tuple(charts.ladder_figures(result)),
+        controls=control_times(result),
         held=tuple(
             replace(figure, caption=words.held(one))
             for one, figure in zip(result.held(), time_figures(result.held()), strict=True)

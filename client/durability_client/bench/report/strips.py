@@ -27,7 +27,7 @@ _DOTS_WIDTH, _DOTS_ROW, _DOTS_SIDE = 220.0, 18.0, 16.0
 _RATIO_TICKS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.8, 1.25, 0.01, 100.0, 0.001, 1000.0)
 _TICK_GAP = 30.0
 _LANES_MAX = 6  # rounds that get their time written below
-_GAP = 0.02  # between rounds, of all
+_GAP, _GAPS_MAX = 0.02, 0.3  # between two rounds, and together, of the width
 
 
 def spark_svg(summary: CellSummary) -> str:
@@ -89,8 +89,9 @@ def _over_time(measured: CellRounds) -> Figure:
 
 def _lanes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
     """Where each round begins and ends, as long as it took, with a gap between two."""
-    room = (_WIDTH - _LEFT - _RIGHT) * (1 - _GAP * (len(rounds) - 1))
-    gap = (_WIDTH - _LEFT - _RIGHT) * _GAP
+    share = min(_GAP, _GAPS_MAX / len(rounds))
+    room = (_WIDTH - _LEFT - _RIGHT) * (1 - share * (len(rounds) - 1))
+    gap = (_WIDTH - _LEFT - _RIGHT) * share
     spans = [len(one.bins) * one.bin_s for one in rounds]
     widths = [span / sum(spans) * room for span in spans]
     starts = [_LEFT, *(_LEFT + at for at in accumulate(width + gap for width in widths))]

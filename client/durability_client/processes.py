@@ -1,0 +1,34 @@
+"""Where processes of the client come from: a clean one that has numpy loaded, and hears no signal.
+
+A terminal sends Ctrl-C to every process in front of it, but only one knows what must be kept, so those that
+it starts are started with such signals blocked.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import get_context, resource_tracker
+from typing import Final
+
+CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends programs, and can be heard
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Processes that are started within the block have what ends programs blocked for ever."""
+    resource_tracker.ensure_running()  # it unblocks such signals when it starts, so that must be before
+    with signals_blocked():
+        yield
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """What ends programs does so after the block."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
