@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -14,7 +15,7 @@ from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDA
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.plausibility import plausibility
-from durability.bench.result import Result
+from durability.bench.result import Result, decode
 from durability_client.bench.report import charts, page
 from tests.core.bench.results import Device, drive, facts, latencies, simulate, throttled
 
@@ -227,3 +228,12 @@ def test_what_was_held_for_long_has_its_place() -> None:
     assert held.count("Rate of 4k-random-fdatasync-sustained-overwritten") == 1
     assert 'href="#held"' in held
     assert 'id="held"' not in pages()["partial"]
+
+
+def test_the_example_of_the_docs_can_be_shown() -> None:
+    """docs/examples has the result of an acceptance run, whole, and its page says what it found."""
+    example = decode((Path(__file__).parents[3] / "docs/examples/accept.json").read_bytes())
+    assert (example.mode, example.complete, example.serials) == ("accept", True, "hashed")
+    text = page.result_page(example)
+    assert _read(text).unclosed == []
+    assert "Flush does no media work" in text and 'id="held"' in text
