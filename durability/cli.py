@@ -41,6 +41,12 @@ class _ReaderGoneError(Exception):
 class _Commands(TyperGroup):
     """Typer ends the program without a word on every EPIPE, a broken socket's too; here `main` sees it."""
 
+    def make_context(self, *given: Any, **named: Any) -> Any:
+        try:
+            return super().make_context(*given, **named)  # which prints what --help and --version ask for
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -17,11 +17,12 @@ class _Forgiving(io.FileIO):
     """A file into which every write succeeds."""
 
     def write(self, data: Any) -> int:
-        """As many bytes as were given, written or not."""
+        """How many bytes were written, or would have been: of a pipe that is full and does not wait, too."""
         try:
-            return super().write(data) or 0
+            written = super().write(data)
         except OSError:
-            return memoryview(data).nbytes
+            written = None
+        return memoryview(data).nbytes if written is None else written
 
 
 def prepare() -> None:
@@ -30,7 +31,8 @@ def prepare() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            # The lowest number that is free, which is this one; also in processes that are started.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
     if isinstance(sys.stdout, io.TextIOWrapper):

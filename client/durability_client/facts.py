@@ -17,6 +17,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from durability.documents import escaped
 from durability.facts import Facts, FileSystem, Host
 from durability.plan import TargetKind
 from durability_client import blocks
@@ -45,7 +46,8 @@ class Mount:
 def collect(path: Path, kind: TargetKind) -> Facts:
     """All facts of the target at `path` (absolute, symbolic links resolved) on this machine now.
 
-    Raises nothing for what is missing or unreadable: such facts are None or empty.
+    Raises nothing for what is missing or unreadable: such facts are None or empty. Bytes of a name that are
+    no UTF-8 are escaped.
     """
     mount = None if kind == "device" else mount_of(path)
     names = _names_of_device(path) if mount is None else _names_below(mount)
@@ -53,7 +55,7 @@ def collect(path: Path, kind: TargetKind) -> Facts:
     drives = tuple(blocks.drive(name) for name in stack.leaves)
     file_system = None if mount is None else _file_system(mount, names)
     host = _host()
-    return Facts(
+    facts = Facts(
         host=host,
         path=str(path),
         path_in_file_system="" if mount is None else _path_in(mount, path),
@@ -67,6 +69,7 @@ def collect(path: Path, kind: TargetKind) -> Facts:
             file_system=file_system, layers=stack.layers, drives=drives, virtualisation=host.virtualisation
         ),
     )
+    return escaped(facts)
 
 
 def drives_below(path: Path) -> tuple[str, ...]:

@@ -78,15 +78,17 @@ def check_directory(directory: Path) -> None:
 
 def check_evidence(path: Path, consent: Consent) -> None:
     """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
-    if consent.force:
-        return
-    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        ours = _is_ours(KernelStorage(path), MAIN, buffer)
-    if ours:
+    if not consent.force and holds_run(path):
         raise TargetError(
             f"{path} holds a run of this tool, which could not be verified any more; use --force if that is "
             "done"
         )
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run of this tool wrote to the file or device. Raises TargetError where it cannot be read."""
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        return _is_ours(KernelStorage(path), MAIN, buffer)
 
 
 def check_subject(path: Path) -> None:

@@ -190,6 +190,8 @@ class _Run:
             self._account.armed(facts)
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
+        if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
+            raise self._interruption()
         arming = asyncio.create_task(self._during(self.link.arm(to_value(facts))))
         while not arming.done():
             if self._signals:

@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -210,6 +212,65 @@ def test_a_reader_that_leaves_is_no_defect(environment: dict[str, str], tmp_path
     assert (process.returncode, errors) == (141, "")
 
 
+@pytest.mark.parametrize("arguments", ["--help", "--version", "run --help"])
+def test_a_reader_of_help_may_leave(environment: dict[str, str], arguments: str) -> None:
+    """As any other."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    unbuffered = environment | {"PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        [COMMAND, *arguments.split()],
+        env=unbuffered,
+        stdout=write_end,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_stderr_that_takes_nothing_holds_nobody_up(environment: dict[str, str]) -> None:
+    """A pipe that is full and does not wait, as another program can leave a terminal."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(write_end, bytes(65536))
+    done = subprocess.run(
+        [COMMAND, "nosuch"], env=environment, stderr=write_end, timeout=DEADLINE_S, check=False
+    )
+    os.close(write_end)
+    os.close(read_end)
+    assert done.returncode == 2
+
+
+def test_no_target_gets_the_number_of_a_stream(environment: dict[str, str]) -> None:
+    """With all streams closed, they are open in every process that comes of this one, to nowhere."""
+    program = (
+        "import os, sys\n"
+        "from durability import cli_streams\n"
+        "from durability_client.processes import CONTEXT, starting\n"
+        "def look(path):\n"
+        "    with open(path, 'w') as file:\n"
+        "        file.write(' '.join(os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)))\n"
+        "if __name__ == '__main__':\n"
+        "    cli_streams.prepare()\n"
+        "    with starting():\n"
+        "        process = CONTEXT.Process(target=look, args=(sys.argv[1],))\n"
+        "        process.start()\n"
+        "    process.join()\n"
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        script, seen = Path(directory, "program.py"), Path(directory, "seen")
+        script.write_text(program)
+        closing = 'exec "$@" <&- >&- 2>&-'
+        command = ("sh", "-c", closing, "sh", sys.executable, str(script), str(seen))
+        subprocess.run(command, env=environment, check=True, timeout=DEADLINE_S)
+        assert seen.read_text() == "/dev/null /dev/null /dev/null"
+
+
 def _documents(text: str) -> list[dict[str, Any]]:
     documents = [json.loads(line) for line in text.splitlines()]
     for document in documents:
@@ -247,6 +308,18 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
         assert list(verdict) == _documented("`verify --json`")
         assert verdict["verdict"] == "inconclusive"
         assert {reason["code"] for reason in verdict["reasons"]} <= set(REASONS)
+
+
+def test_a_target_may_have_a_name_that_is_no_text(
+    environment: dict[str, str], tmp_path: Path, server: str
+) -> None:
+    """It is written, judged, and told with escapes."""
+    target = Path(os.fsdecode(bytes(tmp_path / "odd") + b"\xfe"))
+    done = _durability(environment, "run", target, "--server", server, "--size", "4MiB", "--duration", "0.5")
+    assert done.returncode == 0, done.stderr
+    done = _durability(environment, "verify", target, "--server", server, "--json")
+    assert done.returncode == 4, done.stderr
+    assert json.loads(done.stdout)["subject"]["path"].endswith("odd\\xfe")
 
 
 def test_a_failed_export_leaves_an_earlier_one_alone(

@@ -21,15 +21,16 @@ from durability import limits
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError, SetupError, UsageError
 from durability.tokens import APPLICATION
-from durability_client.guards import Consent, check_evidence
+from durability_client.guards import holds_run
 
 
 def check_output(path: Path) -> None:
     """Refuse a place where no file can be written, and to replace what is no plain file, or holds a run.
 
-    Raises SetupError, and TargetError for a run.
+    Raises SetupError, and TargetError where it cannot be told.
     """
-    directory = path.absolute().parent
+    path = Path(os.path.realpath(path))
+    directory = path.parent
     try:
         if path.is_dir():
             raise SetupError(f"{path} is a directory; name a file in it")
@@ -37,8 +38,8 @@ def check_output(path: Path) -> None:
             raise SetupError(f"{path}: there is no directory {directory}; make it first")
         if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
             raise SetupError(f"{path}: it cannot be written there; name another file")
-        if path.exists():
-            check_evidence(path, Consent())
+        if path.exists() and holds_run(path):
+            raise SetupError(f"{path} holds a run of this tool, which stays; name another file")
     except OSError as error:  # a directory on the way may not be searched
         raise SetupError(
             f"{path}: it cannot be written there: {error.strerror}; name another file"

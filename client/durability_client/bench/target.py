@@ -249,17 +249,19 @@ class Device:
 
 def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
     """Refuse a size in which a cell would not be what its name says. Raises UsageError."""
-    for cell in cells:
-        if cell.place == "memory":
-            continue
-        blocks = max(1, cell.writes_per_sync) * (1 if cell.shared else cell.jobs)
-        # Whole MiB to a job, and no block twice in one commit.
-        needed = max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
-        if size_bytes < needed:
-            raise UsageError(
-                f"--size {size_bytes} is too little for {cell.name}, which needs {needed} bytes; raise it, "
-                "or leave the cell out with --only"
-            )
+    needs = {cell.name: _needed_bytes(cell) for cell in cells if cell.place == "target"}
+    name = max(needs, key=needs.__getitem__, default="")
+    if needs and size_bytes < needs[name]:
+        raise UsageError(
+            f"--size {size_bytes} is too little for {name}, which needs {needs[name]} bytes; raise it, or "
+            "leave the cell out with --only"
+        )
+
+
+def _needed_bytes(cell: Cell) -> int:
+    """Whole MiB to a job, and no block twice in one commit."""
+    blocks = max(1, cell.writes_per_sync) * (1 if cell.shared else cell.jobs)
+    return max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
 
 
 def remove_leftovers(parent: Path) -> list[Path]:

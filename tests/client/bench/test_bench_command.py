@@ -167,9 +167,11 @@ def test_an_output_that_cannot_be_is_refused_first(
     environment: dict[str, str], place: Path, tmp_path: Path
 ) -> None:
     """A directory, or a file in a directory that does not exist, ends with 5 before a minute is lost."""
+    (tmp_path / "dangling").symlink_to(tmp_path / "none/result.json")
     for output, words in (
         (tmp_path, "is a directory"),
         (tmp_path / "no/result.json", "there is no directory"),
+        (tmp_path / "dangling", "there is no directory"),
     ):
         done = _durability(environment, "bench", place, "-o", output)
         assert done.returncode == 5
@@ -188,12 +190,14 @@ def test_a_result_replaces_no_run(
     environment: dict[str, str], place: Path, tmp_path: Path, make_plan: Callable[..., Plan]
 ) -> None:
     """A target of `durability run`, which may still be to verify, is no place for a result."""
-    run = tmp_path / "run"
+    run, link = tmp_path / "run", tmp_path / "link"
     run.write_bytes(superblock(make_plan(), 0))
     before = run.read_bytes()
-    done = _durability(environment, "bench", place, *MEMORY, "--quick", "-o", run)
-    assert done.returncode == 5
-    assert "holds a run of this tool" in done.stderr
+    link.symlink_to(run)
+    for output in (run, link):
+        done = _durability(environment, "bench", place, *MEMORY, "--quick", "-o", output)
+        assert done.returncode == 5
+        assert f"{run} holds a run of this tool, which stays; name another file" in done.stderr
     assert run.read_bytes() == before
 
 
