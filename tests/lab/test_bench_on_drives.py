@@ -223,7 +223,8 @@ def test_a_partition_is_counted_at_its_drive() -> None:
         subprocess.run(("addpart", drive.loop, "1", "2048", str(sectors)), check=True)
         stack.callback(subprocess.run, ("delpart", drive.loop, "1"), check=True)
         partition = Path(f"{drive.loop}p1")
-        subprocess.run(("mkfs.ext4", "-q", partition), check=True)
+        now = "lazy_itable_init=0,lazy_journal_init=0"  # or the kernel writes its tables while we count
+        subprocess.run(("mkfs.ext4", "-q", "-E", now, partition), check=True)
         subprocess.run(("mount", partition, drive.mount_point), check=True)
         stack.callback(subprocess.run, ("umount", drive.mount_point), check=True)
         cells = (HEADLINE, WRITE_CONTROL)
@@ -231,10 +232,12 @@ def test_a_partition_is_counted_at_its_drive() -> None:
     names = (partition.name, Path(drive.loop).name)
     assert [layer.split()[0] for layer in result.facts.layers] == list(names)
     for cell, flushes in ((HEADLINE, 1), (WRITE_CONTROL, 0)):
-        (disk,) = disks_per_operation(result.rounds_of(cell.name))
+        (one,) = result.rounds_of(cell.name)
+        (disk,) = disks_per_operation([one])
         assert disk.name == names[1]
-        assert disk.flushes == pytest.approx(flushes, abs=0.05)
-        assert disk.write_kib is not None and 3.9 <= disk.write_kib <= 8  # and some of the journal
+        assert disk.flushes == pytest.approx(flushes, abs=0.05 + 2 / one.operations)
+        # 4 KiB, and of all together some of the journal.
+        assert disk.write_kib is not None and 3.9 <= disk.write_kib <= 4.1 + 1024 / one.operations
 
 
 def test_this_machines_disk_gets_a_flush_for_each_commit_or_it_is_unknown(tmp_path: Path) -> None:
