@@ -1,4 +1,4 @@
-"""What the benchmark's tests share: a drive in memory, whose cache can be declared anything."""
+"""What the benchmark's tests share: where commands measure, and a drive in memory that declares anything."""
 
 from __future__ import annotations
 
@@ -10,6 +10,21 @@ from pathlib import Path
 import pytest
 
 from durability.bench.cells import MIB
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """An environment with a state directory of its own."""
+    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """A directory to measure in, which must be empty at the end."""
+    directory = tmp_path / "place"
+    directory.mkdir()
+    yield directory
+    assert list(directory.iterdir()) == []
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,6 @@ COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 SMALL = ("--size", "64MiB", "--only", "headline")
 MEMORY = ("--size", "64MiB", "--only", "fdatasync-memory")
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment with a state directory of its own."""
-    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory to measure in, which must be empty at the end."""
-    directory = tmp_path / "place"
-    directory.mkdir()
-    yield directory
-    assert list(directory.iterdir()) == []
 
 
 def _durability(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:

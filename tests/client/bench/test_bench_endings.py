@@ -7,7 +7,6 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,21 +18,6 @@ COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 LONG = ("--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory")
 SHORT = ("--size", "64MiB", "--only", "fdatasync-memory", "--quick")
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment with a state directory of its own."""
-    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory to measure in, which must be empty at the end."""
-    directory = tmp_path / "place"
-    directory.mkdir()
-    yield directory
-    assert list(directory.iterdir()) == []
 
 
 @pytest.fixture
