@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from serving import serving
 
 from durability import limits
-from durability.plan import Plan
-from durability_client.io import Buffer
-from durability_client.planning import RunOptions
-from durability_client.run import run
-from durability_client.sender import run_in_fine_loop
-from durability_client.target import KernelFile, KernelStorage
+from durability.formats.plan import Plan
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import run
+from durability_client.run.sender import run_in_fine_loop
+from durability_client.target.kernel_storage import KernelFile, KernelStorage
+from durability_client.target.storage import Buffer
 
 COMMITS_MAX = 1 << 20  # per writer
 

@@ -35,8 +35,8 @@ from durability.bench.catalogue import (
 from durability.bench.cells import MIB
 from durability.bench.plausibility import plausibility
 from durability.bench.summary import disks_per_operation
-from durability_lab import initramfs
-from durability_lab.guest_kernel import GUEST_FILES, Kernel
+from durability_lab.vm_rig import initramfs
+from durability_lab.vm_rig.guest_kernel import GUEST_FILES, Kernel
 
 DRIVES = 6
 DRIVE_BYTES = 160 * MIB

@@ -35,7 +35,7 @@ from durability.bench.plausibility import controls_of, plausibility
 from durability.bench.result import CellRounds, Result
 from durability.bench.summary import summarise
 from durability.units import duration
-from durability_lab.blockdev import BlockRig
+from durability_lab.kernel_rig.block_rig import BlockRig
 
 SUSTAINED = accept()[-2]
 SLOW_CACHE = (*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms")

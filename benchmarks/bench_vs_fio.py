@@ -22,9 +22,9 @@ from pathlib import Path
 from durability.bench.catalogue import HEADLINE, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.result import Result
-from durability_client.bench.progress import Bar
+from durability_client.bench.progress_bar import Bar
 from durability_client.bench.runner import Options, measure
-from durability_client.guards import Consent
+from durability_client.target.safety_checks import Consent
 
 LOWEST, HIGHEST = 0.95, 1.05  # the aim, of the median of the paired ratios
 

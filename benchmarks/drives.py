@@ -20,8 +20,8 @@ from typing import Any, Final
 from durability.bench.cells import MIB, Cell
 from durability.bench.result import Result
 from durability_client.bench.runner import Listener, Options, Outcome, measure
-from durability_client.guards import Consent
-from durability_lab.blockdev import SIZE_BYTES, BlockRig, FileSystemName
+from durability_client.target.safety_checks import Consent
+from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig, FileSystemName
 
 HONEST: Final = ("--filter=cache", "cache=writeback")
 LIAR: Final = ("--filter=cache", "cache=unsafe")

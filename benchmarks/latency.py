@@ -27,11 +27,11 @@ from pathlib import Path
 from serving import serving
 
 from durability.units import parse_address
-from durability_client.planning import RunOptions
-from durability_client.run import run
-from durability_client.sender import run_in_fine_loop
-from durability_client.target import KernelStorage
-from durability_lab.proxy import Proxy
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import run
+from durability_client.run.sender import run_in_fine_loop
+from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.support.tcp_proxy import Proxy
 
 ADDED_MS = (0.0, 0.2, 2.0)  # to the round trip
 

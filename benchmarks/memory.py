@@ -18,7 +18,7 @@ from pathlib import Path
 
 from durability.units import parse_size
 
-COMMAND = (sys.executable, "-c", "from durability.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, float]:

@@ -26,10 +26,10 @@ from pathlib import Path
 from serving import MEMORY, serving
 
 from durability import limits
-from durability_client.planning import RunOptions
-from durability_client.run import RunSummary, run
-from durability_client.sender import run_in_fine_loop
-from durability_client.target import KernelStorage
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import RunSummary, run
+from durability_client.run.sender import run_in_fine_loop
+from durability_client.target.kernel_storage import KernelStorage
 
 RECORD_BYTES = 4096
 

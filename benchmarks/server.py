@@ -26,13 +26,14 @@ from typing import cast
 
 from serving import serving
 
-from durability import limits, messages
-from durability.documents import to_value
-from durability.facts import Facts, Host
-from durability.frame import frame
-from durability.messages import Ack, Credit, Message, encode
-from durability.plan import Plan
-from durability.session import ClientSession
+from durability import limits
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts, Host
+from durability.formats.plan import Plan
+from durability.protocol import messages
+from durability.protocol.frame import frame
+from durability.protocol.messages import Ack, Credit, Message, encode
+from durability.protocol.state_machine import ClientSession
 from durability.units import parse_address
 
 PACE_S = 0.05

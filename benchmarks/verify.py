@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 
 from durability import limits
-from durability.mixing import U64
-from durability.plan import MAIN, Plan
-from durability.record import SECTOR_WORDS, Stamper, superblock
+from durability.evidence.scan_report import Report
+from durability.formats.mixing import U64
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.units import parse_size
-from durability_client.scan import Scan
-from durability_client.scanner import Scanner
-from durability_client.scanning import Listener, ScanJob
-from durability_client.tally import Report
-from durability_client.target import KernelStorage
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.scan_process import Scanner
+from durability_client.verify.slot_scan import Scan
 
 RECORD_BYTES = 4096
 MEMORY = Path("/dev/shm")

@@ -16,7 +16,7 @@
         └── StoreError              5  the server's database
 
 A message names what failed, where, what was expected and what to do; the CLI prints it as it is.
-Loss and inconclusive are verdicts, not errors: see `durability.verdict`.
+Loss and inconclusive are verdicts, not errors: see `durability.evidence.verdict`.
 """
 
 from __future__ import annotations

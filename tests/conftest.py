@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from durability.plan import Plan
+from durability.formats.plan import Plan
 
 PLAN_FIELDS: dict[str, Any] = {
     "run": 0x0123456789ABCDEF,

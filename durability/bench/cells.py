@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
-from durability.documents import Finite, Flag, Natural, Text, shown
 from durability.errors import FormatError
-from durability.plan import WRITE_THROUGH_METHODS
+from durability.formats.documents import Finite, Flag, Natural, Text, shown
+from durability.formats.plan import WRITE_THROUGH_METHODS
 
 Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "flush"]
 Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync"]

@@ -15,12 +15,12 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.bench.cautions import cautions
 from durability.bench.cells import Cell
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
+from durability.bench.result_warnings import cautions
 from durability.bench.serials import hash_serials
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError

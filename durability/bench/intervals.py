@@ -20,7 +20,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from durability.histogram import FineHistogram
+from durability.formats.histogram import FineHistogram
 
 CONFIDENCE = 0.95
 ROUNDS_MIN = 5

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from durability.documents import COUNT_MAX, Count, Finite, Natural, Text, shown
 from durability.errors import FormatError
-from durability.histogram import FineHistogram
+from durability.formats.documents import COUNT_MAX, Count, Finite, Natural, Text, shown
+from durability.formats.histogram import FineHistogram
 
 Engine: TypeAlias = Literal["durability", "fio"]
 

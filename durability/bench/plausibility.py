@@ -30,14 +30,14 @@ from durability.bench.catalogue import (
     SEQUENTIAL,
     WRITE_CONTROL,
 )
-from durability.bench.cautions import others_per_s
 from durability.bench.cells import KIB, Cell
 from durability.bench.intervals import spread
 from durability.bench.measurement import Latencies, Round
 from durability.bench.result import Result
+from durability.bench.result_warnings import others_per_s
 from durability.bench.serials import HASHED
 from durability.bench.summary import disks_per_operation, merged, round_medians
-from durability.plan import TargetKind
+from durability.formats.plan import TargetKind
 from durability.units import duration, format_size
 
 Code: TypeAlias = Literal[

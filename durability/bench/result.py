@@ -19,7 +19,8 @@ from durability import limits
 from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
-from durability.documents import (
+from durability.errors import FormatError
+from durability.formats.documents import (
     TEXT_CHARACTERS_MAX,
     Finite,
     Flag,
@@ -31,8 +32,7 @@ from durability.documents import (
     to_json,
     to_value,
 )
-from durability.errors import FormatError
-from durability.facts import Facts
+from durability.formats.facts import Facts
 
 Schema: TypeAlias = Literal["durability.bench/1"]
 SCHEMA: Schema = "durability.bench/1"

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from durability.bench.result import Result
-from durability.documents import from_value, to_value
-from durability.facts import Facts
-from durability.packing import Value
+from durability.formats.documents import from_value, to_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
 
 HASHED = "sha256:"  # what a hash begins with
 _CONTEXT = b"durability.bench serial\0"

@@ -13,8 +13,8 @@ from durability.bench.cells import Cell
 from durability.bench.intervals import Spread, percentile, spread
 from durability.bench.measurement import DiskWork, Engine, Latencies, Round
 from durability.bench.result import CellRounds, Result
-from durability.bench.steady import Steady, steady
-from durability.histogram import FineHistogram
+from durability.bench.steady_state import Steady, steady
+from durability.formats.histogram import FineHistogram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

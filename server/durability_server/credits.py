@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from durability.packing import pack, unpack
+from durability.formats.packing import pack, unpack
 
 
 class Credits:

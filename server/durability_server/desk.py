@@ -10,12 +10,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from durability import auth, limits
-from durability.case import Case, PastVerdict, SessionEnd, case_to_value
-from durability.documents import from_value
+from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
-from durability.facts import Facts
-from durability.messages import (
+from durability.evidence.verdict import REASONS
+from durability.formats.case import Case, PastVerdict, SessionEnd, case_to_value
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.protocol import auth
+from durability.protocol.messages import (
     Accepted,
     Ack,
     Arm,
@@ -39,10 +43,7 @@ from durability.messages import (
     TargetFailed,
     Verdict,
 )
-from durability.packing import Value
-from durability.plan import Plan
 from durability.units import format_run
-from durability.verdict import REASONS
 from durability_server import clock
 from durability_server.registry import Registry
 from durability_server.runs import Run

@@ -16,7 +16,6 @@ import secrets
 from typing import cast
 
 from durability import limits
-from durability.case import SessionEnd
 from durability.errors import (
     AuthenticationError,
     DurabilityError,
@@ -25,7 +24,8 @@ from durability.errors import (
     RefusedError,
     StoreError,
 )
-from durability.messages import (
+from durability.formats.case import SessionEnd
+from durability.protocol.messages import (
     Ack,
     ClientFailed,
     Credit,
@@ -37,7 +37,7 @@ from durability.messages import (
     Stop,
     TargetFailed,
 )
-from durability.session import ServerSession
+from durability.protocol.state_machine import ServerSession
 from durability.units import format_address
 from durability_server import clock
 from durability_server.crowd import Crowd

@@ -12,14 +12,14 @@ from operator import sub
 from typing import TYPE_CHECKING
 
 from durability import limits
-from durability.case import CASE_SCHEMA, Case, Event, SessionEnd
-from durability.documents import from_value
-from durability.facts import Facts
-from durability.frontier import Frontiers
-from durability.packing import Value
-from durability.plan import Plan
-from durability.statistics import Statistics, statistics_from_value, statistics_to_value
-from durability.timeline import Timeline
+from durability.formats.case import CASE_SCHEMA, Case, Event, SessionEnd
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.formats.run_statistics import Statistics, statistics_from_value, statistics_to_value
+from durability.protocol.frontiers import Frontiers
+from durability.protocol.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
 from durability_server.credits import Credits

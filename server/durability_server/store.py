@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
 
-from durability.case import Event, PastVerdict, SessionEnd
 from durability.errors import RefusedError, StoreError
-from durability.packing import Value, pack, unpack
+from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
 from durability_server import tables
 from durability_server.database import Database

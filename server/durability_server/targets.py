@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
-from durability.facts import Drive, Facts
-from durability.packing import pack
-from durability.plan import Plan
+from durability.formats.facts import Drive, Facts
+from durability.formats.packing import pack
+from durability.formats.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from durability_lab import privileges
-from durability_lab.blockdev import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.support import privileges
 
 
 @pytest.fixture(scope="session")

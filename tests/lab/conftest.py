@@ -6,13 +6,14 @@ import os
 
 import pytest
 
-from durability_lab import blockdev, machine
+from durability_lab.kernel_rig import block_rig
+from durability_lab.vm_rig import guest_machine as machine
 
 
 @pytest.fixture(scope="session")
 def rig_machine() -> None:
     """Skips where a block rig cannot be set up, unless DURABILITY_LAB_REQUIRED=1 says that it must."""
-    _require(blockdev.missing("ext4") or blockdev.missing("xfs") or blockdev.missing("btrfs"))
+    _require(block_rig.missing("ext4") or block_rig.missing("xfs") or block_rig.missing("btrfs"))
 
 
 @pytest.fixture(scope="session")

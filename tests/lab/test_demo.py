@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK
-from durability_lab import demo as demo_module
-from durability_lab.drive import Model
-from durability_lab.loopback import Loopback
+from durability_lab import demo_command as demo_module
+from durability_lab.drive.drive import Model
+from durability_lab.support.local_server import Loopback
 
 
 async def test_demo_gives_each_drive_the_verdict_it_deserves() -> None:

@@ -22,13 +22,13 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 
-from durability import auth, messages
-from durability.case import Case, case_from_value
-from durability.documents import to_value
-from durability.facts import Drive, Facts, FileSystem, Host
-from durability.messages import Message
-from durability.plan import Plan
-from durability.session import ClientSession
+from durability.formats.case import Case, case_from_value
+from durability.formats.documents import to_value
+from durability.formats.facts import Drive, Facts, FileSystem, Host
+from durability.formats.plan import Plan
+from durability.protocol import auth, messages
+from durability.protocol.messages import Message
+from durability.protocol.state_machine import ClientSession
 from durability_server.app import Server
 
 TOKEN = b"a token of both machines"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from durability.errors import SetupError, UsageError
-from durability_client.token import read_token
+from durability_client.link.endpoint import read_token
 from durability_server.access import client_instructions, default_store_url, load_token, tls_context
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability import limits, messages
+from durability import limits
 from durability.errors import AuthenticationError, RefusedError
-from durability.frame import FrameDecoder, frame
-from durability.messages import Failure, Hello, decode, encode
+from durability.protocol import messages
+from durability.protocol.frame import FrameDecoder, frame
+from durability.protocol.messages import Failure, Hello, decode, encode
 from durability_server.crowd import STRANGERS_MAX
 from durability_server.peer import OUTPUT_BYTES_MAX
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability import messages
 from durability.errors import StoreError
-from durability.packing import Value
+from durability.formats.packing import Value
+from durability.protocol import messages
 from durability_server.store import Store
 
 if TYPE_CHECKING:

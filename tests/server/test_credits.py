@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from durability import messages
-from durability.case import Case
+from durability.formats.case import Case
+from durability.protocol import messages
 from durability_server.credits import Credits
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from sqlalchemy import make_url
 
-from durability import messages
 from durability.errors import RefusedError
+from durability.protocol import messages
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, ServerProcess, SmallDisk

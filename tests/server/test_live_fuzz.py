@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from durability import messages
 from durability.errors import PeerError, ProtocolError
-from durability.frame import frame
-from durability.messages import Message, decode, encode
-from durability.session import ClientSession
+from durability.protocol import messages
+from durability.protocol.frame import frame
+from durability.protocol.messages import Message, decode, encode
+from durability.protocol.state_machine import ClientSession
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, ServerProcess

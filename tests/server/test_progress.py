@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability import messages
 from durability.errors import RefusedError
-from durability.packing import Value
-from durability.statistics import statistics_to_value
-from tests.core.evidence import make_statistics
+from durability.formats.packing import Value
+from durability.formats.run_statistics import statistics_to_value
+from durability.protocol import messages
+from tests.core.evidence.memory_target import make_statistics
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

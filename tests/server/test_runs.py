@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability import limits, messages
-from durability.documents import to_value
+from durability import limits
 from durability.errors import ProtocolError, RefusedError
-from durability.packing import Value
-from durability.plan import Plan
-from durability.statistics import statistics_to_value
+from durability.formats.documents import to_value
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.formats.run_statistics import statistics_to_value
+from durability.protocol import messages
 from durability_server import clock
-from tests.core.evidence import make_statistics
+from tests.core.evidence.memory_target import make_statistics
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from durability.case import Event, PastVerdict
-from durability.documents import to_value
 from durability.errors import RefusedError, StoreError, UsageError
-from durability.facts import Facts
-from durability.plan import Plan
+from durability.formats.case import Event, PastVerdict
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
 from durability_server.store import EVENTS_MAX, Progress, Registration, Store
 from durability_server.targets import series_key, target_keys
 

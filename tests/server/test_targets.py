@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from durability.facts import Facts
+from durability.formats.facts import Facts
 from durability_server.targets import same_target, series_key, target_keys
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from durability import limits, messages
+from durability import limits
 from durability.errors import AuthenticationError
+from durability.protocol import messages
 from durability_server.access import tls_context
 
 if TYPE_CHECKING:

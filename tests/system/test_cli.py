@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 import typer
 
-from durability import cli
 from durability.errors import EXIT_ENVIRONMENT
-from durability.result import NO_FLUSH
-from durability.verdict import REASONS
-from durability_client import cautions
+from durability.evidence.document import NO_FLUSH
+from durability.evidence.verdict import REASONS
+from durability_cli import main
+from durability_client.target import target_warnings
+from tests.places import DOCS
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
+DOCUMENTATION = DOCS / "cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo", "bench", "compare")
 LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
@@ -157,7 +158,7 @@ def test_a_wrong_token_is_refused(environment: dict[str, str], tmp_path: Path, s
 def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
     """An unforeseen exception ends with 1 and one line; with DURABILITY_TRACEBACK=1 it says where."""
     script = (
-        "import durability.cli as cli\n"
+        "import durability_cli.main as cli\n"
         "@cli.app.command()\n"
         "def fail() -> None:\n"
         "    raise ZeroDivisionError('so it goes')\n"
@@ -250,8 +251,8 @@ def test_no_target_gets_the_number_of_a_stream(environment: dict[str, str]) -> N
     """With all streams closed, they are open in every process that comes of this one, to nowhere."""
     program = (
         "import os, sys\n"
-        "from durability import cli_streams\n"
-        "from durability_client.processes import CONTEXT, starting\n"
+        "from durability_cli import streams as cli_streams\n"
+        "from durability_client.system.processes import CONTEXT, starting\n"
         "def look(path):\n"
         "    with open(path, 'w') as file:\n"
         "        file.write(' '.join(os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)))\n"
@@ -376,7 +377,7 @@ def test_every_warning_is_documented() -> None:
     """docs/cli.md lists the codes that warnings are made with, all of them and no others."""
     pairs = [
         node.elts
-        for node in ast.walk(ast.parse(Path(cautions.__file__).read_text()))
+        for node in ast.walk(ast.parse(Path(target_warnings.__file__).read_text()))
         if isinstance(node, ast.Tuple) and len(node.elts) == 2
     ]
     codes = {code.value for code, _ in pairs if isinstance(code, ast.Constant)}
@@ -392,7 +393,7 @@ def test_no_path_is_left_to_the_library() -> None:
         for inner in getattr(command, "commands", {}).values():
             yield from parameters(inner)
 
-    found = list(parameters(typer.main.get_command(cli.app)))
+    found = list(parameters(typer.main.get_command(main.app)))
     assert {"target", "output", "state"} <= {parameter.name for parameter in found}
     assert [parameter.name for parameter in found if hasattr(parameter.type, "readable")] == []
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import configparser
-from pathlib import Path
 
 import pytest
 
 from durability import __version__
-
-ROOT = Path(__file__).parents[2]
+from tests.places import ROOT
 
 
 @pytest.fixture(scope="module")

@@ -15,15 +15,15 @@ import pytest
 
 from durability.errors import TargetError
 from durability.units import parse_address
-from durability_client.peer import endpoint
-from durability_client.planning import RunOptions
-from durability_client.run import RunSummary, run
-from durability_client.sender import run_in_fine_loop
-from durability_client.verify import VerifyOptions, verify
-from durability_lab.faults import FlushIgnored, Honest
-from durability_lab.loopback import Loopback, loopback
-from durability_lab.proxy import Proxy
-from durability_lab.simulated import SimulatedStorage
+from durability_client.link.server_connection import endpoint
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import RunSummary, run
+from durability_client.run.sender import run_in_fine_loop
+from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.drive.faults import FlushIgnored, Honest
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.support.tcp_proxy import Proxy
 from durability_server.runs import Run
 from tests.waiting import until
 

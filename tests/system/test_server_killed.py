@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from durability.case import Case, case_from_value
 from durability.errors import TargetError
-from durability.messages import CaseFile, Export, List, Listing
+from durability.formats.case import Case, case_from_value
+from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import format_run
-from durability_client.peer import Connection, Endpoint, connect, endpoint
-from durability_client.planning import RunOptions
-from durability_client.run import RunSummary, run
-from durability_client.verify import VerifyOptions, verify
-from durability_lab.faults import FlushIgnored, Honest
-from durability_lab.simulated import SimulatedStorage
+from durability_client.link.server_connection import Connection, Endpoint, connect, endpoint
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import RunSummary, run
+from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.drive.faults import FlushIgnored, Honest
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 KILLS = 20

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import durability
+from tests.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
 
@@ -99,7 +99,7 @@ def test_every_installed_module_imports(installed: Path, tmp_path: Path) -> None
         "for top in ('durability', 'durability_server', 'durability_client', 'durability_lab'):\n"
         "    package = importlib.import_module(top)\n"
         "    for module in pkgutil.walk_packages(package.__path__, top + '.'):\n"
-        "        if module.name != 'durability_lab.nbdkit_plugin':  # runs inside nbdkit only\n"
+        "        if module.name != 'durability_lab.drive.nbdkit_plugin':  # runs inside nbdkit only\n"
         "            print(importlib.import_module(module.name).__file__)\n"
     )
     files = _output(installed / "python", "-c", script, cwd=tmp_path).split()

@@ -11,10 +11,10 @@ import sys
 
 import numpy as np
 
-from durability.mixing import U64
-from durability.plan import Plan
-from durability.record import SECTOR_WORDS, Stamper, superblock
-from durability.versions import Versions
+from durability.formats.mixing import U64
+from durability.formats.plan import Plan
+from durability.formats.record import SECTOR_WORDS, Stamper, superblock
+from durability.formats.versions import Versions
 
 
 def main() -> None:

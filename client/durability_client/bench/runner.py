@@ -23,20 +23,21 @@ from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
 from durability.bench.result import CellRounds, Moment, Result
 from durability.bench.serials import hash_serials
-from durability.documents import escaped
 from durability.errors import DurabilityError, TargetError
-from durability.facts import Facts
-from durability.mixing import combine
-from durability_client.bench import host, target
-from durability_client.bench.accounting import Meter, Spent, idle_of, spent
-from durability_client.bench.fio import Fio
-from durability_client.bench.job import Task
-from durability_client.bench.jobs import JobError, Jobs
-from durability_client.bench.media import medium
-from durability_client.bench.rounds import round_of, work_of
-from durability_client.bench.target import LackError, Place
-from durability_client.guards import Consent
-from durability_client.target import KernelStorage
+from durability.formats.documents import escaped
+from durability.formats.facts import Facts
+from durability.formats.mixing import combine
+from durability_client.bench.measure import workspace as target
+from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, spent
+from durability_client.bench.measure.fio import Fio
+from durability_client.bench.measure.hardware_bounds import medium
+from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.job_processes import JobError, Jobs
+from durability_client.bench.measure.rounds import round_of, work_of
+from durability_client.bench.measure.workspace import LackError, Place
+from durability_client.system import host
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.safety_checks import Consent
 
 IDLE_S, IDLE_QUICK_S = 1.0, 0.3
 _LACKING = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # calls that this target does not have

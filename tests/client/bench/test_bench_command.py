@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from durability.bench.result import decode, encode
-from durability.plan import Plan
-from durability.record import superblock
-from durability_client.bench.target import Directory
+from durability.formats.plan import Plan
+from durability.formats.record import superblock
+from durability_client.bench.measure.workspace import Directory
 from tests.core.bench.results import Device, simulate
 
 COMMAND = str(Path(sys.executable).with_name("durability"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from durability.bench.result import encode
-from durability_client.bench.results import save_page
+from durability_client.bench.saved_results import save_page
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
 from tests.core.bench.results import Device, simulate
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from durability.errors import DurabilityError
-from durability_client.bench import results
+from durability_client.bench import saved_results
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
 
 SMALL = ("--quick", "--only", "headline", "--size", "16MiB")
@@ -136,7 +136,7 @@ def test_files_that_are_no_results(tmp_path: Path, what: str) -> None:
     else:
         path.write_bytes(contents[what])
     with pytest.raises(DurabilityError, match=path.name) as caught:
-        results.load(path)
+        saved_results.load(path)
     assert caught.value.exit_code == 5
     if what == "garbage":
         for arguments in (("bench", "--show", path), ("compare", path, path)):

@@ -18,12 +18,11 @@ from rich.console import Console
 
 from durability.bench.catalogue import PROBE, QUICK
 from durability.bench.compare import compare
-from durability.bench.digest import comparison_document, summary_document
+from durability.bench.json_documents import comparison_document, summary_document
 from durability.bench.result import Result, decode, encode
-from durability.documents import COUNT_MAX, FINITE_MAX, to_json
 from durability.errors import FormatError
-from durability_client.bench import table
-from durability_client.bench.report import page
+from durability.formats.documents import COUNT_MAX, FINITE_MAX, to_json
+from durability_client.bench.report import html_page, terminal_tables
 from tests.core.bench.results import Device, simulate
 
 Path_ = tuple[str | int, ...]
@@ -103,11 +102,11 @@ def show_in_every_way(result: Result) -> None:
         document = summary_document(result)
         assert finite(document)
         out.write(to_json(document))
-        table.show_result(result, console)
+        terminal_tables.show_result(result, console)
         compared = compare([("one", result), ("two", result)])
         assert finite(comparison_document(compared))
-        table.show_comparison(compared, console)
-        pages = page.result_page(result), page.comparison_page(compared, [result, result])
+        terminal_tables.show_comparison(compared, console)
+        pages = html_page.result_page(result), html_page.comparison_page(compared, [result, result])
     for text in (out.getvalue().replace(to_json(document), ""), *pages):
         text.encode()
         assert "\x1b" not in text

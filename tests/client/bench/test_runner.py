@@ -20,11 +20,11 @@ from durability.bench.catalogue import PROFILES, STANDARD, accept
 from durability.bench.cells import MIB, Cell
 from durability.bench.result import decode, encode
 from durability.errors import SetupError, TargetError, UsageError
-from durability_client.bench import target
-from durability_client.bench.jobs import JobError
+from durability_client.bench.measure import workspace
+from durability_client.bench.measure.job_processes import JobError
 from durability_client.bench.runner import Options, Outcome, _Entry, _rounds, measure
-from durability_client.guards import Consent
-from tests.client.bench.cells import SIZE_BYTES, tiny
+from durability_client.target.safety_checks import Consent
+from tests.client.bench.quick_cells import SIZE_BYTES, tiny
 
 CELLS = (
     tiny(rounds=3),
@@ -84,8 +84,8 @@ def clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory, which must be empty at the end; nor may files be left in memory, here our own part."""
     directory = tmp_path / "target"
     directory.mkdir()
-    with tempfile.TemporaryDirectory(dir=target.MEMORY, prefix="durability-test-") as memory:
-        monkeypatch.setattr(target, "MEMORY", Path(memory))
+    with tempfile.TemporaryDirectory(dir=workspace.MEMORY, prefix="durability-test-") as memory:
+        monkeypatch.setattr(workspace, "MEMORY", Path(memory))
         yield directory
         assert list(Path(memory).iterdir()) == []
     assert list(directory.iterdir()) == []
@@ -428,7 +428,7 @@ def test_fio_says_the_same_beside(clean: Path) -> None:
 
 def test_an_absent_fio_is_named(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is measured, with what to install."""
-    monkeypatch.setattr("durability_client.bench.fio.find_tool", lambda name: None)
+    monkeypatch.setattr("durability_client.bench.measure.fio.find_tool", lambda name: None)
     with pytest.raises(SetupError, match=r"fio is not installed; install it \(Debian: apt-get install fio\)"):
         measure(_options(clean, fio=True), Ear())
 
@@ -436,7 +436,7 @@ def test_an_absent_fio_is_named(clean: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_error_of_fio_is_passed_on(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fio that cannot do what it is asked to ends the measurement with its own words."""
     monkeypatch.setattr(
-        "durability_client.bench.fio._options", lambda cell: iter(["--ioengine=no-such-engine"])
+        "durability_client.bench.measure.fio._options", lambda cell: iter(["--ioengine=no-such-engine"])
     )
     try:
         outcome = measure(_options(clean, tiny(fio=True), fio=True), Ear())

@@ -12,8 +12,8 @@ from durability.bench.catalogue import PROBE, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, Machine, Medium, Moment, Result
-from durability.facts import Drive, Facts, FileSystem, Host
-from durability.histogram import FineHistogram
+from durability.formats.facts import Drive, Facts, FileSystem, Host
+from durability.formats.histogram import FineHistogram
 
 JUDGED = tuple(  # what verdicts need, so that a run of them is quick to simulate
     cell for cell in STANDARD if cell.group in ("controls", "flush ladder") or cell in (*STANDARD[:4], *PROBE)

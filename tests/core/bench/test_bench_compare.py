@@ -12,12 +12,12 @@ import pytest
 from durability.bench.catalogue import HEADLINE, PACED, QUICK, STANDARD, accept
 from durability.bench.cells import make_cell
 from durability.bench.compare import Comparison, compare
-from durability.bench.digest import comparison_document
+from durability.bench.json_documents import comparison_document
 from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Result
 from durability.bench.serials import hash_serials
-from durability.documents import to_json
 from durability.errors import UsageError
+from durability.formats.documents import to_json
 from tests.core.bench.results import Device, drive, facts, simulate
 
 CELLS = (*STANDARD[:3], *(cell for cell in STANDARD if cell.group in ("controls", "flush ladder")))

@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.bench.digest import summary_document
+from durability.bench.json_documents import summary_document
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result, decode, encode
 from durability.bench.summary import summarise
 from durability.errors import FormatError
-from durability.facts import Facts
+from durability.formats.facts import Facts
 from tests.core.bench.results import JUDGED, Device, simulate
+from tests.places import DOCS, VECTORS
 
-VECTORS = sorted((Path(__file__).parents[2] / "vectors").glob("bench-v*.json"))
-GOLDEN = (Path(__file__).parents[2] / "vectors" / "bench-v1-partial.json").read_bytes()
-DOCS = Path(__file__).parents[3] / "docs"
+RESULTS = sorted(VECTORS.glob("bench-v*.json"))
+GOLDEN = (VECTORS / "bench-v1-partial.json").read_bytes()
 Path_ = tuple[str | int, ...]
 
 
@@ -55,7 +55,7 @@ WRONG: list[object] = [None, -1, -0.5, "x", [], {}, [1], float("nan"), float("in
 LEAVES = list(leaves(json.loads(GOLDEN)))
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda path: path.name)
+@pytest.mark.parametrize("vector", RESULTS, ids=lambda path: path.name)
 def test_files_of_earlier_releases_are_read_and_written_the_same(vector: Path) -> None:
     """To the byte."""
     data = vector.read_bytes()

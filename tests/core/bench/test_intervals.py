@@ -22,7 +22,7 @@ from durability.bench.intervals import (
     spread,
     supported,
 )
-from durability.histogram import FineHistogram
+from durability.formats.histogram import FineHistogram
 
 RATES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=12)
 SIMULATIONS = 600

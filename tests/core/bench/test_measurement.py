@@ -14,7 +14,7 @@ from durability.bench.catalogue import HEADLINE
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Latencies, Round, Work
 from durability.bench.summary import merged
 from durability.errors import FormatError
-from durability.histogram import FineHistogram
+from durability.formats.histogram import FineHistogram
 from tests.core.bench.results import Device, latencies, make_round
 
 VALUES = st.lists(st.integers(0, 1 << 52), max_size=100)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -13,10 +12,10 @@ from durability.bench.catalogue import FLUSH_CONTROL, HEADLINE, LADDER, WRITE_CO
 from durability.bench.measurement import Idle, Round, Work
 from durability.bench.plausibility import HEADLINES, Code, Controls, controls_of, judge, plausibility
 from durability.bench.result import Medium, Result
-from durability.plan import SyncMethod
+from durability.formats.plan import SyncMethod
 from tests.core.bench.results import Device, drive, facts, latencies, simulate
+from tests.places import DOCS
 
-DOCS = Path(__file__).parents[3] / "docs"
 PROTECTED = Device()  # power-loss protection, or a liar: the same to look at
 HONEST_NAND = Device(write_ns=20_000, flush_ns=8_000, dirty_ns=600_000, dirty_bytes_per_s=2e9)
 HONEST_DISK = Device(write_ns=60_000, flush_ns=50_000, dirty_ns=8_300_000, dirty_bytes_per_s=150e6)

@@ -10,8 +10,8 @@ import pytest
 from durability.bench.catalogue import HEADLINE
 from durability.bench.result import Result, decode, encode
 from durability.bench.serials import hash_serials
-from durability.documents import to_json, to_value
-from durability.facts import Facts, TargetWarning
+from durability.formats.documents import to_json, to_value
+from durability.formats.facts import Facts, TargetWarning
 from tests.core.bench.results import Device, drive, facts, simulate
 
 LOOP = drive(name="loop3", serial="loop:/home/eva/disk.img")

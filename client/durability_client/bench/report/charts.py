@@ -18,12 +18,12 @@ from durability.bench.intervals import PERCENTS, SAMPLES_BEYOND_MIN, Spread, sup
 from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, control_times, controls_of
 from durability.bench.result import CellRounds, Result
 from durability.bench.summary import CellSummary, merged
-from durability.histogram import FineHistogram
+from durability.formats.histogram import FineHistogram
 from durability.units import counted
-from durability_client.bench import words
-from durability_client.bench.report.drawing import SERIES
+from durability_client.bench.report import figures as words
 from durability_client.bench.report.plot import Axis, Plot, Point, Reference, Series
 from durability_client.bench.report.scales import log_bounds, log_ticks, nines
+from durability_client.bench.report.svg import SERIES
 
 Of: TypeAlias = Literal["commit", "sync", "read"]
 Varying: TypeAlias = Literal["block_bytes", "jobs", "writes_per_sync"]

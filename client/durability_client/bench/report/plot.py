@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from durability_client.bench.report.drawing import CHARACTER, SERIES, Drawing, Place
 from durability_client.bench.report.scales import Scale, set_apart
+from durability_client.bench.report.svg import CHARACTER, SERIES, Drawing, Place
 
 WIDTH, HEIGHT = 520.0, 330.0
 _LEFT, _TOP, _BOTTOM, _RIGHT_MIN = 72.0, 14.0, 48.0, 24.0

@@ -1,0 +1,229 @@
+"""The commands `bench` and `compare`: options in, what they print, an exit code out.
+
+Measures nothing and judges nothing itself. A result goes to its file before anything is printed, so that
+whoever closes the terminal still has it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TextIO, TypeAlias
+
+from durability.bench import catalogue
+from durability.bench.catalogue import Mode
+from durability.bench.cells import MIB, Cell
+from durability.bench.compare import compare
+from durability.bench.json_documents import comparison_document, summary_document
+from durability.bench.result import Result
+from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
+from durability.formats.documents import to_json
+from durability_client.bench import saved_results
+from durability_client.bench.progress_bar import Bar
+from durability_client.bench.report import html_page, terminal_tables
+from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
+from durability_client.bench.stop_signals import Endings
+from durability_client.system.terminal import Terminal
+from durability_client.target.safety_checks import Consent
+
+SIZE_BYTES = 256 * MIB
+SIZE_ACCEPT_BYTES = 1024 * MIB
+_EXIT_INTERRUPTED = 128 + signal.SIGINT
+_TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
+_TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no name
+
+EngineName: TypeAlias = Literal["durability", "fio"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchOptions:
+    """What the command line asks for. `accept_minutes` None: not asked for; `size_bytes` None: the mode's;
+    `seed` None: any."""
+
+    target: Path
+    output: Path | None = None
+    quick: bool = False
+    accept_minutes: float | None = None
+    only: tuple[str, ...] = ()
+    profile: str = ""
+    size_bytes: int | None = None
+    seed: int | None = None
+    destroy_data: bool = False
+    force: bool = False
+    show_serials: bool = False
+    engine: EngineName = "durability"
+    html: Path | None = None
+    json: bool = False
+
+
+def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
+    """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
+    wanted = _wanted(options)
+    _check_outputs(options)
+    with Endings() as endings:
+        try:
+            with Bar(err) as bar:
+                outcome = measure(wanted, bar, endings.hold)
+        except (KeyboardInterrupt, SystemExit) as ending:
+            print("durability: ended before anything was measured; nothing is kept", file=err)
+            return _exit_code(ending)
+        kept = _save(outcome.result, options.output, err)
+        kept = _save_page(outcome.result, options, err) and kept
+    if outcome.ending is None:
+        _print(outcome.result, out, json=options.json)
+        return EXIT_OK if kept else EXIT_ENVIRONMENT
+    # The result's own words have hashes in the place of serials.
+    why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
+    print(f"durability: {why}; the result is partial", file=err)
+    with suppress(OSError):  # of a terminal that is closed, which is what has ended it
+        _print(outcome.result, out, json=options.json)
+    return _exit_code(outcome.ending)
+
+
+def show(path: Path, out: TextIO, *, html: Path | None, json: bool) -> int:
+    """Print the result in a file, and make its page if that is asked for; the exit code."""
+    result = saved_results.load(path)
+    if html is not None:
+        saved_results.save_page(html_page.result_page(result), html, apart_from=[path])
+    _print(result, out, json=json)
+    return EXIT_OK
+
+
+def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json: bool) -> int:
+    """Hold results against the first; the exit code, which is 2 where they cannot be compared. The page is
+    made in either case."""
+    loaded = [saved_results.load(path) for path in paths]
+    comparison = compare([(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)])
+    if html is not None:
+        saved_results.save_page(html_page.comparison_page(comparison, loaded), html, apart_from=paths)
+    if json:
+        print(to_json(comparison_document(comparison)), file=out)
+    else:
+        terminal_tables.show_comparison(comparison, _console(out))
+    return EXIT_USAGE if comparison.refusals else EXIT_OK
+
+
+def _check_outputs(options: BenchOptions) -> None:
+    """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
+    two. Raises UsageError, SetupError, TargetError."""
+    named = {"-o": options.output, "--html": options.html}
+    for option, path in named.items():
+        if path is None:
+            continue
+        if saved_results.same_file(path, options.target):
+            raise UsageError(f"{option} names TARGET, which a result must not replace; name another file")
+        saved_results.check_output(path)
+    if options.output is None:
+        saved_results.check_default()
+    elif options.html and saved_results.same_file(options.html, options.output):
+        raise UsageError("-o and --html name one file; the result and its page are two")
+
+
+def _exit_code(ending: BaseException) -> int:
+    """What a measurement that was ended so ends with."""
+    if isinstance(ending, DurabilityError):
+        return ending.exit_code
+    if isinstance(ending, SystemExit) and isinstance(ending.code, int):
+        return ending.code
+    return _EXIT_INTERRUPTED
+
+
+def _wanted(options: BenchOptions) -> Options:
+    """What to measure. Raises UsageError for options that contradict each other."""
+    mode, cells = _cells(options)
+    if options.only:
+        cells = catalogue.select(cells, options.only)
+    if options.engine == "fio" and not any(cell.fio for cell in cells):
+        raise UsageError("--engine fio: fio is asked for none of these cells; see docs/bench.md for those")
+    size_bytes = options.size_bytes
+    if size_bytes is None:
+        size_bytes = SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES
+    if size_bytes < MIB:
+        raise UsageError(f"--size {size_bytes} is too little: give 1 MiB at least")
+    return Options(
+        target=options.target,
+        cells=cells,
+        mode=mode,
+        profile=options.profile,
+        size_bytes=size_bytes // MIB * MIB,
+        seed=secrets.randbits(32) if options.seed is None else options.seed,
+        consent=Consent(destroy_data=options.destroy_data, force=options.force),
+        show_serials=options.show_serials,
+        fio=options.engine == "fio",
+        idle_s=IDLE_QUICK_S if mode == "quick" else IDLE_S,
+    )
+
+
+def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
+    asked = [options.quick, options.accept_minutes is not None, bool(options.profile)]
+    if sum(asked) > 1:
+        raise UsageError("--quick, --accept and --profile are three sets of cells: give one of them")
+    if options.quick:
+        return "quick", catalogue.QUICK
+    if options.accept_minutes is not None:
+        return "accept", catalogue.accept(options.accept_minutes)
+    return "standard", catalogue.profile(options.profile) if options.profile else catalogue.STANDARD
+
+
+def _save(result: Result, output: Path | None, err: TextIO) -> bool:
+    """Save where the user said, and if that fails or is nowhere, in the state directory: a measurement is
+    not thrown away. Whether it is where it was to be."""
+    if output is not None:
+        try:
+            saved_results.save(result, output)
+            print(f"the result is in {output}", file=err)
+            return True
+        except SetupError as error:
+            print(f"durability: {error}", file=err)
+    try:
+        path = saved_results.default_path(result)
+        saved_results.save(result, path)
+        print(f"the result is in {path}", file=err)
+    except SetupError as error:
+        print(f"durability: the result is not kept: {error}", file=err)
+        return False
+    return output is None
+
+
+def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
+    """Make the page if it is asked for; whether it is where it was to be."""
+    html = options.html
+    if html is None:
+        return True
+    try:
+        saved_results.save_page(
+            html_page.result_page(result),
+            html,
+            apart_from=() if options.output is None else (options.output,),
+        )
+    except (SetupError, UsageError) as error:
+        print(f"durability: {error}", file=err)
+        return False
+    print(f"the page is in {html}", file=err)
+    return True
+
+
+def _print(result: Result, out: TextIO, *, json: bool) -> None:
+    if json:
+        print(to_json(summary_document(result)), file=out, flush=True)
+    else:
+        terminal_tables.show_result(result, _console(out))
+
+
+def _console(out: TextIO) -> Terminal:
+    """Where tables go: no narrower than names and figures are."""
+    told = out.isatty() or "COLUMNS" in os.environ
+    console = Terminal(file=out, width=None if told else _TABLE_WIDTH)
+    console.width = max(console.width, _TABLE_WIDTH_MIN)
+    return console
+
+
+def _label(path: Path, paths: Sequence[Path]) -> str:
+    """A short name for a result: the file's, or its path where two files have one name."""
+    alike = [other for other in paths if other.name == path.name]
+    return path.stem if len(alike) == 1 else str(path)

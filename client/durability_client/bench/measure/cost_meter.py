@@ -1,0 +1,181 @@
+"""What the machine did for the operations: processor time of the kernel's threads, work of the leaf drives.
+
+Counters of the kernel are read before and after, never while jobs work, and what the machine does when it is
+left alone is measured once and subtracted. What the kernel does not count is None, never guessed:
+
+- writes with FUA are counted as plain writes, so a sync that takes the FUA path shows no flush;
+- a flush that carries no data is counted as a flush and as a write of no bytes;
+- where others did much of a drive's work when it was left alone, nobody knows what of it is ours;
+- what an interrupt takes is charged to whomever it interrupts, or to nobody if that was an idle processor.
+
+Stacked devices (md, dm, LVM, loop, partitions) are counted at the drives beneath, where their work arrives.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.bench.measurement import DiskWork, Idle
+from durability_client.system import block_devices
+from durability_client.system.block_devices import DiskCounters
+from durability_client.target.discovery import drives_below
+
+_PROC = Path("/proc")
+_KTHREADD = 2
+_OTHERS_MAX = 0.1  # of what was counted: more than this cannot be told from what others happen to do
+_TRIFLE = 0.05  # for each operation: too little to hide anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """All counters at one moment. `threads`: ns of processor time per thread of the kernel, None where the
+    system does not say; `disks`: None for a drive without counters."""
+
+    at_ns: int
+    threads: Mapping[str, int] | None
+    disks: Mapping[str, DiskCounters | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What was counted between two readings. `kernel_us`: of the kernel's threads."""
+
+    seconds: float
+    kernel_us: float | None
+    disks: Mapping[str, DiskCounters | None]
+
+
+class Meter:
+    """Reads the counters of this machine and of the drives `drives`, or of those beneath their files."""
+
+    def __init__(self, drives: Sequence[str]) -> None:
+        self.drives = tuple(dict.fromkeys(leaf for name in drives for leaf in _beneath(name)))
+
+    def read(self) -> Reading:
+        """The counters now."""
+        disks = {name: block_devices.counters_of(name) for name in self.drives}
+        return Reading(at_ns=time.monotonic_ns(), threads=_kernel_threads(), disks=disks)
+
+    def leave_alone(self, seconds: float) -> Spent:
+        """What happens in `seconds` without us."""
+        before = self.read()
+        time.sleep(seconds)
+        return spent(before, self.read())
+
+
+def spent(before: Reading, after: Reading) -> Spent:
+    """What was counted between two readings."""
+    kernel_us = None
+    if before.threads is not None and after.threads is not None:
+        # A thread that is gone takes its last moments with it; a new one counts whole.
+        kernel_us = sum(now - before.threads.get(name, 0) for name, now in after.threads.items()) / 1000
+    disks = {name: _since(before.disks.get(name), now) for name, now in after.disks.items()}
+    return Spent(seconds=(after.at_ns - before.at_ns) / 1e9, kernel_us=kernel_us, disks=disks)
+
+
+def kernel_us_beyond(idle: Spent, busy: Spent) -> float | None:
+    """Processor time of the kernel's threads in `busy`, less what they take when idle."""
+    if idle.kernel_us is None or busy.kernel_us is None:
+        return None
+    return max(0.0, busy.kernel_us - idle.kernel_us * busy.seconds / idle.seconds)
+
+
+def disks_beyond(idle: Spent, busy: Spent, operations: int) -> tuple[DiskWork, ...]:
+    """The work of each leaf drive in `busy`, in which `operations` were done, less what it does when idle."""
+    share = busy.seconds / idle.seconds
+    return tuple(
+        _work(name, _numbers(counted), _numbers(idle.disks.get(name)), share, operations)
+        for name, counted in busy.disks.items()
+    )
+
+
+def idle_of(alone: Spent) -> tuple[Idle, ...]:
+    """What the leaf drives did when they were left alone, as the result keeps it."""
+    return tuple(
+        Idle(
+            name=name,
+            seconds=alone.seconds,
+            flushes=flushes,
+            writes=writes,
+            write_kib=write_kib,
+            reads=reads,
+        )
+        for name, counted in alone.disks.items()
+        for flushes, writes, write_kib, reads in (_numbers(counted),)
+    )
+
+
+def _numbers(counted: DiskCounters | None) -> tuple[int | None, ...]:
+    """Flushes, writes, KiB written, reads."""
+    if counted is None:
+        return None, None, None, None
+    return counted.flushes, counted.writes, counted.write_kib, counted.reads
+
+
+def _work(
+    name: str, busy: Sequence[int | None], idle: Sequence[int | None], share: float, operations: int
+) -> DiskWork:
+    flushes, writes, write_kib, reads = (
+        _beyond(counted, alone, share, operations) for counted, alone in zip(busy, idle, strict=True)
+    )
+    return DiskWork(name=name, flushes=flushes, writes=writes, write_kib=write_kib, reads=reads)
+
+
+def _beneath(name: str, depth: int = 4) -> tuple[str, ...]:
+    """The drives that the work of a leaf arrives at: itself, or for a loop device those under its file."""
+    file = block_devices.backing_file(name)
+    if file is None or not depth:
+        return (name,)
+    below = drives_below(file)
+    return tuple(leaf for one in below for leaf in _beneath(one, depth - 1)) or (name,)
+
+
+def _beyond(counted: int | None, idle: int | None, share: float, operations: int) -> float | None:
+    """None also where the share of others, which is no more than likely, would make up the figure."""
+    if counted is None or idle is None:
+        return None
+    others = idle * share
+    if others > _TRIFLE * operations and others > _OTHERS_MAX * counted:
+        return None
+    return max(0.0, counted - others)
+
+
+def _since(before: DiskCounters | None, now: DiskCounters | None) -> DiskCounters | None:
+    """What was counted since; None where the drive was taken away and counts anew."""
+    if before is None or now is None or now.writes < before.writes or now.reads < before.reads:
+        return None
+    flushes = None
+    if now.flushes is not None and before.flushes is not None:
+        flushes = now.flushes - before.flushes
+    return DiskCounters(
+        reads=now.reads - before.reads,
+        writes=now.writes - before.writes,
+        write_kib=now.write_kib - before.write_kib,
+        flushes=flushes,
+    )
+
+
+def _kernel_threads() -> dict[str, int] | None:
+    """Processor time in ns of each thread of the kernel since it was made; None where they are not shown, as
+    in a container."""
+    with suppress(OSError):
+        if (_PROC / f"{_KTHREADD}/comm").read_text().strip() != "kthreadd":
+            return None
+        numbers = (_PROC / f"{_KTHREADD}/task/{_KTHREADD}/children").read_text().split()
+        times = {number: _time_ns(number) for number in numbers}
+        known = {number: time_ns for number, time_ns in times.items() if time_ns is not None}
+        return known or None
+    return None
+
+
+def _time_ns(number: str) -> int | None:
+    """The first field of schedstat; None for a thread that has ended, or a kernel that does not count."""
+    try:
+        with (_PROC / number / "schedstat").open("rb") as file:
+            return int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,93 @@
+"""What bounds a leaf drive whatever it claims: how fast it turns, and the link that it hangs on.
+
+Read from /sys, for a disk's speed of rotation also from smartctl where it is installed. None and "" where the
+system does not say; an emulated drive has no link. Refuses to guess from names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from durability.bench.result import Medium
+from durability.formats.facts import Drive
+from durability_client.system.block_devices import SYS
+from durability_client.system.programs import output_of
+
+_ROTATION_RATE = slice(4, 6)  # of the VPD page 0xB1 (block device characteristics), big-endian
+_RPM_LEAST, _RPM_MOST = 0x0401, 0xFFFE  # 0: not reported, 1: does not turn, others: reserved
+# Bits that arrive of those that are sent: 8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on.
+_PCIE_CODING = {2.5: 0.8, 5.0: 0.8}
+_PCIE_CODING_LATER = 128 / 130
+_SATA_CODING = 0.8
+_USB_CODING = {480: 1.0, 5000: 0.8, 10000: 128 / 132, 20000: 128 / 132}
+
+
+def medium(drive: Drive, *, sys: Path = SYS) -> Medium:
+    """What bounds `drive`."""
+    device = sys / "class" / "block" / drive.name / "device"
+    rpm = _rpm(drive, device) if drive.rotational and not drive.emulated else None
+    bytes_per_s, link = (None, "") if drive.emulated else _link(device)
+    return Medium(name=drive.name, rpm=rpm, link_bytes_per_s=bytes_per_s, link=link)
+
+
+def _rpm(drive: Drive, device: Path) -> int | None:
+    try:
+        rate = int.from_bytes((device / "vpd_pgb1").read_bytes()[_ROTATION_RATE], "big")
+    except OSError:
+        rate = _rpm_of_smartctl(drive.name)
+    return rate if _RPM_LEAST <= rate <= _RPM_MOST else None
+
+
+def _rpm_of_smartctl(name: str) -> int:
+    try:
+        document = json.loads(output_of("smartctl", "--json", "-i", f"/dev/{name}"))
+    except ValueError:
+        return 0
+    rate = document.get("rotation_rate") if isinstance(document, dict) else None
+    return rate if isinstance(rate, int) else 0
+
+
+def _link(device: Path) -> tuple[int | None, str]:
+    """The narrowest place that is known on the way to the drive: the first above it that is a link."""
+    if not device.exists():
+        return None, ""
+    where = device.resolve()
+    for place in (where, *where.parents):
+        for look in (_sata, _usb, _pcie):
+            if found := look(place):
+                return found
+    return None, ""
+
+
+def _sata(place: Path) -> tuple[int, str] | None:
+    for speed in place.glob("link*/ata_link/link*/sata_spd"):
+        if match := re.fullmatch(r"([\d.]+) Gbps", _text(speed)):
+            return int(float(match[1]) * 1e9 / 8 * _SATA_CODING), f"SATA {match[0]}"
+    return None
+
+
+def _usb(place: Path) -> tuple[int, str] | None:
+    speed = _text(place / "speed")
+    if not (place / "bMaxPower").exists() or not speed.isdecimal():
+        return None
+    megabits = int(speed)
+    return int(megabits * 1e6 / 8 * _USB_CODING.get(megabits, 1.0)), f"USB {megabits} Mbit/s"
+
+
+def _pcie(place: Path) -> tuple[int, str] | None:
+    match = re.match(r"([\d.]+) GT/s", _text(place / "current_link_speed"))
+    width = _text(place / "current_link_width")
+    if match is None or not width.isdecimal() or not int(width):
+        return None
+    transfers, lanes = float(match[1]), int(width)
+    coding = _PCIE_CODING.get(transfers, _PCIE_CODING_LATER)
+    return int(transfers * 1e9 / 8 * coding * lanes), f"PCIe {match[0]} x{lanes}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,206 @@
+"""The jobs of a cell as processes: started together, stopped together, and never left behind.
+
+Processes are kept between cells, since starting one takes as long as a short round. A job answers every order
+with what it did or with the error that ended it; one that dies without a word is an error too. Signals stay
+blocked in the jobs, so that Ctrl-C reaches the one process that knows what to save; a job whose parent is
+gone ends within some hundred operations. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from durability_client.bench.measure.job import Job, Stretch, Task
+from durability_client.system.processes import CONTEXT, starting
+
+_LOOK_NS = 20_000_000  # between looks at whether the parent is still there
+_JOIN_S = 2.0  # a killed process that is still there then waits for the drive
+_LEAD_NS, _LEAD_PER_JOB_NS = 2_000_000, 100_000  # ahead of the start, so that each job has heard of it
+_POLL_S = 0.5  # between calls of who watches
+_TIMER_SLACK = Path("/proc/self/timerslack_ns")
+
+Watch: TypeAlias = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    start_ns: int
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    sync: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    errno: int
+    text: str
+
+
+class JobError(Exception):
+    """A job could not begin or go on. `errno` 0: not by an error of the target; the text says by what."""
+
+    def __init__(self, errno: int, text: str) -> None:
+        super().__init__(text)
+        self.errno = errno
+
+
+class Jobs:
+    """The processes; use it in a `with` statement. `watch` is called twice a second while jobs work."""
+
+    def __init__(self, watch: Watch = lambda: None) -> None:
+        self._watch = watch
+        self._processes: list[BaseProcess] = []
+        self._connections: list[Connection[Any, Any]] = []
+
+    def __enter__(self) -> Jobs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def start(self, jobs: int) -> None:
+        """Have as many processes as the largest cell needs."""
+        while len(self._processes) < jobs:
+            self._start()
+
+    def open(self, tasks: Sequence[Task]) -> None:
+        """Give each job its task, which it prepares. Raises JobError; then `close` what did open."""
+        self.start(len(tasks))
+        self._ask(list(tasks))
+
+    def run(self, jobs: int, *, seconds: float) -> tuple[int, list[Stretch]]:
+        """Have the first `jobs` jobs work together: when they began (CLOCK_MONOTONIC) and what each did.
+
+        Raises JobError.
+        """
+        start_ns = time.monotonic_ns() + _LEAD_NS + jobs * _LEAD_PER_JOB_NS
+        order = _Run(start_ns, start_ns + int(seconds * 1e9))
+        return start_ns, self._ask([order] * jobs)
+
+    def close(self, jobs: int, *, sync: bool) -> None:
+        """Have the first `jobs` jobs give their files back, synced if so wanted. Raises JobError."""
+        self._ask([_Close(sync)] * jobs)
+
+    def dismiss(self) -> None:
+        """End all processes, those that a drive keeps waiting included."""
+        deadline = time.monotonic() + _JOIN_S
+        for process in self._processes:
+            process.kill()  # the other signals are blocked there
+        for process in self._processes:
+            process.join(max(0.0, deadline - time.monotonic()))
+        for connection in self._connections:
+            connection.close()
+        self._processes, self._connections = [], []
+
+    def _start(self) -> None:
+        CONTEXT.set_forkserver_preload(["__main__", __name__])
+        with starting():
+            ours, theirs = CONTEXT.Pipe()
+            name = f"durability-job-{len(self._processes)}"
+            process = CONTEXT.Process(target=_serve, args=(theirs,), name=name, daemon=True)
+            process.start()
+        theirs.close()  # so that reading from the other end ends with the process
+        self._processes.append(process)
+        self._connections.append(ours)
+
+    def _ask(self, orders: Sequence[Task | _Run | _Close]) -> list[Any]:
+        """Send each of the first jobs its order; their answers, once all have answered. Raises JobError."""
+        for connection, order in zip(self._connections, orders, strict=False):
+            with suppress(BrokenPipeError):  # it died: reading says so
+                connection.send(order)
+        pending = dict(zip(self._connections, range(len(orders)), strict=False))
+        answers: list[Any] = [None] * len(orders)
+        while pending:
+            ready = wait(list(pending), timeout=_POLL_S)
+            if not ready:
+                self._watch()
+            for connection in [one for one in pending if one in ready]:
+                number = pending.pop(connection)
+                try:
+                    answers[number] = connection.recv()
+                except (EOFError, ConnectionError):
+                    answers[number] = _Failure(0, self._obituary(number))
+        failures = [answer for answer in answers if isinstance(answer, _Failure)]
+        if failures:
+            raise JobError(failures[0].errno, failures[0].text)
+        return answers
+
+    def _obituary(self, number: int) -> str:
+        process = self._processes[number]
+        process.join(_JOIN_S)
+        code = process.exitcode
+        if code is not None and code < 0:
+            return f"the process of a job was killed by {signal.Signals(-code).name}: memory may be short"
+        return f"a defect of this tool: the process of a job ended with exit code {code}"
+
+
+class _Orphaned(Exception):  # noqa: N818 - not an error but the end
+    """The process that started this one is gone."""
+
+
+def _serve(connection: Connection[Any, Any]) -> None:
+    """The whole life of a job's process: carry out orders until nobody gives any."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    gc.disable()
+    with suppress(OSError):
+        _TIMER_SLACK.write_text("1")  # so that a sleeper wakes when it asked to
+    server = _Server()
+    with suppress(EOFError, ConnectionError, _Orphaned):
+        while True:
+            order = connection.recv()
+            connection.send(server.carry_out(order))
+
+
+class _Server:
+    """Carries out orders; remembers the job that is open."""
+
+    def __init__(self) -> None:
+        self._job: Job | None = None
+        self._parent = multiprocessing.parent_process()
+        self._look_at_ns = 0
+
+    def carry_out(self, order: object) -> object:
+        """The answer to `order`. Raises _Orphaned."""
+        try:
+            return self._carry_out(order)
+        except OSError as error:
+            return _Failure(error.errno or 0, error.strerror or str(error))
+        except _Orphaned:
+            raise
+        except Exception as error:  # a defect must reach a person, who does not see this process
+            return _Failure(0, f"a defect of this tool: {type(error).__name__}: {error}")
+
+    def _carry_out(self, order: object) -> object:
+        if isinstance(order, Task):
+            self._job = Job(order, self._look)
+        elif isinstance(order, _Run):
+            assert self._job is not None
+            return self._job.run(order.start_ns, order.until_ns)
+        elif isinstance(order, _Close) and self._job is not None:
+            job, self._job = self._job, None
+            try:
+                if order.sync:
+                    job.sync()
+            finally:
+                job.close()
+        return None
+
+    def _look(self) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + _LOOK_NS
+            if self._parent is not None and not self._parent.is_alive():
+                raise _Orphaned

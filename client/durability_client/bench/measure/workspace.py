@@ -1,0 +1,399 @@
+"""Where cells are measured: files of our own in a directory, or a device that may be destroyed.
+
+A TARGET that is a directory, or a file in one, gets a working directory beside its other contents, with every
+file of the measurement in it; it goes when the measurement ends, however it ends. What a SIGKILL or a power
+cut left behind is recognised by its name and its lock file, which nobody holds any more, and removed by the
+next measurement there. No file that exists is written to or removed. Of one that TARGET names the first and
+the last blocks are looked at, and if it is not this tool's it is refused, because whoever names it expects
+something else. A block device needs the user's consent (see `guards`), and is held against other users of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from durability.bench.cells import MIB, Cell
+from durability.errors import TargetError, UsageError
+from durability.formats.mixing import combine
+from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.payload import Pool
+from durability_client.target import safety_checks
+from durability_client.target.discovery import mount_of
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.safety_checks import Consent
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 64 * MIB  # of the control in memory
+_NAME = "durability-bench-"
+_NAMES = re.compile(re.escape(_NAME) + r"[0-9a-f]{16}")
+_LOCK = "lock"
+_LOCK_TEXT = "durability bench made this directory; it may be removed when no bench is running\n"
+_MODE = 0o600
+_WRITTEN_BEFORE = frozenset({"overwrite", "mix", "flush"})  # workloads that go on in the file that they find
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+
+class LackError(Exception):
+    """What a cell needs and this place has not; no fault of the target."""
+
+
+class Place(Protocol):
+    """A place for cells. All methods raise OSError for what the target does.
+
+    `where`: the directory or device. `leftovers`: what killed measurements had left here, and is gone now.
+    `others`: of measurements that are under way here.
+    """
+
+    where: Path
+    leftovers: list[Path]
+    others: list[Path]
+
+    def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
+        """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all.
+        Raises TargetError where there is no room."""
+
+    def begin(self, cell: Cell, seed: int) -> list[Task]:
+        """Put files into the cell's state; the task of each of its jobs. Raises LackError."""
+
+    def end(self, cell: Cell) -> None:
+        """Remove what `begin` made."""
+
+    def close(self) -> str:
+        """Remove everything; a sentence on what could not be removed, else ""."""
+
+
+def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
+    """The place that TARGET (absolute, symbolic links resolved) means. Raises TargetError, UsageError."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        mode = 0
+    if stat.S_ISDIR(mode):
+        safety_checks.check_directory(path)
+        return Directory(path, size_bytes=size_bytes)
+    safety_checks.check_path(path, consent)
+    if stat.S_ISBLK(mode):
+        safety_checks.check_evidence(path, consent)
+        return Device(path, size_bytes=size_bytes)
+    safety_checks.check_contents(KernelStorage(path))
+    return Directory(path.parent, size_bytes=size_bytes)
+
+
+def memory(size_bytes: int) -> Place | None:
+    """The place for the control in memory; None on a system without a tmpfs that has the room."""
+    mount = mount_of(MEMORY)
+    if mount is None or mount.type != "tmpfs" or not os.access(MEMORY, os.W_OK):
+        return None
+    file_system = os.statvfs(MEMORY)
+    size_bytes = min(size_bytes, MEMORY_BYTES)
+    if file_system.f_bavail * file_system.f_frsize < 4 * size_bytes:
+        return None
+    return Directory(MEMORY, size_bytes=size_bytes)
+
+
+class Directory:
+    """Cells in files, in a working directory in `parent`. A job's share of `size_bytes` is its file's."""
+
+    def __init__(self, parent: Path, *, size_bytes: int) -> None:
+        self.where = parent
+        self._size_bytes = size_bytes
+        self.leftovers = remove_leftovers(parent)
+        self.others = [path for path in _working_directories(parent) if _lock_of(path) == "held"]
+        try:
+            self._lock_fd, self._own = _make_working_directory(parent)
+        except OSError as error:
+            raise TargetError(f"{parent}: no file can be made in it: {error.strerror}") from error
+
+    def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
+        sizes = _file_sizes(cells, self._size_bytes)
+        passing = self._size_bytes if any(not _goes_on(cell) for cell in cells) else 0
+        self._check_room(sum(sizes) + passing)
+        done, total = 0, sum(sizes)
+        for number, size_bytes in enumerate(sizes):
+            for written in _fill(self._file("whole", number), size_bytes, seed=number, create=True):
+                done += written
+                progress(done, total)
+        _sync_directory(self._own)
+        _sync_directory(self.where)
+
+    def begin(self, cell: Cell, seed: int) -> list[Task]:
+        span = self._size_bytes // (1 if cell.shared else cell.jobs)
+        paths = []
+        for number in range(1 if cell.shared else cell.jobs):
+            if _goes_on(cell):
+                paths.append(self._file("whole", number))
+            else:
+                paths.append(self._file("passing", number))
+                self._make(paths[-1], cell, span)
+        if not _goes_on(cell):
+            _sync_directory(self._own)
+        return [
+            Task(
+                cell=cell,
+                path=str(paths[0 if cell.shared else job]),
+                offset_bytes=0,
+                span_bytes=span,
+                seed=combine(seed, job),
+            )
+            for job in range(cell.jobs)
+        ]
+
+    def end(self, cell: Cell) -> None:
+        if _goes_on(cell):
+            return
+        for number in range(cell.jobs):
+            path = self._file("passing", number)
+            if cell.workload == "create":
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        _sync_directory(self._own)  # so that the next round does not pay for it
+
+    def close(self) -> str:
+        try:
+            _remove(self._own)
+        except FileNotFoundError:
+            return ""  # with all above it
+        except OSError as error:
+            return f"{self._own} could not be removed ({error.strerror}): remove it when the target works"
+        finally:
+            os.close(self._lock_fd)
+        return ""
+
+    def _file(self, kind: str, number: int) -> Path:
+        return self._own / f"{kind}-{number:02d}"
+
+    def _make(self, path: Path, cell: Cell, span_bytes: int) -> None:
+        """A file or directory in the state that `cell` begins with, durable but for its name."""
+        if cell.workload == "create":
+            path.mkdir(0o700)
+            return
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+        try:
+            if cell.workload != "append":
+                if cell.file_state == "fresh":
+                    _preallocate(fd, span_bytes)
+                os.ftruncate(fd, span_bytes)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _check_room(self, needed_bytes: int) -> None:
+        file_system = os.statvfs(self._own)
+        free_bytes = file_system.f_bavail * file_system.f_frsize
+        needed_bytes += needed_bytes // 64 + MIB  # what the file system itself needs to describe it
+        if free_bytes < needed_bytes:
+            raise TargetError(
+                f"{self.where}: {free_bytes >> 20} MiB free, {-(-needed_bytes >> 20)} MiB needed; lower "
+                "--size, or make room"
+            )
+
+
+class Device:
+    """Cells on a block device: jobs in ranges of its first `size_bytes`, next to each other."""
+
+    def __init__(self, path: Path, *, size_bytes: int) -> None:
+        self.leftovers: list[Path] = []
+        self.others: list[Path] = []
+        self.where = path
+        self._storage = KernelStorage(path)
+        self._storage.lock()
+        device_bytes = self._storage.size("")
+        if device_bytes < size_bytes:
+            self._storage.unlock()
+            raise UsageError(
+                f"{path}: the device has {device_bytes} bytes, fewer than --size {size_bytes}; lower it"
+            )
+        self._size_bytes = size_bytes
+
+    def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
+        done = 0
+        for written in _fill(self._storage.path, self._size_bytes, seed=0, create=False):
+            done += written
+            progress(done, self._size_bytes)
+
+    def begin(self, cell: Cell, seed: int) -> list[Task]:
+        if cell.needs_file_system:
+            raise LackError("needs a file system, and TARGET is a device")
+        span = self._size_bytes // (1 if cell.shared else cell.jobs) // MIB * MIB
+        return [
+            Task(
+                cell=cell,
+                path=str(self._storage.path),
+                offset_bytes=0 if cell.shared else job * span,
+                span_bytes=span,
+                seed=combine(seed, job),
+            )
+            for job in range(cell.jobs)
+        ]
+
+    def end(self, cell: Cell) -> None:
+        pass
+
+    def close(self) -> str:
+        self._storage.unlock()
+        return ""
+
+
+def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
+    """Refuse a size in which a cell would not be what its name says. Raises UsageError."""
+    needs = {cell.name: _needed_bytes(cell) for cell in cells if cell.place == "target"}
+    name = max(needs, key=needs.__getitem__, default="")
+    if needs and size_bytes < needs[name]:
+        raise UsageError(
+            f"--size {size_bytes} is too little for {name}, which needs {needs[name]} bytes; raise it, or "
+            "leave the cell out with --only"
+        )
+
+
+def _needed_bytes(cell: Cell) -> int:
+    """Whole MiB to a job, and no block twice in one commit."""
+    blocks = max(1, cell.writes_per_sync) * (1 if cell.shared else cell.jobs)
+    return max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
+
+
+def remove_leftovers(parent: Path) -> list[Path]:
+    """Remove working directories in `parent` whose measurement was killed; those removed."""
+    removed = []
+    for directory in _working_directories(parent):
+        if _lock_of(directory) == "free":
+            with suppress(OSError):
+                _remove(directory)
+                removed.append(directory)
+    return removed
+
+
+def _working_directories(parent: Path) -> list[Path]:
+    """What in `parent` is named as working directories are."""
+    with suppress(OSError):
+        names = sorted(filter(_NAMES.fullmatch, os.listdir(parent)))  # noqa: PTH208 - names are compared
+        return [parent / name for name in names]
+    return []
+
+
+def _remove(directory: Path) -> None:
+    """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
+
+    Raises OSError.
+    """
+    for entry in list(directory.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _LOCK:
+            entry.unlink()
+    shutil.rmtree(directory)
+
+
+def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
+    """Whether somebody holds the lock of the measurement that `directory` belongs to."""
+    try:
+        fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return "not ours"
+    try:
+        if os.pread(fd, len(_LOCK_TEXT) + 1, 0) != _LOCK_TEXT.encode():
+            return "not ours"
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return "free"
+    except BlockingIOError:
+        return "held"
+    except OSError:
+        return "not ours"
+    finally:
+        os.close(fd)
+
+
+def _make_working_directory(parent: Path) -> tuple[int, Path]:
+    """A new directory in `parent` with a lock file that is held from its first moment; descriptor, path."""
+    own = parent / f"{_NAME}{secrets.token_hex(8)}"
+    own.mkdir(0o700)
+    unnamed = own / f"{_LOCK}.new"
+    fd = -1
+    try:
+        fd = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(fd, _LOCK_TEXT.encode())
+        unnamed.rename(own / _LOCK)
+    except BaseException:
+        if fd >= 0:
+            os.close(fd)
+        shutil.rmtree(own, ignore_errors=True)
+        raise
+    return fd, own
+
+
+def _goes_on(cell: Cell) -> bool:
+    return cell.file_state == "overwritten" and cell.workload in _WRITTEN_BEFORE
+
+
+def _file_sizes(cells: Sequence[Cell], size_bytes: int) -> list[int]:
+    """How long the file of each job must be, so that every cell finds its share: whole MiB."""
+    sizes: list[int] = []
+    for cell in cells:
+        files = 1 if cell.shared else cell.jobs
+        if _goes_on(cell):
+            sizes += [0] * (files - len(sizes))
+            sizes[:files] = [max(size, -(-size_bytes // files // MIB) * MIB) for size in sizes[:files]]
+    return sizes
+
+
+def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[int]:
+    """Write `size_bytes` of incompressible data (a multiple of 1 MiB), then sync; yields bytes as written."""
+    pool = Pool("unique", block_bytes=MIB, seed=combine(seed, size_bytes))
+    flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+    with _opened(path, flags) as fd:
+        for offset in range(0, size_bytes, MIB):
+            number = offset // MIB % pool.count
+            if number == 0:
+                pool.refresh()
+            if os.pwrite(fd, pool.views[number], offset) != MIB:
+                raise OSError(errno.ENOSPC, f"short write at offset {offset} of {path}")
+            yield MIB
+        os.fsync(fd)
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """The file past the page cache where its file system can."""
+    try:
+        fd = os.open(path, flags | getattr(os, "O_DIRECT", 0), _MODE)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        fd = os.open(path, flags & ~os.O_EXCL, _MODE)  # the failed open may have made the file
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _preallocate(fd: int, size_bytes: int) -> None:
+    """fallocate(2); not posix_fallocate, which writes where the file system cannot. Raises LackError."""
+    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
+    if fallocate is None:
+        raise LackError("needs fallocate, which this system does not have")
+    if fallocate(fd, 0, ctypes.c_longlong(0), ctypes.c_longlong(size_bytes)):
+        code = ctypes.get_errno()
+        if code in (errno.EOPNOTSUPP, errno.ENOSYS):
+            raise LackError("needs fallocate, which this file system does not have")
+        raise OSError(code, os.strerror(code))
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

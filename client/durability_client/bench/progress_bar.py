@@ -1,0 +1,81 @@
+"""What a person sees of a measurement while it lasts: a bar on a terminal, a line now and then elsewhere.
+
+The bar is drawn between rounds and twice a second in long ones, never by a thread of its own: what is drawn
+while jobs work is taken from their processors.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from durability_client.system.processes import signals_blocked
+
+_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_BAR_S = 0.1  # between drawings of the bar while files are written
+
+
+class Bar:
+    """The `Listener` for people; use it in a `with` statement."""
+
+    def __init__(self, err: TextIO) -> None:
+        self._err = err
+        self._console = Console(file=err)
+        self._terminal = err.isatty()
+        self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+        self._next_bar_s = 0.0
+        self._progress = Progress(
+            BarColumn(bar_width=30),
+            TextColumn("{task.description}", markup=False),
+            console=self._console,
+            transient=True,
+            auto_refresh=False,
+            disable=not self._terminal,
+        )
+        self._task = self._progress.add_task("looking at the target", total=None)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with signals_blocked():
+            self._progress.stop()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self._terminal:
+            with signals_blocked():
+                self._console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._err, flush=True)
+
+    def preparing(self, done: int, total: int) -> None:
+        """A file is being written."""
+        now_s = time.monotonic()
+        if now_s >= self._next_bar_s:
+            self._next_bar_s = now_s + _BAR_S
+            self._show(f"writing test files: {done >> 20:,} of {total >> 20:,} MiB", done, total)
+
+    def measuring(self, doing: str, done_s: float, left_s: float) -> None:
+        """A cell is being measured."""
+        self._show(f"{_clock(left_s)} left  {doing}", done_s, done_s + left_s)
+
+    def _show(self, text: str, done: float, total: float) -> None:
+        if self._terminal:
+            with signals_blocked():  # a drawing that is broken off keeps all later ones to itself
+                self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)
+        elif time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+            print(text, file=self._err, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,192 @@
+"""Figures as words: what the terminal's tables and the page have in common. Rendering only.
+
+What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
+whatever could move a terminal's cursor is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from durability.bench.compare import Row
+from durability.bench.intervals import Spread, paired_ratio
+from durability.bench.plausibility import ControlTime
+from durability.bench.result import CellRounds, Result
+from durability.bench.steady_state import RANGE_MAX
+from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
+from durability.units import duration
+
+DASH = "\N{EN DASH}"
+PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
+SPARK_BARS = 20
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def plain(text: str) -> str:
+    """`text` without control characters, and without those that turn the direction of writing."""
+    return "".join(one if one.isprintable() else "�" for one in text)
+
+
+def name_of(summary: CellSummary) -> str:
+    """The cell's name, and the engine's where it is not this tool."""
+    return plain(summary.cell.name) + (" (fio)" if summary.engine == "fio" else "")
+
+
+def rate(spread: Spread | None) -> str:
+    """The median."""
+    return DASH if spread is None else count(spread.median)
+
+
+def interval(spread: Spread | None) -> str:
+    """The median's interval, or with too few rounds their range, in brackets."""
+    if spread is None or spread.rounds == 1:
+        return DASH
+    if spread.low is None or spread.high is None:
+        return f"[{count(spread.least)}{DASH}{count(spread.most)}]"
+    return f"{count(spread.low)}{DASH}{count(spread.high)}"
+
+
+def compared(row: Row, number: int) -> tuple[str, str]:
+    """What is compared of result `number` (from 0), and beside it how sure that is, or its tail."""
+    if row.basis == "pace":
+        commit = row.summaries[number].commit
+        return time(commit.p50), f"p99 {time(commit.p99)}"
+    spread = row.spreads[number]
+    if row.basis == "rate":
+        return rate(spread), interval(spread)
+    if spread is None:
+        return DASH, DASH
+    low, high = (spread.least if spread.low is None else spread.low), (spread.high or spread.most)
+    return time(spread.median), f"{time(low)}{DASH}{time(high)}"
+
+
+def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
+    """The same with each engine's figures of a cell next to each other."""
+    given = tuple(summaries)
+    first = {one.cell.name: number for number, one in reversed(list(enumerate(given)))}
+    return tuple(sorted(given, key=lambda one: first[one.cell.name]))
+
+
+def count(number: float) -> str:
+    """A rate: whole, or with three digits where it is small."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def time(time_ns: float | None) -> str:
+    """A latency with its unit."""
+    return DASH if time_ns is None else duration(time_ns)
+
+
+def times(percentiles: Percentiles) -> tuple[str, str, str, str, str]:
+    """p50, p95, p99, p99.9 and the largest."""
+    p50, p95, p99 = time(percentiles.p50), time(percentiles.p95), time(percentiles.p99)
+    return p50, p95, p99, time(percentiles.p99_9), time(percentiles.most)
+
+
+def amount(number: float | None) -> str:
+    """A count of an operation's: with two decimals where these matter."""
+    if number is None:
+        return DASH
+    if number < 10:
+        return f"{number:.2f}"
+    return f"{number:.1f}" if number < 100 else f"{number:,.0f}"
+
+
+def drives_sum(disks: Sequence[PerOperation], of: Callable[[PerOperation], float | None]) -> float | None:
+    """What an operation took of all drives together; None where none counts it."""
+    known = [one for disk in disks if (one := of(disk)) is not None]
+    return sum(known) if known else None
+
+
+def work(summary: CellSummary) -> tuple[str, str, str, str]:
+    """Flushes, writes, KiB and microseconds of processor time of an operation."""
+    disks = summary.disks
+    return (
+        amount(drives_sum(disks, lambda disk: disk.flushes)),
+        amount(drives_sum(disks, lambda disk: disk.writes)),
+        amount(drives_sum(disks, lambda disk: disk.write_kib)),
+        amount(summary.cpu_us),
+    )
+
+
+def binned(series: Sequence[float], bars: int = SPARK_BARS) -> tuple[float, ...]:
+    """`series` in at most so many pieces, the mean of each."""
+    if not series:
+        return ()
+    return tuple(float(part.mean()) for part in np.array_split(np.array(series), min(bars, len(series))))
+
+
+def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
+    """`series` as bars from 0 to its highest."""
+    means = binned(series, bars)
+    highest = max(means, default=0.0)
+    if not highest:
+        return ""
+    return "".join(_BARS[min(len(_BARS) - 1, int(mean / highest * len(_BARS)))] for mean in means)
+
+
+def state(summary: CellSummary) -> str:
+    """Whether the rate was steady, in short; nothing where it cannot be said. Of short rounds that were not,
+    with how far they lie apart, or, signed, how far they rise or fall where that is what they do too far."""
+    found = summary.steady
+    if found.word == "NOT STEADY" and not alarming(summary):
+        apart, rising = found.range_share or 0.0, found.slope_share or 0.0
+        return f"{found.word} {apart:.0%}" if apart > RANGE_MAX else f"{found.word} {rising:+.0%}"
+    return found.word if found.word in ("steady", "NOT STEADY") else ""
+
+
+def alarming(summary: CellSummary) -> bool:
+    """Whether the rate did not last although the load did; short rounds scatter on most machines."""
+    return summary.steady.word == "NOT STEADY" and summary.cell.group == "sustained"
+
+
+def beside_the_rate(summary: CellSummary) -> Iterator[str]:
+    """What the rate leaves out: writes where a commit has several, and the latency of reads. Not the writes
+    of the flush ladder, whose figure is the sync."""
+    writes = summary.writes_per_s
+    if writes is not None and summary.cell.group != "flush ladder":
+        within = interval(writes)
+        yield f"{rate(writes)} writes per second" + ("" if within == DASH else f" ({within})")
+    if summary.read.samples:
+        named = zip(PERCENTILES, times(summary.read), strict=True)
+        yield "reads: " + ", ".join(f"{name} {value}" for name, value in named if value != DASH)
+
+
+def control(one: ControlTime) -> tuple[str, str]:
+    """The median, and the range of the rounds."""
+    return time(one.median_ns), f"{time(one.least_ns)}{DASH}{time(one.most_ns)}"
+
+
+def rule(summary: CellSummary) -> str:
+    """A published rule and whether it was kept, or nothing."""
+    if summary.rule is None:
+        return ""
+    kept = {True: "kept", False: "NOT KEPT", None: "too few samples to say"}[summary.rule.kept]
+    return f"rule of p99 of the sync below {summary.rule.limit_ms:g} ms: {kept}"
+
+
+def against_fio(result: Result) -> Iterator[str]:
+    """Each cell that fio measured too: this tool's rate as a share of fio's."""
+    for one in result.cells:
+        if one.engine == "fio" and one.rounds:
+            ours = [each.rate for each in result.rounds_of(one.cell.name)]
+            ratio = paired_ratio(ours, [each.rate for each in one.rounds])
+            if ratio is not None:
+                within = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+                yield f"{one.cell.name}: {ratio.value:.3f}{within} of {one.engine_version}, round by round"
+
+
+def held(measured: CellRounds) -> str:
+    """The rate of a load that was held for long, and whether it lasted."""
+    found, seconds = summarise(measured), sum(one.seconds for one in measured.rounds)
+    return f"{rate(found.rate)} per second over {seconds:,.0f} s, {found.steady.word}: {found.steady.reason}"
+
+
+def distinct(names: Sequence[str], alone: str) -> tuple[str, ...]:
+    """`names` without the words that all of them have, which leaves what they differ in; `alone` where
+    nothing is left."""
+    parts = [name.split("-") for name in names]
+    common = set.intersection(*map(set, parts)) if parts else set()
+    return tuple(" ".join(word for word in words if word not in common) or alone for words in parts)

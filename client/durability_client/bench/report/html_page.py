@@ -1,0 +1,185 @@
+"""Page: a result, or a comparison, as one HTML file that needs nothing else and asks for nothing.
+
+No script, no font, no picture and no style from elsewhere, and the page itself forbids a browser to load any.
+All text is escaped by the templates: a drive's model, a path or a label may be anybody's words. Derives
+nothing that the tables of the terminal do not have; what only a cut can show, it says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+import durability
+from durability.bench import catalogue
+from durability.bench.cells import GROUPS
+from durability.bench.compare import Comparison, Row
+from durability.bench.inflation import inflations
+from durability.bench.intervals import Ratio
+from durability.bench.plausibility import control_times, plausibility
+from durability.bench.result import Result
+from durability.bench.result_warnings import cautions
+from durability.bench.summary import CellSummary, merged, summarise
+from durability_client.bench.report import charts, circumstances
+from durability_client.bench.report import figures as words
+from durability_client.bench.report.charts import Figure
+from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, time_figures
+
+_OVER_TIME = "commit"  # a group; others have their rate over time in the table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Cells under one heading."""
+
+    name: str
+    rows: tuple[CellSummary, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals`; of each
+    result but the first, `svg` has a dot and `texts` words."""
+
+    name: str
+    rates: tuple[str, ...]
+    intervals: tuple[str, ...]
+    svg: str
+    texts: tuple[str, ...]
+
+
+def result_page(result: Result) -> str:
+    """The page of one result."""
+    summaries = words.side_by_side(map(summarise, result.cells))
+    probe = inflations(result.cells)
+    dots = Dots.over(ratio for one in probe for ratio in (one.rate, one.written))
+    return _template("result.html").render(
+        result=result,
+        verdict=plausibility(result),
+        warnings=(*result.facts.warnings, *cautions(result)),
+        headline=_headline(summaries),
+        memory=next((one for one in summaries if one.cell.place == "memory"), None),
+        figures=(*charts.latency_figures(result), *charts.curve_figures(summaries)),
+        ladder=tuple(charts.ladder_figures(result)),
+        controls=control_times(result),
+        held=tuple(
+            replace(figure, caption=words.held(one))
+            for one, figure in zip(result.held(), time_figures(result.held()), strict=True)
+        ),
+        over_time=tuple(time_figures(one for one in result.cells if one.cell.group == _OVER_TIME)),
+        probe=tuple((one, dots.row_svg((one.rate, one.written), one.text)) for one in probe),
+        dots=dots,
+        groups=_groups(summaries),
+        against_fio=tuple(words.against_fio(result)),
+        sections=circumstances.sections(result),
+        moments=circumstances.before_and_after(result),
+        order=tuple(_order(result)),
+    )
+
+
+def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
+    """The page of a comparison of `results`, in the order of its labels."""
+    dots = Dots.over(one.ratio for row in comparison.rows for one in row.against)
+    return _template("comparison.html").render(
+        comparison=comparison,
+        dots=dots,
+        ranked=any(one.ratio is not None for row in comparison.rows for one in row.against),
+        groups=tuple(
+            (name, tuple(_against(row, dots) for row in comparison.rows if row.cell.group == name))
+            for name in GROUPS
+            if any(row.cell.group == name for row in comparison.rows)
+        ),
+        figures=tuple(_overlaid(comparison, results)),
+        results=tuple(zip(comparison.labels, results, comparison.plausibilities, strict=True)),
+    )
+
+
+def _headline(summaries: Sequence[CellSummary]) -> CellSummary | None:
+    """The cell that stands for the whole: the first of the standard ones, else the first that has a rate."""
+    measured = [one for one in summaries if one.rate is not None]
+    named = (one for one in measured if one.cell.name == catalogue.HEADLINE.name)
+    return next(named, measured[0] if measured else None)
+
+
+def _groups(summaries: Sequence[CellSummary]) -> tuple[Group, ...]:
+    groups = (
+        Group(name=name, rows=tuple(one for one in summaries if one.cell.group == name)) for name in GROUPS
+    )
+    return tuple(group for group in groups if group.rows)
+
+
+def _order(result: Result) -> Iterator[tuple[str, str]]:
+    """When each round began and of which cell it was, in the order of time."""
+    made = [iter(one.rounds) for one in result.cells]
+    for index in result.order:
+        yield f"{next(made[index]).started_s:.1f}", result.cells[index].cell.name
+
+
+def _against(row: Row, dots: Dots) -> Against:
+    figures = [words.compared(row, number) for number in range(len(row.summaries))]
+    return Against(
+        name=words.name_of(row.summaries[0]),
+        rates=tuple(figure for figure, _ in figures),
+        intervals=tuple(beside for _, beside in figures),
+        svg=dots.row_svg([one.ratio for one in row.against], "; ".join(one.text for one in row.against)),
+        texts=tuple(_in_short(one.ratio, one.text) for one in row.against),
+    )
+
+
+def _in_short(ratio: Ratio | None, text: str) -> str:
+    """The ratio with its interval; where there is none, why, which the page's head says in full."""
+    if ratio is None:
+        return text.partition(":")[0]
+    if ratio.low is None or ratio.high is None:
+        return f"{ratio.value:.2f}, too few rounds"
+    interval = f"({ratio.low:.2f}{words.DASH}{ratio.high:.2f})"
+    return f"{ratio.value:.2f} {interval}" if ratio.shows_difference else f"no difference {interval}"
+
+
+def _overlaid(comparison: Comparison, results: Sequence[Result]) -> Iterator[Figure]:
+    """Latencies of the cells that matter most: results of one plausibility in one picture."""
+    compared = {row.cell.name for row in comparison.rows if row.engine == "durability"}
+    chosen = [name for name in charts.COMMITS if name in compared]
+    chosen = chosen or [row.cell.name for row in comparison.rows if row.cell.name in compared][:4]
+    codes = dict.fromkeys(one.code for one in comparison.plausibilities)
+    for name in chosen:
+        for code in codes:
+            numbers = [number for number, one in enumerate(comparison.plausibilities) if one.code == code]
+            curves = [
+                (
+                    comparison.labels[number],
+                    merged(one.commit_ns for one in results[number].rounds_of(name)),
+                )
+                for number in numbers
+            ]
+            apart = "" if len(codes) == 1 else f" ({', '.join(label for label, _ in curves)})"
+            if all(len(histogram) for _, histogram in curves):
+                caption = "Latency of a commit, by percentile."
+                yield charts.latency_figure(f"{name}{apart}", curves, caption, numbers)
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("durability_client.bench.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_without_control,
+    )
+    environment.filters["spark"] = spark_svg
+    environment.globals.update(words=words, key=key_svg, version=durability.__version__)
+    return environment
+
+
+def _template(name: str) -> Template:
+    return _templates().get_template(name)
+
+
+def _without_control(value: object) -> object:
+    """Text without what no page should hold; what is markup already has been through this."""
+    return words.plain(value) if type(value) is str else value

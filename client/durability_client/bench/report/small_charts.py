@@ -1,0 +1,181 @@
+"""Strips: small pictures that stand in a row of a table, or under each other. Choice of data and drawing.
+
+The rate over time as it was measured, round after round; and ratios as dots with their intervals on one
+common axis, 1 marked. Refuses to draw a ratio that the comparison refuses to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from durability.bench.intervals import Ratio
+from durability.bench.measurement import Round
+from durability.bench.result import CellRounds
+from durability.bench.steady_state import steady
+from durability.bench.summary import CellSummary
+from durability_client.bench.report import figures
+from durability_client.bench.report.charts import Figure
+from durability_client.bench.report.scales import Scale, linear_ticks
+from durability_client.bench.report.svg import SERIES, Drawing, Place
+
+_WIDTH, _HEIGHT = 520.0, 150.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 8.0, 12.0, 36.0
+_SPARK_WIDTH, _SPARK_HEIGHT = 80.0, 18.0
+_DOTS_WIDTH, _DOTS_ROW, _DOTS_SIDE = 220.0, 18.0, 16.0
+_RATIO_TICKS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.8, 1.25, 0.01, 100.0, 0.001, 1000.0)
+_TICK_GAP = 30.0
+_LANES_MAX = 6  # rounds that get their time written below
+_GAP, _GAPS_MAX = 0.02, 0.3  # between two rounds, and together, of the width
+
+
+def spark_svg(summary: CellSummary) -> str:
+    """The rate over time in a table's cell, "" where there is none."""
+    means = figures.binned(summary.series)
+    highest = max(means, default=0.0)
+    if not highest:
+        return ""
+    drawing = Drawing(_SPARK_WIDTH, _SPARK_HEIGHT)
+    step = _SPARK_WIDTH / len(means)
+    for number, mean in enumerate(means):
+        height = round(max(1.0, mean / highest * _SPARK_HEIGHT), 1)
+        drawing.box((round(number * step, 1), _SPARK_HEIGHT - height), round(step - 1, 1), height, "bar")
+    lowest = min(means)
+    return drawing.finish(
+        "rate over time", f"{figures.count(lowest)} to {figures.count(highest)} per second", "spark"
+    )
+
+
+def key_svg(number: int, label: str) -> str:
+    """The mark of series `number` (from 0), for a key."""
+    drawing = Drawing(14, 12)
+    drawing.mark((7, 6), number)
+    return drawing.finish("mark", label, "key")
+
+
+def time_figures(measured: Iterable[CellRounds]) -> Iterator[Figure]:
+    """The rate over time of each cell that has any."""
+    for one in measured:
+        if any(each.bins for each in one.rounds):
+            yield _over_time(one)
+
+
+def _over_time(measured: CellRounds) -> Figure:
+    rounds = [one for one in measured.rounds if one.bins]
+    judged = steady(measured.cell, measured.rounds)
+    rates = [count / one.bin_s for one in rounds for count in one.bins]
+    high = max(max(rates) * 1.08, 1.0)
+    drawing = Drawing(_WIDTH, _HEIGHT)
+    y = Scale(low=0, high=high, start=_HEIGHT - _BOTTOM, end=_TOP)
+    for tick in linear_ticks(high, most=3):
+        drawing.line((_LEFT, y.at(tick)), (_WIDTH - _RIGHT, y.at(tick)), "grid")
+        drawing.text((_LEFT - 6, y.at(tick) + 4), figures.count(tick) if tick else "0", "tick", "end")
+    for lane, one in zip(_lanes(rounds), rounds, strict=True):
+        _draw_round(drawing, one, lane, y, named=1 < len(rounds) <= _LANES_MAX)
+    if len(rounds) == 1:
+        _draw_seconds(drawing, rounds[0])
+        _draw_windows(drawing, judged.windows, y)
+    drawing.line((_LEFT, y.start), (_WIDTH - _RIGHT, y.start), "frame")
+    under = "seconds" if len(rounds) == 1 else "when each round began"
+    drawing.text(((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 4), under, "axis", "middle")
+    title = figures.plain(measured.cell.name)
+    caption = f"{judged.word}: {judged.reason}"
+    extremes = f"{figures.count(min(rates))} to {figures.count(max(rates))}"
+    description = f"Operations per second over time: {extremes}. {caption}."
+    return Figure(title=title, caption=caption, svg=drawing.finish(f"Rate of {title}", description))
+
+
+def _lanes(rounds: Sequence[Round]) -> list[tuple[float, float]]:
+    """Where each round begins and ends, as long as it took, with a gap between two."""
+    share = min(_GAP, _GAPS_MAX / len(rounds))
+    room = (_WIDTH - _LEFT - _RIGHT) * (1 - share * (len(rounds) - 1))
+    gap = (_WIDTH - _LEFT - _RIGHT) * share
+    spans = [len(one.bins) * one.bin_s for one in rounds]
+    widths = [span / sum(spans) * room for span in spans]
+    starts = [_LEFT, *(_LEFT + at for at in accumulate(width + gap for width in widths))]
+    return [(start, start + width) for start, width in zip(starts, widths, strict=False)]
+
+
+def _draw_round(drawing: Drawing, one: Round, lane: tuple[float, float], y: Scale, *, named: bool) -> None:
+    start, end = lane
+    drawing.box((start, _TOP), end - start, y.start - _TOP, "lane")
+    step = (end - start) / len(one.bins)
+    places: list[Place] = []
+    for number, count in enumerate(one.bins):
+        height = y.at(count / one.bin_s)
+        places += [
+            (round(start + number * step, 1), height),
+            (round(start + (number + 1) * step, 1), height),
+        ]
+    drawing.path(places, "line s0")
+    if named:
+        drawing.text(((start + end) / 2, y.start + 15), f"{one.started_s:,.0f} s", "tick", "middle")
+
+
+def _draw_seconds(drawing: Drawing, one: Round) -> None:
+    seconds = len(one.bins) * one.bin_s
+    x = Scale(low=0, high=seconds, start=_LEFT, end=_WIDTH - _RIGHT)
+    for tick in linear_ticks(seconds, most=6)[1:]:
+        drawing.text((x.at(tick), _HEIGHT - _BOTTOM + 15), f"{tick:,g}", "tick", "middle")
+
+
+def _draw_windows(drawing: Drawing, windows: Sequence[float], y: Scale) -> None:
+    """The means that steadiness is judged by."""
+    width = (_WIDTH - _LEFT - _RIGHT) / max(1, len(windows))
+    for number, mean in enumerate(windows):
+        start = _LEFT + number * width
+        drawing.line((start + 2, y.at(mean)), (start + width - 2, y.at(mean)), "window")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dots:
+    """A common axis of ratios: rows of dots with intervals on it."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def over(cls, ratios: Iterable[Ratio | None]) -> Dots:
+        """An axis that holds all of `ratios` and 1."""
+        known = [one for one in ratios if one is not None]
+        ends = [end for one in known for end in (one.value, one.low, one.high) if end is not None]
+        return cls(low=min([0.8, *ends]) / 1.1, high=max([1.25, *ends]) * 1.1)
+
+    def axis_svg(self) -> str:
+        """The axis: a heading of the rows."""
+        drawing = Drawing(_DOTS_WIDTH, 20)
+        x = self._scale()
+        shown: list[float] = []
+        for tick in _RATIO_TICKS:  # those that matter most first
+            at = x.at(tick)
+            if self.low <= tick <= self.high and all(abs(at - other) > _TICK_GAP for other in shown):
+                shown.append(at)
+                drawing.text((at, 15), f"{tick:g}", "tick one" if tick == 1 else "tick", "middle")
+        return drawing.finish("axis of ratios", f"from {self.low:.2f} to {self.high:.2f}", "dots")
+
+    def row_svg(self, ratios: Sequence[Ratio | None], text: str) -> str:
+        """Dots with intervals, one under the other; none where a ratio is not given."""
+        drawing = Drawing(_DOTS_WIDTH, _DOTS_ROW * len(ratios))
+        x = self._scale()
+        if any(ratio is not None for ratio in ratios):
+            drawing.line((x.at(1), 0), (x.at(1), drawing.height), "one")
+        for number, ratio in enumerate(ratios):
+            if ratio is not None:
+                self._draw_dot(drawing, x, ratio, number)
+        return drawing.finish("ratio", text, "dots")
+
+    def _scale(self) -> Scale:
+        return Scale(low=self.low, high=self.high, start=_DOTS_SIDE, end=_DOTS_WIDTH - _DOTS_SIDE, log=True)
+
+    def _draw_dot(self, drawing: Drawing, x: Scale, ratio: Ratio, number: int) -> None:
+        height = (number + 0.5) * _DOTS_ROW
+        style = f"s{(number + 1) % SERIES}"
+        if ratio.low is not None and ratio.high is not None:
+            low, high = x.at(ratio.low), x.at(ratio.high)
+            drawing.line((low, height), (high, height), f"whisker {style}")
+            for end in (low, high):
+                drawing.line((end, height - 4), (end, height + 4), f"whisker {style}")
+        drawing.mark(
+            (x.at(ratio.value), height), number + 1, "mark" if ratio.shows_difference else "mark hollow"
+        )

@@ -1,0 +1,292 @@
+"""A result, or a comparison, as tables for a terminal: what each cell gave, then what that means.
+
+A cell's name is never cut, since it says what was measured: where a terminal has no room for it beside the
+figures it has a line of its own above them. Rendering only: figures come from the summaries of the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from textwrap import TextWrapper
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from durability.bench.cells import GROUPS, Group
+from durability.bench.compare import Comparison, Row
+from durability.bench.inflation import inflations
+from durability.bench.plausibility import ControlTime, Plausibility, control_times, plausibility
+from durability.bench.result import Result
+from durability.bench.result_warnings import cautions
+from durability.bench.summary import CellSummary, summarise
+from durability.units import counted
+from durability_client.bench.report import circumstances
+from durability_client.bench.report import figures as words
+
+_NAMES = len("before/after")  # the longest of a fact
+_SPARK_BARS = 10
+_GAP = 1  # between columns
+_PROSE_WIDTH_MAX = 100  # longer lines are harder to read
+_STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there is a figure, and no style
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A cell: its figures, and beside the name what is no figure. `notes` stand below."""
+
+    group: Group
+    name: str
+    figures: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet:
+    """A table: what it is about, the headings of its figures (in two lines or one), and its lines."""
+
+    title: str
+    headings: tuple[str, ...]
+    lines: tuple[Line, ...]
+
+    def widths(self) -> tuple[int, ...]:
+        """What each column of figures takes."""
+        columns = zip(*(line.figures for line in self.lines), strict=True)
+        return tuple(
+            max(*map(len, heading.split("\n")), *map(len, column))
+            for heading, column in zip(self.headings, columns, strict=True)
+        )
+
+    def names_width(self) -> int:
+        """What the names take, indented."""
+        return 2 + max(len(line.name) for line in self.lines)
+
+    def beside_widths(self) -> tuple[int, ...]:
+        """What stands beside the names takes so much."""
+        return tuple(
+            max(map(len, column)) for column in zip(*(line.beside for line in self.lines), strict=True)
+        )
+
+    def width(self) -> int:
+        """What all of it takes with each cell on one line."""
+        return self.names_width() + sum(_GAP + width for width in (*self.widths(), *self.beside_widths()))
+
+
+def show_result(result: Result, console: Console) -> None:
+    """The facts, the figures of all cells, fio's beside, then the verdict and the warnings."""
+    for name, text in circumstances.in_brief(result):
+        _show_fact(name, text, console)
+    console.print()
+    for sheet in _sheets(words.side_by_side(map(summarise, result.cells)), console.width):
+        _show_sheet(sheet, console)
+    if lines := tuple(map(_control, control_times(result))):
+        title = "Medians that the verdict rests on, and the range of the rounds' medians"
+        _show_sheet(Sheet(title=title, headings=("median", "range"), lines=lines), console)
+    for line in words.against_fio(result):
+        _say(console, line)
+    for one in result.held():
+        _say(console, f"held for long: {one.cell.name}: {words.held(one)}", "bold")
+    _show_verdict(plausibility(result), console)
+    for probe in inflations(result.cells):
+        if probe.inflated:
+            _say(console, f"data: {probe.text}")
+    for warning in (*result.facts.warnings, *cautions(result)):
+        _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
+
+
+def _show_fact(name: str, text: str, console: Console) -> None:
+    """A line, wrapped wherever it must: the options of a mount can be as long as a page."""
+    wrapper = TextWrapper(
+        width=min(console.width, _PROSE_WIDTH_MAX),
+        initial_indent=f"{name:<{_NAMES}} ",
+        subsequent_indent=" " * (_NAMES + 1),
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(words.plain(text)):
+        console.print(Text(line), soft_wrap=True)
+
+
+def show_comparison(comparison: Comparison, console: Console) -> None:
+    """Why the results cannot be compared, or cell by cell how they do."""
+    for refusal in comparison.refusals:
+        _say(console, f"cannot be compared: {refusal}", "bold red")
+    for difference in (*comparison.subject, *comparison.surroundings):
+        _say(console, f"{difference.what}: {', '.join(map(str, difference.values))}")
+    for headline, labels in comparison.classes():
+        _say(console, f"plausibility of {', '.join(labels)}: {headline}", "bold")
+    if comparison.rows:
+        console.print()
+        sheet = Sheet(
+            title="Operations per second, and how they compare with the first",
+            headings=tuple(map(words.plain, comparison.labels)),
+            lines=tuple(_compared(row) for row in comparison.rows),
+        )
+        if any(row.basis != "rate" for row in comparison.rows):
+            _say(console, "Times: of the flush ladder the sync, of a paced cell p50 of a commit.")
+        _show_sheet(sheet, console)
+        if comparison.left_out:
+            _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that not all measured")
+    for warning in comparison.warnings:
+        _say(console, f"warning: {warning}", "yellow")
+
+
+def _compared(row: Row) -> Line:
+    return Line(
+        group=row.cell.group,
+        name=words.name_of(row.summaries[0]),
+        figures=tuple(words.compared(row, number)[0] for number in range(len(row.summaries))),
+        notes=tuple(words.plain(one.text) for one in row.against),
+    )
+
+
+def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
+    """One table where there is room for all, else two."""
+    rates = Sheet(
+        title="Rates with intervals, and latency of a commit: writes and their sync",
+        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in words.PERCENTILES)),
+        lines=tuple(_rates(one) for one in summaries),
+    )
+    costs = Sheet(
+        title="Latency of the sync alone, and what an operation takes of drives and processors",
+        headings=(
+            *(f"sync\n{word}" for word in words.PERCENTILES),
+            "\nflushes",
+            "\nwrites",
+            "\nKiB",
+            "CPU\nµs",
+        ),
+        lines=tuple(_costs(one) for one in summaries),
+    )
+    whole = Sheet(
+        title=f"{rates.title}; of the sync alone; and what an operation takes",
+        headings=(*rates.headings, *costs.headings),
+        lines=tuple(_joined(one, other) for one, other in zip(rates.lines, costs.lines, strict=True)),
+    )
+    return (whole,) if whole.width() <= width else (rates, costs)
+
+
+def _rates(one: CellSummary) -> Line:
+    return Line(
+        group=one.cell.group,
+        name=words.name_of(one),
+        figures=(words.rate(one.rate), words.interval(one.rate), *words.times(one.commit)),
+        beside=(words.spark(one.series, _SPARK_BARS), words.state(one)),
+        notes=(*words.beside_the_rate(one), *filter(None, [words.plain(one.note)])),
+    )
+
+
+def _costs(one: CellSummary) -> Line:
+    rule = words.rule(one)
+    return Line(
+        group=one.cell.group,
+        name=words.name_of(one),
+        figures=(*words.times(one.sync), *words.work(one)),
+        notes=(rule,) if rule else (),
+    )
+
+
+def _control(one: ControlTime) -> Line:
+    return Line(
+        group="controls" if one.dirty_bytes is None else "flush ladder",
+        name=f"{one.symbol}: {one.about}",
+        figures=words.control(one),
+    )
+
+
+def _joined(one: Line, other: Line) -> Line:
+    return Line(
+        group=one.group,
+        name=one.name,
+        figures=(*one.figures, *other.figures),
+        beside=one.beside,
+        notes=(*one.notes, *other.notes),
+    )
+
+
+def _show_sheet(sheet: Sheet, console: Console) -> None:
+    beside = sheet.width() <= console.width
+    table = _columns(sheet, names=beside)
+    title = Text(sheet.title, style="bold")
+    console.print(title, soft_wrap=True)
+    table.add_row("", *(Text(word, style="dim") for word in sheet.headings))
+    for group in GROUPS:
+        lines = [line for line in sheet.lines if line.group == group]
+        if not lines:
+            continue
+        if beside:
+            table.add_row(Text(group, style="bold"))
+        else:
+            console.print(table)
+            console.print(Text(group, style="bold"))
+        for line in lines:
+            table = _add_line(line, table, sheet, console, beside=beside)
+    console.print(table)
+    console.print()
+
+
+def _add_line(line: Line, table: Table, sheet: Sheet, console: Console, *, beside: bool) -> Table:
+    """Adds the cell to the table, or prints it with its name above; the table to go on with."""
+    asides = [Text(word, style=_STYLES.get(word, "")) for word in line.beside]
+    if beside:
+        table.add_row(Text(f"  {line.name}"), *line.figures, *asides)
+        if line.notes:
+            console.print(table)
+            _say_all(console, line.notes)
+            return _columns(sheet, names=True)
+        return table
+    head = Table.grid(padding=(0, _GAP, 0, 0))
+    head.add_column(no_wrap=True, width=min(sheet.names_width(), console.width))
+    for width in sheet.beside_widths():
+        head.add_column(no_wrap=True, width=width)
+    head.add_row(Text(f"  {line.name}"), *asides)
+    figures = _columns(sheet, names=False)
+    figures.add_row("", *line.figures)
+    console.print(head)
+    console.print(figures)
+    _say_all(console, line.notes)
+    return _columns(sheet, names=False)
+
+
+def _columns(sheet: Sheet, *, names: bool) -> Table:
+    """An empty table of the sheet's columns, so wide in each part of it."""
+    table = Table.grid(padding=(0, _GAP, 0, 0))
+    table.add_column(no_wrap=True, width=sheet.names_width() if names else 2)
+    for width in sheet.widths():
+        table.add_column(no_wrap=True, justify="right", width=width)
+    if names:
+        for width in sheet.beside_widths():
+            table.add_column(no_wrap=True, width=width)
+    return table
+
+
+def _say_all(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        _say(console, note, indent=4)
+
+
+def _show_verdict(verdict: Plausibility, console: Console) -> None:
+    _say(console, f"plausibility: {verdict.headline}", "bold")
+    for line in _prose(verdict):
+        _say(console, line, indent=2)
+    for command in verdict.commands:  # on one line however narrow, to be copied
+        console.print(Text(words.plain(f"  next: {command}")), soft_wrap=True)
+
+
+def _prose(verdict: Plausibility) -> Iterator[str]:
+    yield from (*verdict.seen, *verdict.means)
+    yield f"only a cut shows {verdict.only_a_cut}"
+
+
+def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """A sentence, wrapped; what follows its first line is indented by two more."""
+    wrapper = TextWrapper(
+        width=min(console.width, _PROSE_WIDTH_MAX),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in wrapper.wrap(words.plain(text)):
+        console.print(Text(line, style=style), soft_wrap=True)

@@ -1,0 +1,49 @@
+"""What ends a measurement early: Ctrl-C, SIGTERM, a terminal that is closed.
+
+The first one ends the rounds, and none of them what must follow: removing test files, and keeping what was
+measured.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import Any, NoReturn, Self
+
+from durability_client.system.processes import ENDING
+
+
+class Endings:
+    """Within the block, the first signal raises KeyboardInterrupt or SystemExit, and later ones do nothing.
+
+    What was ignored before (SIGHUP under nohup) stays so.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._before = {
+            number: handler
+            for number in ENDING
+            if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+        }
+        for number in self._before:
+            signal.signal(number, self._end)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def hold(self) -> None:
+        """From here to the end of the block nothing is interrupted any more."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _end(self, number: int, frame: FrameType | None) -> NoReturn:
+        self.hold()
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)

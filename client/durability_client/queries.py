@@ -1,0 +1,132 @@
+"""`runs`, `show` and `export`: what the server has, asked without touching a target or ending a run.
+
+Shows what the server says and concludes nothing from it; conclusions are `verify`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TextIO
+
+from durability.errors import SetupError
+from durability.evidence.flushes import leaf_flushes
+from durability.formats.case import Case, case_from_value
+from durability.formats.documents import to_json
+from durability.formats.plan import Plan
+from durability.protocol.messages import CaseFile, Export, List, Listing, Show, Shown
+from durability.units import counted
+from durability_client.descriptions import (
+    describe,
+    describe_commits,
+    describe_flushes,
+    describe_operations,
+    describe_writers,
+)
+from durability_client.link.server_connection import Endpoint, connect
+
+RUNS_SCHEMA = "durability.runs/1"
+SHOW_SCHEMA = "durability.show/1"
+_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
+_TEXT_CHARACTERS = 160  # of an event
+
+Row = Mapping[str, Any]
+
+
+async def runs(endpoint: Endpoint, *, limit: int, json: bool, out: TextIO) -> None:
+    """Write the newest `limit` runs to `out`, newest first. Raises PeerError."""
+    with closing(await connect(endpoint, "query")) as connection:
+        rows = (await connection.request(List(limit=limit), Listing)).rows
+    if json:
+        print(to_json({"schema": RUNS_SCHEMA, "runs": rows}), file=out)
+        return
+    for line in _table(rows):
+        print(line, file=out)
+
+
+async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None:
+    """Write all that the server has of `run` to `out`. Raises PeerError, RefusedError for an unknown run."""
+    with closing(await connect(endpoint, "query")) as connection:
+        document = (await connection.request(Show(run=run), Shown)).document
+    if json:
+        print(to_json({"schema": SHOW_SCHEMA, **document}), file=out)
+        return
+    for line in _page(document):
+        print(line, file=out)
+
+
+async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
+    """Write the case of `run` to the file `output`, else to `out`, for `verify --from-export`.
+
+    The file is opened once the case is here, so that a failed export leaves an earlier one alone. Raises as
+    `show` does, and SetupError where the file cannot be written.
+    """
+    with closing(await connect(endpoint, "query")) as connection:
+        text = to_json((await connection.request(Export(run=run), CaseFile)).case)
+    if output is None:
+        print(text, file=out)
+    else:
+        _save(text, output)
+
+
+def _save(text: str, output: Path) -> None:
+    try:
+        output.write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise SetupError(f"cannot write the export {output}: {error.strerror}") from error
+
+
+def _table(rows: Sequence[Row]) -> Iterator[str]:
+    """Aligned columns, the widest cell of each giving its width; a cell without a value is a dash."""
+    cells = [[name.replace("_", " ") for name in _COLUMNS]]
+    cells += [[str(row.get(name) or "-") for name in _COLUMNS] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _page(document: Row) -> Iterator[str]:
+    case = case_from_value(document["case"])
+    yield from _head(case)
+    if case.armed is not None:
+        yield ""
+        yield from describe(case.armed)
+    if case.events:
+        yield ""
+        yield from (f"{event.wall}  {event.kind:<16} {_shortened(event.text)}" for event in case.events)
+    for verdict in _documents(document.get("verdicts")):
+        yield ""
+        yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
+        yield from (f"             {reason['text']}" for reason in _documents(verdict.get("reasons")))
+    evidence = _documents(document.get("evidence"))
+    if evidence:
+        yield ""
+        total = sum(piece["bytes"] for piece in evidence)
+        yield f"evidence     {len(evidence)} pieces of the target as it was found, {total} bytes in all"
+
+
+def _head(case: Case) -> Iterator[str]:
+    plan = Plan.decode(bytes.fromhex(case.plan))
+    yield f"run          {case.run} {case.label}".rstrip()
+    yield f"state        {case.state}, session: {case.session_end}"
+    yield f"plan         {describe_operations(plan)}"
+    yield f"             {describe_writers(plan)}, credit of {counted(plan.credit, 'operation')}"
+    yield f"acked        {sum(case.frontiers)}, control arm completed {case.control}"
+    if case.statistics is not None:
+        yield from (f"{name:<12} {text}" for name, text in describe_commits(plan, case.statistics))
+        if case.armed is not None:
+            leaves = leaf_flushes(plan, case.armed, case.statistics)
+            yield from (f"flushes      {describe_flushes(leaf)}" for leaf in leaves)
+    if case.tainted:
+        yield f"tainted      {case.tainted}"
+    if case.superseded_by:
+        yield f"superseded   by run {case.superseded_by}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _TEXT_CHARACTERS else text[: _TEXT_CHARACTERS - 1] + "…"
+
+
+def _documents(value: Any) -> list[Row]:
+    return list(value or ())

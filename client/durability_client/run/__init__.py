@@ -1,0 +1,1 @@
+"""`run`: write records, sync them, acknowledge."""

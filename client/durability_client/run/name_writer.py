@@ -1,0 +1,117 @@
+"""The writer of names: an operation makes, replaces or removes one file; a group ends in one directory sync.
+
+The files that a group has written stay open until they are synced, because an error of their writeback is
+told once, to the descriptions that are open by then. The directory has a description of the writer's own for
+the same reason. Refuses what every writer refuses (see `life`), and to write to a file that it did not make.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability import limits
+from durability.formats.mixing import Words
+from durability.formats.plan import TEMPORARY, Plan
+from durability.formats.versions import Versions
+from durability_client.run.shared_state import RING, Ledger, Order
+from durability_client.run.writer import AcknowledgingLife
+from durability_client.target.storage import Storage, TargetDirectory, TargetFile
+
+_SPARE_DESCRIPTORS = 64  # beside a group's files: directory, pipes, what the interpreter has open
+
+
+class NamesWriter(AcknowledgingLife):
+    """Issue the operations of a group, sync its files and the directory, publish."""
+
+    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+        super().__init__(plan, writer, storage, ledger)
+        self._versions = Versions(plan)
+        self._written: dict[int, TargetFile] = {}  # by slot: files of the open group that are not synced yet
+
+    def run(self) -> None:
+        _allow_descriptors(self._plan.group)
+        directory = self._storage.open_directory()
+        self._wait_for_start()
+        while True:
+            seqs = self._next_seqs(self._batch)
+            slots = self._versions.slots_of(self._writer, seqs)
+            removals = self._versions.removals(self._writer, slots, seqs)
+            self._stamper.stamp(
+                self._records, writer=self._writer, slots=slots, seqs=seqs, offsets=np.zeros_like(slots)
+            )
+            if not self._issue(directory, slots, removals):
+                return
+
+    def _issue(self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_]) -> bool:
+        """Do the next operations, on `slots`, committing each group; False when told to stop."""
+        group = self._plan.group
+        for view, slot, removal in zip(self._views, slots.tolist(), removals.tolist(), strict=True):
+            if self._seq == self._limit and not self._wait_for_credit(self._seq):
+                return False
+            if self._seq % group == 0:
+                self._began_ns = time.monotonic_ns()
+            self._seq += 1
+            if removal:
+                self._storage.unlink(self._suffix(slot))
+            else:
+                self._put(slot, view)
+            if self._seq % group == 0 and not self._commit(directory):
+                return False
+        return True
+
+    def _put(self, slot: int, record: memoryview) -> None:
+        """Write `record` to a new file: under its name or, for `rename`, beside it. Nothing is synced."""
+        plan, suffix = self._plan, self._suffix(slot)
+        if plan.workload == "rename":
+            suffix += TEMPORARY
+            if slot in self._written:  # the next pass has begun within the group
+                self._settle()
+        elif plan.workload == "create" and slot >= plan.slots:
+            self._storage.unlink(self._suffix(slot - plan.slots))
+        file = self._storage.open(suffix, plan=plan, create=True)
+        self._written[slot] = file
+        file.pwrite(record, 0)
+
+    def _settle(self) -> None:
+        """Make what was written durable and, for `rename`, put it in place."""
+        for file in self._written.values():
+            file.sync()
+        for slot, file in self._written.items():
+            file.close()
+            if self._plan.workload == "rename":
+                self._storage.rename(self._suffix(slot) + TEMPORARY, self._suffix(slot))
+        self._written.clear()
+
+    def _commit(self, directory: TargetDirectory) -> bool:
+        """Sync the open group and publish it; False when told to stop."""
+        self._settle()
+        directory.sync()
+        now_ns = time.monotonic_ns()
+        ledger, commit = self._ledger, self._seq // self._plan.group - 1
+        if ledger.halted:
+            return False
+        ledger.words[ledger.ring_index(self._writer) + commit % RING] = now_ns - self._began_ns
+        ledger.words[ledger.frontier_index(self._writer)] = self._seq
+        self._look_for_parent(now_ns)
+        return ledger.order == Order.GO
+
+    def _suffix(self, slot: int) -> str:
+        return self._plan.extent(self._writer, slot).suffix
+
+
+def group_max() -> int:
+    """The largest group whose files this process may have open at once."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limits.GROUP_MAX if hard == resource.RLIM_INFINITY else max(1, hard - _SPARE_DESCRIPTORS)
+
+
+def _allow_descriptors(group: int) -> None:
+    """Raise this process's soft limit to what a group takes; the hard one was `group_max`'s to ask about."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = group + _SPARE_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,145 @@
+"""From the options of `durability run` to a plan: what fits, what contradicts itself, and the defaults.
+
+Refuses in the words of the command line (UsageError) what the plan would refuse in its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability import limits
+from durability.errors import UsageError
+from durability.formats.facts import Facts
+from durability.formats.plan import (
+    ENDLESS_WORKLOADS,
+    NAMES_WORKLOADS,
+    WRITE_THROUGH_METHODS,
+    Pattern,
+    Plan,
+    SyncMethod,
+    TargetKind,
+    Workload,
+)
+from durability_client.run.name_writer import group_max
+from durability_client.target import safety_checks
+
+SIZE_BYTES = 1 << 30
+NAMES_SIZE_BYTES = 64 << 20  # some 13,000 files of 4 KiB: made one by one in seconds, not minutes
+CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes, until it starts over
+CONTROL_SHARE = 16  # the control arm takes at most this part of the size
+CONTROL_INTERVAL_US = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line asks for. `size_bytes` None is what suits the workload; `pattern` None is random,
+    or for append and create the only one there is; `duration_s` None is until stopped."""
+
+    server: str
+    token: bytes
+    tls_ca: Path | None = None
+    tls_fingerprint: str | None = None
+    size_bytes: int | None = None
+    record_bytes: int = 4096
+    writers: int = 1
+    workload: Workload = "overwrite"
+    pattern: Pattern | None = None
+    sync: SyncMethod = "fdatasync"
+    direct: bool = False
+    group: int = 1
+    duration_s: float | None = None
+    label: str = ""
+    control: bool = True
+    allow_shared_blocks: bool = False
+    destroy_data: bool = False
+    force: bool = False
+    json: bool = False
+
+
+def check_options(options: RunOptions) -> None:
+    """Refuse options that contradict each other. Raises UsageError."""
+    if options.group > 1 and options.sync in WRITE_THROUGH_METHODS:
+        raise UsageError(
+            f"--group {options.group} has no meaning with --sync {options.sync}, which syncs each write"
+        )
+    if options.workload in NAMES_WORKLOADS and options.group > (most := group_max()):
+        raise UsageError(
+            f"--group {options.group} of names keeps as many files open, and this process may have {most}:"
+            " lower it, or raise ulimit -Hn"
+        )
+    if options.workload in ENDLESS_WORKLOADS and options.pattern == "random":
+        raise UsageError(f"--workload {options.workload} goes in sequence: leave --pattern random out")
+    if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
+        raise UsageError(f"--record-size {options.record_bytes} is not a multiple of 512 bytes up to 1MiB")
+    if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
+        raise UsageError(f"--label is not one line of at most {limits.NAME_BYTES_MAX} bytes of plain text")
+    if options.duration_s is not None and options.duration_s <= 0:
+        raise UsageError(f"--duration {options.duration_s} is not a time")
+
+
+def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
+    """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
+    if options.workload != "overwrite" and kind == "device":
+        raise UsageError(f"--workload {options.workload} needs a file, and {facts.path} is a device")
+    size_bytes = _size_bytes(options)
+    block_bytes = safety_checks.block_bytes(facts)
+    control_record_bytes = max(4096, block_bytes)
+    control_slots = min(CONTROL_SLOTS_MAX, size_bytes // CONTROL_SHARE // control_record_bytes)
+    control_slots = control_slots if options.control else 0
+    overhead = 2 * limits.SUPERBLOCK_BYTES + 2 * control_record_bytes  # two superblocks, two gaps to align
+    if kind == "device":
+        overhead += control_slots * control_record_bytes
+    slots, credit = _slots_and_credit(options, facts, size_bytes - overhead)
+    return Plan(
+        run=1 + secrets.randbelow((1 << 64) - 1),
+        seed=1 + secrets.randbelow((1 << 64) - 1),
+        target=target_tag(facts),
+        target_kind=kind,
+        workload=options.workload,
+        pattern="sequential" if options.workload in ENDLESS_WORKLOADS else options.pattern or "random",
+        record_bytes=options.record_bytes,
+        writers=options.writers,
+        slots=slots,
+        group=options.group,
+        credit=credit,
+        sync=options.sync,
+        direct=options.direct,
+        block_bytes=block_bytes,
+        control_slots=control_slots,
+        control_interval_us=CONTROL_INTERVAL_US if control_slots else 0,
+    )
+
+
+def _size_bytes(options: RunOptions) -> int:
+    if options.size_bytes is not None:
+        return options.size_bytes
+    return NAMES_SIZE_BYTES if options.workload in NAMES_WORKLOADS else SIZE_BYTES
+
+
+def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tuple[int, int]:
+    """How many slots `size_bytes` give each writer, and how many operations it may be ahead. Raises
+    UsageError."""
+    each, what = options.record_bytes, "records"
+    if options.workload in NAMES_WORKLOADS:
+        each, what = safety_checks.name_bytes(options.record_bytes, facts), "names, with all that they take,"
+    slots = max(0, size_bytes) // (options.writers * each)
+    credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
+    if credit < limits.CREDIT_GROUPS_MIN * options.group:
+        least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * options.group
+        raise UsageError(
+            f"--size {_size_bytes(options)} gives each of {options.writers} writers {slots} {what} of {each} "
+            f"bytes; at least {least} are needed: raise --size"
+        )
+    return slots, credit
+
+
+def target_tag(facts: Facts) -> int:
+    """32 bits that stand for the target's identity: what it lies on, and where; not what it is called
+    today."""
+    parts = [f"{drive.serial or drive.name}" for drive in facts.drives]
+    parts += [str(facts.offset_bytes), facts.path_in_file_system]
+    parts.append(facts.file_system.uuid if facts.file_system is not None else "")
+    return int.from_bytes(hashlib.sha256("\0".join(parts).encode()).digest()[:4], "big")

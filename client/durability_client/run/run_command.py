@@ -1,0 +1,391 @@
+"""`durability run`: make a target, arm it, write and acknowledge until the power goes or somebody stops it.
+
+The order of things is the evidence's: guards, server, facts, plan, registration, prefill, writers ready,
+facts again, armed, and only then the first record. What is refused is in `guards` and `planning`; what an
+acknowledgement is worth, in `writer`. This module holds the order together and says how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import NoReturn, TextIO
+
+from durability.errors import EXIT_OK, DurabilityError, PeerError, TargetError
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts
+from durability.formats.histogram import Histogram
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.formats.run_statistics import statistics_to_value
+from durability.protocol.messages import ClientFailed, Notice, Stop, TargetFailed
+from durability_client.descriptions import describe, describe_writers
+from durability_client.link.server_connection import Ending, RunLink, endpoint
+from durability_client.run.planning import RunOptions, check_options, make_plan
+from durability_client.run.sender import Sender
+from durability_client.run.shared_state import Order, WriterFailure, WriterState
+from durability_client.run.statistics_collector import Account
+from durability_client.run.status_line import Live, Sample, State
+from durability_client.run.writer_processes import Crew
+from durability_client.target import safety_checks
+from durability_client.target.kernel_storage import KernelStorage, TargetFiles, sync_call
+from durability_client.target.storage import Storage
+
+_TICK_S = 0.05  # between looks at failures and latencies
+_STOP_TICK_S = 0.005
+_LINE_S = 1.0
+_FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
+# Errors of the system that are no I/O failure, so that no cut is behind them (rule 12): no room, no right,
+# no descriptors, or somebody else's file where a new name belongs.
+_NO_IO_FAILURE = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+        errno.EEXIST,
+        errno.EACCES,
+        errno.EPERM,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """A run that was stopped cleanly: by its duration (exit code 0) or by a signal (130, 143)."""
+
+    run: int
+    frontiers: tuple[int, ...]
+    control: int
+    elapsed_s: float
+    latencies: Histogram
+    exit_code: int
+
+
+async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
+    """Run until the duration is over or a signal comes; `out` gets the JSON lines, if asked for.
+
+    Acks leave within some 100 us only in the loop of `sender.run_in_fine_loop`. Raises DurabilityError for
+    everything else that can end a run; an I/O error of the target is a TargetError.
+    """
+    check_options(options)
+    consent = safety_checks.Consent(
+        destroy_data=options.destroy_data,
+        force=options.force,
+        allow_shared_blocks=options.allow_shared_blocks,
+    )
+    peer = endpoint(options.server, options.token, ca=options.tls_ca, fingerprint=options.tls_fingerprint)
+    if isinstance(storage, KernelStorage):
+        sync_call(options.sync)  # refuses a method that this system does not have
+        safety_checks.check_path(storage.path, consent)
+    facts = await asyncio.to_thread(storage.facts)
+    plan = make_plan(options, facts, storage.kind)
+    safety_checks.check_plan(facts, plan, consent)
+    if isinstance(storage, KernelStorage):
+        safety_checks.check_space(storage, facts, plan)
+    live = Live(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
+    current = _Run(options, plan, storage, live)
+    with _signals(current.interrupt):
+        await current.link.connect(peer)
+        try:
+            storage.lock(create=True)
+            await asyncio.to_thread(
+                safety_checks.check_contents, storage
+            )  # an earlier run may have left many names
+            for line in describe(facts):
+                live.say(line)
+            return await current.run(facts)
+        finally:
+            live.end_line()
+            await current.link.close()
+            storage.unlock()
+
+
+class _InterruptedError(DurabilityError):
+    """A signal came when there was nothing to stop cleanly yet, or any more; `ending` is for the server."""
+
+    def __init__(self, number: int, text: str, ending: Ending) -> None:
+        super().__init__(text)
+        self.exit_code = 128 + number
+        self.ending = ending
+
+
+class _WriterFailedError(Exception):
+    """A writer ended by itself."""
+
+    def __init__(self, failure: WriterFailure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class _Run:
+    """One run, from its registration to its end."""
+
+    def __init__(self, options: RunOptions, plan: Plan, storage: Storage, live: Live) -> None:
+        self._options = options
+        self._plan = plan
+        self._storage = storage
+        self._live = live
+        self._crew = Crew(plan, storage)
+        self.link = RunLink(on_grants=self._crew.ledger.grant, on_notice=self._notice)
+        self._sender = Sender(plan, self._crew.ledger, self.link.acknowledge)
+        self._signals: list[int] = []
+        self._notice_text = ""  # what the server last complained of
+        self._began_s = time.monotonic()
+        self._account = Account(plan, storage, self._crew.ledger)
+        self._line_s = self._began_s
+        self._line_acked = 0
+
+    def interrupt(self, number: int) -> None:
+        """A signal: the first one stops the run, the second one gives up on a stop that takes too long."""
+        self._signals.append(number)
+
+    async def run(self, facts: Facts) -> RunSummary:
+        """All of it. Raises DurabilityError, after the server was told why."""
+        plan, options = self._plan, self._options
+        await self.link.register(
+            run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force
+        )
+        self._live.say(f"run          {plan.run:016x}, {describe_writers(plan)}")
+        try:
+            await self._prepare()
+            await self._write()
+            return await self._stop()
+        except _WriterFailedError as error:
+            await self._report(error.failure)
+        except _InterruptedError as error:
+            await self._end(error.ending)
+            raise
+        except DurabilityError as error:
+            await self._end(ClientFailed(text=str(error)))
+            raise
+        except Exception as error:
+            await self._end(ClientFailed(text=f"a defect of this tool: {type(error).__name__}: {error}"))
+            raise
+        finally:
+            self._sender.stop()
+            if not await asyncio.to_thread(self._crew.dismiss):
+                self._live.say("a writer is still inside a call to the drive; it ends when the drive answers")
+
+    # Before the first record.
+
+    async def _prepare(self) -> None:
+        """Prefill, writers that hold their descriptors, and the server's word that the run is armed."""
+        files = TargetFiles(self._storage, self._plan)
+        try:
+            with self._live.prefill() as bar:
+                await self._during(asyncio.to_thread(files.create, self._stoppable(bar)))
+            files.try_writer()
+            await asyncio.to_thread(self._crew.start)
+            while not self._crew.all_in(WriterState.READY):
+                self._check()
+                await asyncio.sleep(_TICK_S)
+            facts = await asyncio.to_thread(self._storage.facts)
+            self._account.armed(facts)
+        except OSError as error:
+            raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
+        if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
+            raise self._interruption()
+        arming = asyncio.create_task(self._during(self.link.arm(to_value(facts))))
+        while not arming.done():
+            if self._signals:
+                arming.cancel()
+                raise self._interruption()
+            await asyncio.wait({arming}, timeout=_TICK_S)
+        arming.result()
+
+    async def _during(self, work: Coroutine[object, object, None]) -> None:
+        """Wait for `work` of the preparation, with a line per second."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                self._show("prefill")
+                await asyncio.wait({task}, timeout=_TICK_S)
+            task.result()
+        finally:
+            task.cancel()
+
+    def _stoppable(self, bar: Callable[[int, int], None]) -> Callable[[int, int], None]:
+        """`bar`, raising _InterruptedError in the thread that prefills once a signal came."""
+
+        def progress(done: int, total: int) -> None:
+            if self._signals:
+                raise self._interruption()
+            bar(done, total)
+
+        return progress
+
+    def _interruption(self) -> _InterruptedError:
+        nothing = Stop(frontiers=(0,) * self._plan.writers, control=0, statistics={})
+        text = "interrupted before the run was armed: nothing was acknowledged"
+        return _InterruptedError(self._signals[0], text, nothing)
+
+    # While records are written.
+
+    async def _write(self) -> None:
+        """Let the writers go, until the duration is over or a signal comes."""
+        duration_s = self._options.duration_s or float("inf")
+        self._began_s = self._line_s = time.monotonic()
+        self._crew.ledger.give_order(Order.GO)
+        self._sender.start()
+        while not self._signals:
+            left_s = self._began_s + duration_s - time.monotonic()
+            if left_s <= 0:
+                return
+            self._check()
+            self._show(*self._state())
+            await asyncio.sleep(min(_TICK_S, left_s))
+
+    async def _stop(self) -> RunSummary:
+        """Let each writer finish its group, and have the server confirm the end."""
+        self._crew.ledger.give_order(Order.STOP)
+        while not self._crew.all_in(WriterState.DONE):
+            self._crew.look()
+            self._check()
+            if len(self._signals) > 1:
+                text = "interrupted again while the target had not answered: no clean stop"
+                raise _InterruptedError(self._signals[1], text, ClientFailed(text=text))
+            self._show("stopping")
+            await asyncio.sleep(_STOP_TICK_S)
+        self._sender.stop()
+        elapsed_s = time.monotonic() - self._began_s
+        self._account.digest()
+        summary = RunSummary(
+            run=self._plan.run,
+            frontiers=tuple(self._crew.ledger.frontiers()[: self._plan.writers]),
+            control=self._crew.control_completed,
+            elapsed_s=elapsed_s,
+            latencies=self._account.latencies(),
+            exit_code=128 + self._signals[0] if self._signals else EXIT_OK,
+        )
+        await self._confirmed(
+            Stop(frontiers=summary.frontiers, control=summary.control, statistics=self._statistics())
+        )
+        self._show("stopped", due=True)
+        return summary
+
+    def _check(self) -> None:
+        """Raises _WriterFailedError where a writer failed, and PeerError where the server ended the run."""
+        if self._crew.ledger.halted:
+            failure = self._crew.ledger.first_failure()
+            if failure is not None:
+                raise _WriterFailedError(failure)
+        if self.link.final is not None:
+            raise self.link.final
+
+    def _state(self) -> tuple[State, str]:
+        if self.link.trouble:
+            return "reconnecting", self.link.trouble
+        if self._crew.any_in(WriterState.OUT_OF_CREDIT):
+            return "waiting for credit", self._notice_text or "the server has not confirmed what it received"
+        return "running", self._notice_text
+
+    def _notice(self, notice: Notice) -> None:
+        self._notice_text = "" if notice.code == "store-recovered" else notice.text
+        self._live.say(f"server: {notice.text}")
+
+    # What is shown of it.
+
+    def _show(self, state: State, detail: str = "", *, due: bool = False) -> None:
+        """Show a line if one is due."""
+        self._account.digest()
+        now_s = time.monotonic()
+        if not due and now_s < self._line_s + _LINE_S:
+            return
+        self._crew.look()
+        frontiers = self._crew.ledger.frontiers()[: self._plan.writers]
+        acked, second = sum(frontiers), self._account.second
+        self._live.show(
+            Sample(
+                elapsed_s=now_s - self._began_s,
+                acked=acked,
+                rate=(acked - self._line_acked) / max(now_s - self._line_s, 1e-9),
+                p50_ns=second.percentile(50),
+                p99_ns=second.percentile(99),
+                max_ns=second.max_value,
+                unconfirmed=acked - sum(self._crew.ledger.grants()[: self._plan.writers]),
+                rtt_ns=self.link.rtt_ns,
+                state=state,
+                detail=detail,
+            )
+        )
+        self._account.next_second()
+        self._line_s, self._line_acked = now_s, acked
+        self.link.report(self._statistics())
+
+    def _statistics(self) -> dict[str, Value]:
+        return statistics_to_value(self._account.statistics(time.monotonic() - self._began_s))
+
+    # How it ends.
+
+    async def _report(self, failure: WriterFailure) -> NoReturn:
+        """Tell the server, then the person, why a writer ended. Raises DurabilityError."""
+        who = "the control arm" if failure.writer == self._plan.control_writer else f"writer {failure.writer}"
+        what = f"{who} failed at operation {failure.seq}: {failure.text}"
+        if not failure.errno:
+            await self._end(ClientFailed(text=what))
+            raise DurabilityError(f"a defect of this tool: {what}")
+        self._account.digest()
+        self.link.report(self._statistics())
+        ending: Ending = TargetFailed(
+            errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
+        )
+        advice = "If this was the cut, run `durability verify` once the target is back"
+        if failure.errno in _NO_IO_FAILURE:
+            ending = ClientFailed(text=what)
+            advice = "This is no I/O error and no cut: mend it and run again"
+        told = await self._end(ending)
+        acked = sum(self._crew.ledger.frontiers()[: self._plan.writers])
+        server = (
+            "the server has them" if told else "the server could not be told; it has what it received before"
+        )
+        raise TargetError(
+            f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"
+            f" {server}. {advice}"
+        )
+
+    async def _end(self, ending: Ending) -> bool:
+        """Send the last acks and say why the run ends; whether the server confirmed it."""
+        self._sender.stop()
+        with suppress(PeerError):
+            await self._confirmed(ending)
+            return True
+        return False
+
+    async def _confirmed(self, ending: Ending) -> None:
+        """Send the last acks, then `ending`, and wait for the server. Raises PeerError."""
+        try:
+            async with asyncio.timeout(_FINISH_TIMEOUT_S):
+                # What frees the network sets no event.
+                while self.link.final is None and not self._sender.flush():  # noqa: ASYNC110
+                    await asyncio.sleep(_STOP_TICK_S)
+                await self.link.finish(ending)
+        except TimeoutError:
+            why = self.link.trouble or "no answer"
+            raise PeerError(f"the server did not confirm the end of the run: {why}") from None
+
+
+@contextmanager
+def _signals(handler: Callable[[int], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call `handler` in the event loop, where that runs in the main thread."""
+    loop = asyncio.get_running_loop()
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous = signal.getsignal(number)
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            loop.add_signal_handler(number, handler, number)
+            before[number] = previous
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, previous)

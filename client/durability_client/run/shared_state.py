@@ -1,0 +1,174 @@
+"""The ledger: shared memory through which writers and the sender talk, without a lock or a system call.
+
+A writer's commit must cost nothing but the commit, so a writer stores one word when a sync has returned and
+reads two to know that it may go on; the sender, another process, polls. No word is read, changed and written
+back:
+
+    word                  written by     meaning
+    order                 the sender     what all writers are to do (`Order`)
+    halt                  anybody, once  1: something failed; nothing that returns from now on is acknowledged
+    frontier, per writer  the writer     newest seq whose sync returned; of the control arm, writes completed
+    grant, per writer     the sender     frontier that the server made durable
+    state, per writer     the writer     `WriterState`
+    failure, per writer   the writer     when, errno, seq and text of the error that ended it
+    ring, per writer      the writer     the last `RING` commit latencies in ns; commit n is at n modulo RING
+
+A 64-bit aligned word is stored and loaded whole on every machine that CPython runs on; no two words need to
+agree. The memory has no name that could be left behind, and it refuses to be pickled except to a child
+process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from durability.formats.mixing import Words
+from durability_client.system.processes import CONTEXT
+
+RING = 16384
+TEXT_BYTES = 240
+
+_WORD = 8
+_FAILURE_WORDS = 4 + TEXT_BYTES // _WORD  # at_ns, errno, seq, length of the text, text
+
+
+class Order(IntEnum):
+    """What the writers are to do. `STOP`: finish the group and acknowledge it."""
+
+    WAIT = 0
+    GO = 1
+    STOP = 2
+
+
+class WriterState(IntEnum):
+    """What a writer is doing. `READY`: it holds its descriptor and waits for the order to go. `FAILED`: the
+    target gave an error; `CRASHED`: this tool did."""
+
+    STARTING = 0
+    READY = 1
+    RUNNING = 2
+    OUT_OF_CREDIT = 3
+    DONE = 4
+    FAILED = 5
+    CRASHED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterFailure:
+    """Why a writer ended: `errno` 0 stands for a defect of this tool; `at_ns` is CLOCK_MONOTONIC."""
+
+    at_ns: int
+    writer: int
+    errno: int
+    seq: int
+    text: str
+
+
+class Ledger:
+    """Words for `writers` writers, the control arm counted as one of them.
+
+    `words` is the raw memory as 64-bit words, for the writers' loop; everybody else uses the methods.
+    """
+
+    ORDER, HALT = 0, 1  # indices into `words`
+
+    def __init__(self, writers: int) -> None:
+        self.writers = writers
+        # A cache line for order and halt, which every writer reads all the time and hardly anybody writes.
+        self._frontier_at = 8
+        self._grant_at = self._frontier_at + -(-writers // 8) * 8
+        self._state_at = self._grant_at + -(-writers // 8) * 8
+        self._failure_at = self._state_at + -(-writers // 8) * 8
+        self._ring_at = self._failure_at + writers * _FAILURE_WORDS
+        self._memory = CONTEXT.RawArray("Q", self._ring_at + writers * RING)
+        self._map()
+
+    def _map(self) -> None:
+        self.words = memoryview(self._memory).cast("B").cast("Q")
+        self._frontiers = self.words[self._frontier_at : self._frontier_at + self.writers]
+        self._array: Words = np.frombuffer(self._memory, dtype=np.uint64)
+
+    def __getstate__(self) -> dict[str, object]:
+        hidden = {"words", "_frontiers", "_array"}
+        return {name: value for name, value in self.__dict__.items() if name not in hidden}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._map()
+
+    def frontier_index(self, writer: int) -> int:
+        """Index into `words` of the writer's frontier."""
+        return self._frontier_at + writer
+
+    def grant_index(self, writer: int) -> int:
+        """Index into `words` of the writer's grant."""
+        return self._grant_at + writer
+
+    def ring_index(self, writer: int) -> int:
+        """Index into `words` of the first of the writer's `RING` latencies."""
+        return self._ring_at + writer * RING
+
+    @property
+    def order(self) -> Order:
+        return Order(self.words[self.ORDER])
+
+    def give_order(self, order: Order) -> None:
+        """Tell all writers what to do."""
+        self.words[self.ORDER] = order
+
+    @property
+    def halted(self) -> bool:
+        return bool(self.words[self.HALT])
+
+    def halt(self) -> None:
+        """End all writers, and acknowledge nothing that returns from now on."""
+        self.words[self.HALT] = 1
+
+    def frontiers(self) -> list[int]:
+        """The frontier of each writer, the control arm last."""
+        return self._frontiers.tolist()
+
+    def grant(self, grants: tuple[int, ...]) -> None:
+        """Let each writer go on up to its grant plus the plan's credit; a grant never sinks."""
+        for index, grant in enumerate(grants, self._grant_at):
+            self.words[index] = max(grant, self.words[index])
+
+    def grants(self) -> list[int]:
+        """The grant of each writer; the control arm has none."""
+        return self.words[self._grant_at : self._grant_at + self.writers].tolist()
+
+    def state(self, writer: int) -> WriterState:
+        return WriterState(self.words[self._state_at + writer])
+
+    def set_state(self, writer: int, state: WriterState) -> None:
+        self.words[self._state_at + writer] = state
+
+    def fail(self, failure: WriterFailure) -> None:
+        """Record why a writer ended and stop all the others."""
+        self.halt()
+        at = self._failure_at + failure.writer * _FAILURE_WORDS
+        text = failure.text.encode("utf-8", "replace")[:TEXT_BYTES]
+        self.words[at + 4 : at + _FAILURE_WORDS] = memoryview(text.ljust(TEXT_BYTES, b"\0")).cast("Q")
+        for number, word in enumerate((failure.at_ns, failure.errno, failure.seq, len(text))):
+            self.words[at + number] = word
+        self.set_state(failure.writer, WriterState.FAILED if failure.errno else WriterState.CRASHED)
+
+    def first_failure(self) -> WriterFailure | None:
+        """The earliest failure of any writer."""
+        failures = []
+        for writer in range(self.writers):
+            if self.state(writer) in (WriterState.FAILED, WriterState.CRASHED):
+                at = self._failure_at + writer * _FAILURE_WORDS
+                at_ns, errno, seq, length = self.words[at : at + 4].tolist()
+                text = self.words[at + 4 : at + _FAILURE_WORDS].tobytes()[:length].decode("utf-8", "replace")
+                failures.append(WriterFailure(at_ns=at_ns, writer=writer, errno=errno, seq=seq, text=text))
+        return min(failures, key=lambda failure: failure.at_ns, default=None)
+
+    def latencies(self, writer: int, first: int, end: int) -> Words:
+        """The latencies in ns of the writer's commits `first` to `end` - 1, as far as the ring still has
+        them."""
+        index = np.arange(max(first, end - RING), end, dtype=np.intp) % RING
+        return self._array[self.ring_index(writer) + index]

@@ -1,0 +1,170 @@
+"""A writer: one process (or thread) with one descriptor that writes, syncs and publishes its frontier.
+
+Everything that can be done before is done before: records are stamped some hundreds at a time, so that
+between two syncs there is a pwrite, two words stored and two read. What it refuses: to acknowledge anything
+but a sync that returned success, to go on after an error of the target (its own or another writer's), to
+retry, to issue beyond its credit, to be interrupted by a signal, and to outlive the process that started it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Extent, Plan
+from durability_client.run.name_writer import NamesWriter
+from durability_client.run.shared_state import RING, Ledger, Order, WriterState
+from durability_client.run.writer import CHECK_NS, AcknowledgingLife, Life
+from durability_client.target.kernel_storage import TargetFiles
+from durability_client.target.storage import Storage, TargetFile
+
+
+def write_records(plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+    """The whole life of writer `writer`. Never raises: the ledger says how it ended."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    life = _class_of(plan, writer)(plan, writer, storage, ledger)
+    try:
+        life.run()
+    except OSError as error:
+        life.fail(error.errno or 0, str(error))
+    except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
+        life.fail(0, f"{type(error).__name__}: {error}")
+    else:
+        ledger.set_state(writer, WriterState.DONE)
+
+
+def _class_of(plan: Plan, writer: int) -> type[Life]:
+    if writer == plan.control_writer:
+        return _Control
+    return NamesWriter if plan.names else _Writer
+
+
+class _Writer(AcknowledgingLife):
+    """Write, sync, publish."""
+
+    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+        super().__init__(plan, writer, storage, ledger)
+        self._schedule = plan.schedule(writer)
+
+    def run(self) -> None:
+        append = self._plan.workload == "append"
+        generation = 0
+        file, extent = self._open(generation)
+        self._wait_for_start()
+        count = self._batch
+        while True:
+            end = extent.first_slot + extent.slots
+            if append and self._seq == end:
+                if self._seq % self._plan.group:
+                    file.sync()  # the group goes on in the next file, whose sync does not cover this one
+                file.close()
+                generation += 1
+                file, extent = self._open(generation)
+                continue
+            if append:
+                count = min(self._batch, end - self._seq)
+            offsets = self._stamp(extent, count)
+            if not self._write(file, offsets):
+                return
+
+    def _open(self, generation: int) -> tuple[TargetFile, Extent]:
+        """The file to write to. A new generation of a log is durable as a name before it is written to."""
+        files, storage = TargetFiles(self._storage, self._plan), self._storage
+        extent = self._plan.extent(self._writer, generation)
+        if generation == 0:
+            return files.open_writer(self._writer), extent
+        file = files.open_writer(self._writer, generation, create=True)
+        whole = storage.open_bulk(extent.suffix, direct=False)
+        whole.sync()  # a full fsync, whatever the plan's sync method
+        whole.close()
+        storage.sync_directory()
+        if generation >= 2:
+            storage.unlink(self._plan.extent(self._writer, generation - 2).suffix)
+        return file, extent
+
+    def _write(self, file: TargetFile, offsets: list[int]) -> bool:
+        """Write the stamped records, syncing and publishing at the end of each group; False when told to
+        stop."""
+        words, group, limit = self._ledger.words, self._plan.group, self._limit
+        go, order_at, halt_at = int(Order.GO), Ledger.ORDER, Ledger.HALT
+        frontier_at = self._ledger.frontier_index(self._writer)
+        ring_at = self._ledger.ring_index(self._writer)
+        pwrite, sync, clock = file.pwrite, file.sync, time.monotonic_ns
+        seq = self._seq
+        commit, group_end = seq // group, (seq // group + 1) * group
+        began_ns = self._began_ns if seq % group else clock()
+        try:
+            for view, offset in zip(self._views, offsets, strict=False):
+                if seq == limit:
+                    if not self._wait_for_credit(seq):
+                        return False
+                    limit, began_ns = self._limit, clock()
+                seq += 1
+                pwrite(view, offset)
+                if seq == group_end:
+                    sync()
+                    now_ns = clock()
+                    if words[halt_at]:
+                        return False
+                    words[ring_at + commit % RING] = now_ns - began_ns
+                    words[frontier_at] = seq
+                    if words[order_at] != go:
+                        return False
+                    commit, group_end, began_ns = commit + 1, group_end + group, now_ns
+                    if now_ns >= self._look_at_ns:
+                        self._look_for_parent(now_ns)
+        finally:
+            self._seq, self._began_ns = seq, began_ns
+        return True
+
+    def _stamp(self, extent: Extent, count: int) -> list[int]:
+        """Stamp the next `count` records; the offsets at which they are to be written."""
+        seqs = self._next_seqs(count)
+        slots = seqs - U64(1) if self._plan.workload == "append" else self._schedule.slot_of(seqs)
+        self._stamper.stamp_extent(self._records[:count], extent, slots=slots, seqs=seqs)
+        return _offsets(extent, slots)
+
+
+class _Control(Life):
+    """The control arm: paced, never synced, and only past the page cache.
+
+    A write that completed in the page cache is lost by any cut and shows nothing of the drive, so without
+    O_DIRECT this arm writes nothing.
+    """
+
+    def run(self) -> None:
+        extent = self._plan.extent(self._writer)
+        file = TargetFiles(self._storage, self._plan).open_writer(self._writer)
+        self._wait_for_start()
+        words, frontier_at = self._ledger.words, self._ledger.frontier_index(self._writer)
+        schedule = self._plan.schedule(self._writer)
+        due_ns = time.monotonic_ns()
+        while file.direct:
+            seqs = self._next_seqs(self._batch)
+            slots = schedule.slot_of(seqs)
+            self._stamper.stamp_extent(self._records, extent, slots=slots, seqs=seqs)
+            for view, offset in zip(self._views, _offsets(extent, slots), strict=True):
+                if not self._wait_until(due_ns):
+                    return
+                self._seq += 1
+                file.pwrite(view, offset)
+                if self._ledger.halted:
+                    return
+                words[frontier_at] = self._seq
+                due_ns = max(due_ns + self._plan.control_interval_us * 1000, time.monotonic_ns())
+
+    def _wait_until(self, due_ns: int) -> bool:
+        """Sleep until `due_ns`; False when told to stop before."""
+        while self._ledger.order == Order.GO and not self._ledger.halted:
+            left_ns = due_ns - time.monotonic_ns()
+            if left_ns <= 0:
+                return True
+            self._nap(min(left_ns, CHECK_NS) / 1e9)
+        return False
+
+
+def _offsets(extent: Extent, slots: Words) -> list[int]:
+    """Where in their file the slots lie."""
+    offsets = (slots - U64(extent.first_slot)) * U64(extent.record_bytes) + U64(extent.offset_bytes)
+    return [int(offset) for offset in offsets.tolist()]

@@ -1,0 +1,100 @@
+"""The account of a run: what the server is told of it every second, so that it survives the cut.
+
+Collects the latencies of commits and looks at how many flushes reached the drives; never on a writer's path.
+Figures are totals since arming, so one that does not reach the server is made up for by the next. Latencies
+that a full ring has dropped are not counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from durability.formats.facts import Drive, Facts
+from durability.formats.histogram import Histogram
+from durability.formats.run_statistics import Conditions, DriveFlushes, Statistics
+from durability_client.system import host
+
+if TYPE_CHECKING:
+    from durability.formats.plan import Plan
+    from durability_client.run.shared_state import Ledger
+    from durability_client.target.storage import Storage
+
+
+_CPU_MODEL_CHARACTERS_MAX = 120  # of what the system says, which goes to the server every second
+
+
+class Account:
+    """Latencies of commits, in all and of the last `second`; flushes since `armed`, the facts at arming."""
+
+    def __init__(self, plan: Plan, storage: Storage, ledger: Ledger) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._ledger = ledger
+        self._drives: tuple[Drive, ...] = ()
+        self._machine = host.machine()
+        self._ticks = host.ticks()  # at arming
+        self._before = Histogram()  # all but the last second
+        self.second = Histogram()
+        self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
+
+    def armed(self, facts: Facts) -> None:
+        """Count flushes from those that `facts` tell of, and the processors' time from now."""
+        self._drives = facts.drives
+        self._ticks = host.ticks()
+
+    def digest(self) -> None:
+        """Count the latencies of the commits since the last time."""
+        fresh = []
+        for writer, frontier in enumerate(self._ledger.frontiers()[: self._plan.writers]):
+            commits = frontier // self._plan.group
+            fresh.append(self._ledger.latencies(writer, self._digested[writer], commits))
+            self._digested[writer] = commits
+        self.second.record(np.concatenate(fresh))
+
+    def next_second(self) -> None:
+        """Begin a new `second`."""
+        self._before.merge(self.second)
+        self.second = Histogram()
+
+    def latencies(self) -> Histogram:
+        """Of all commits that were digested."""
+        total = Histogram()
+        total.merge(self._before)
+        total.merge(self.second)
+        return total
+
+    def statistics(self, elapsed_s: float) -> Statistics:
+        """The run up to now, `elapsed_s` after its first record."""
+        operations = tuple(self._ledger.frontiers()[: self._plan.writers])  # before flushes: each has its own
+        latencies = self.latencies().to_value()
+        return Statistics(
+            elapsed_s=round(elapsed_s, 3),
+            operations=operations,
+            latency_ns={name: list(numbers) for name, numbers in latencies.items()},
+            drives=tuple(self._flushes(drive) for drive in self._drives),
+            conditions=self._conditions(),
+        )
+
+    def _conditions(self) -> Conditions:
+        moment = host.moment(None, since=self._ticks)
+        return Conditions(
+            cpu_model=self._machine.cpu_model[:_CPU_MODEL_CHARACTERS_MAX],
+            cpus=self._machine.cpus,
+            governor=self._machine.governor[:_CPU_MODEL_CHARACTERS_MAX],
+            load=_rounded(moment.load),
+            busy_percent=_rounded(moment.busy_percent),
+            steal_percent=_rounded(moment.steal_percent),
+        )
+
+    def _flushes(self, drive: Drive) -> DriveFlushes:
+        now = self._storage.flushes(drive.name)
+        since = None if now is None or drive.flushes is None else now - drive.flushes
+        if since is not None and since < 0:  # the kernel counts anew: the drive was taken away and came back
+            since = None
+        return DriveFlushes(name=drive.name, flushes=since)
+
+
+def _rounded(figure: float | None) -> float | None:
+    return None if figure is None else round(figure, 2)

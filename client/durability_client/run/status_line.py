@@ -1,0 +1,170 @@
+"""What a person, or a program, sees of a run while it lasts: one line per second.
+
+People read stderr: a line that is rewritten on a terminal, and elsewhere a new line when the state changes
+and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither ever slows a writer
+down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Literal, TextIO, TypeAlias
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from durability.formats.documents import to_json
+from durability.units import duration
+
+RUN_SCHEMA = "durability.run/1"
+_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+
+State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The last second of a run. `acked` counts from its start; `unconfirmed` of these the server does not
+    have durably yet, as far as it said; latencies are of whole commits. `detail` explains the state."""
+
+    elapsed_s: float
+    acked: int
+    rate: float
+    p50_ns: int
+    p99_ns: int
+    max_ns: int
+    unconfirmed: int
+    rtt_ns: int
+    state: State
+    detail: str
+
+
+class Live:
+    """Shows samples of the run named `run` (16 hexadecimal digits); without `out` there are no JSON lines."""
+
+    def __init__(self, run: str, *, out: TextIO | None, err: TextIO) -> None:
+        self._run = run
+        self._out = out
+        self._err = err
+        self._terminal = err.isatty()
+        self._console = Console(file=err)
+        self._rows = 0  # of the line that is being rewritten
+        self._last: tuple[State, str] | None = None
+        self._next_line_s = 0.0
+        self._prefilled = (0, 0)
+
+    def say(self, text: str) -> None:
+        """A line for people that stays."""
+        self.end_line()
+        print(text, file=self._err, flush=True)
+
+    def show(self, sample: Sample) -> None:
+        """Show one second."""
+        if self._out is not None:
+            print(to_json(_document(self._run, sample)), file=self._out, flush=True)
+        if self._terminal:
+            if sample.state != "prefill":  # that has its bar
+                self._rewrite(_rows(sample, self._console.width))
+        elif self._out is None and self._is_news(sample):
+            print(self._line(sample), file=self._err, flush=True)
+
+    def end_line(self) -> None:
+        """Leave the line that is being rewritten as it is."""
+        if self._rows:
+            print(file=self._err, flush=True)
+            self._rows = 0
+
+    def _rewrite(self, rows: list[str]) -> None:
+        """Put `rows` in place of those of the last second."""
+        upwards = f"\x1b[{self._rows - 1}A" if self._rows > 1 else ""
+        self._err.write(f"{upwards}\r\x1b[J" + "\n".join(rows))
+        self._err.flush()
+        self._rows = len(rows)
+
+    @contextmanager
+    def prefill(self) -> Iterator[Callable[[int, int], None]]:
+        """A bar for bytes done of bytes in all, elsewhere than on a terminal a line now and then; call what
+        it yields from any thread."""
+        if not self._terminal:
+            yield self._prefilling
+            return
+        columns = (
+            TextColumn("prefill"),
+            BarColumn(),
+            DownloadColumn(binary_units=True),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as progress:
+            task = progress.add_task("prefill", total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def _prefilling(self, done: int, total: int) -> None:
+        self._prefilled = (done, total)
+
+    def _line(self, sample: Sample) -> str:
+        if sample.state != "prefill":
+            return "  ".join(_parts(sample))
+        done, total = self._prefilled
+        return f"{sample.elapsed_s:6.0f} s  prefill  {done:,} of {total:,} bytes"
+
+    def _is_news(self, sample: Sample) -> bool:
+        now_s, state = time.monotonic(), (sample.state, sample.detail)
+        if state == self._last and now_s < self._next_line_s:
+            return False
+        self._last, self._next_line_s = state, now_s + _PLAIN_LINE_S
+        return True
+
+
+def _document(run: str, sample: Sample) -> dict[str, object]:
+    return {
+        "schema": RUN_SCHEMA,
+        "run": run,
+        "elapsed_s": round(sample.elapsed_s, 3),
+        "acked": sample.acked,
+        "rate": round(sample.rate, 1),
+        "latency_us": {
+            "p50": sample.p50_ns / 1000,
+            "p99": sample.p99_ns / 1000,
+            "max": sample.max_ns / 1000,
+        },
+        "unconfirmed": sample.unconfirmed,
+        "state": sample.state,
+        "detail": sample.detail,
+    }
+
+
+def _rows(sample: Sample, width: int) -> list[str]:
+    """The line in rows that a terminal of `width` columns does not break, so that they can be rewritten."""
+    indent = " " * 10
+    room = max(width - 1, 2 * len(indent))
+    first, *parts = _parts(sample)
+    rows = [first]
+    for piece in (piece for part in parts for piece in wrap(part, room - len(indent))):
+        if len(longer := f"{rows[-1]}  {piece}") <= room:
+            rows[-1] = longer
+        else:
+            rows.append(f"{indent}{piece}")
+    return rows
+
+
+def _parts(sample: Sample) -> list[str]:
+    return [
+        f"{sample.elapsed_s:6.0f} s",
+        f"{sample.rate:9,.0f}/s",
+        f"commit p50 {duration(sample.p50_ns)}  p99 {duration(sample.p99_ns)}  max {duration(sample.max_ns)}",
+        f"acked {sample.acked:,}",
+        f"server {sample.unconfirmed:,} behind, {duration(sample.rtt_ns)} away",
+        f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
+    ]

@@ -1,0 +1,105 @@
+"""The life of a writer, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody is
+left to give orders.
+
+What a writer does to the target between two acknowledgements is its subclass's: `writer` has slots in files,
+`names_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything has
+failed, and to outlive the process that started them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import time
+
+import numpy as np
+
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Plan
+from durability.formats.record import SECTOR_WORDS, Stamper
+from durability_client.run.shared_state import Ledger, Order, WriterFailure, WriterState
+from durability_client.target.storage import Storage
+
+BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
+CHECK_NS = 20_000_000  # between looks at whether the parent is still there
+_NAP_S = 0.0005  # between looks for credit, or for the order to start
+
+
+class OrphanedError(Exception):
+    """The process that started this one is gone."""
+
+
+class Life:
+    """One writer, or the control arm, from its start to the order to stop."""
+
+    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+        self._plan = plan
+        self._writer = writer
+        self._storage = storage
+        self._ledger = ledger
+        self._parent = multiprocessing.parent_process()
+        self._look_at_ns = 0
+        self._seq = 0  # the newest that was issued
+        record_bytes = plan.extent(writer).record_bytes
+        self._batch = max(1, BATCH_BYTES // record_bytes)
+        self._memory = mmap.mmap(-1, self._batch * record_bytes)  # page-aligned, as O_DIRECT needs it
+        whole = memoryview(self._memory)
+        self._views = [whole[at : at + record_bytes] for at in range(0, len(whole), record_bytes)]
+        self._records: Words = np.frombuffer(whole, dtype=np.uint64).reshape(self._batch, -1, SECTOR_WORDS)
+        self._stamper = Stamper(plan)
+
+    def run(self) -> None:
+        """Write until ordered to stop."""
+        raise NotImplementedError
+
+    def fail(self, errno: int, text: str) -> None:
+        """Say in the ledger why this writer ends."""
+        self._ledger.fail(
+            WriterFailure(
+                at_ns=time.monotonic_ns(), writer=self._writer, errno=errno, seq=self._seq, text=text
+            )
+        )
+
+    def _next_seqs(self, count: int) -> Words:
+        """The next `count` operations."""
+        return np.arange(self._seq + 1, self._seq + 1 + count, dtype=U64)
+
+    def _wait_for_start(self) -> None:
+        self._ledger.set_state(self._writer, WriterState.READY)
+        while self._ledger.order == Order.WAIT and not self._ledger.halted:
+            self._nap(_NAP_S)
+        self._ledger.set_state(self._writer, WriterState.RUNNING)
+
+    def _nap(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._look_for_parent(time.monotonic_ns())
+
+    def _look_for_parent(self, now_ns: int) -> None:
+        """Raises OrphanedError once the parent process is gone; looks at most every `CHECK_NS`."""
+        if now_ns >= self._look_at_ns:
+            self._look_at_ns = now_ns + CHECK_NS
+            if self._parent is not None and not self._parent.is_alive():
+                raise OrphanedError("the process that started this writer is gone")
+
+
+class AcknowledgingLife(Life):
+    """A writer that syncs and acknowledges, group by group; waits only where credit is used up."""
+
+    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+        super().__init__(plan, writer, storage, ledger)
+        self._limit = 0  # the seq up to which this writer may issue: always the end of a group
+        self._began_ns = 0  # when the first operation of the open group was issued
+
+    def _wait_for_credit(self, seq: int) -> bool:
+        """Move the limit so that the group after `seq` fits under it; False when told to stop before it
+        does."""
+        ledger, plan = self._ledger, self._plan
+        grant_at = ledger.grant_index(self._writer)
+        while ledger.order == Order.GO and not ledger.halted:
+            self._limit = (ledger.words[grant_at] + plan.credit) // plan.group * plan.group
+            if self._limit > seq:
+                ledger.set_state(self._writer, WriterState.RUNNING)
+                return True
+            ledger.set_state(self._writer, WriterState.OUT_OF_CREDIT)
+            self._nap(_NAP_S)
+        return False

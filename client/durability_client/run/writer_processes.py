@@ -1,0 +1,92 @@
+"""The crew: a run's writers and its control arm, started together, watched, and got rid of.
+
+On the kernel each writer is a process of its own, so that none waits for another's interpreter. A storage
+that lives in this process's memory, such as a simulated drive, gets threads.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from multiprocessing.process import BaseProcess
+
+from durability.formats.plan import Plan
+from durability_client.run.shared_state import Ledger, WriterFailure, WriterState
+from durability_client.run.slot_writer import write_records
+from durability_client.system.processes import CONTEXT, starting
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import Storage
+
+_ENDED = (WriterState.DONE, WriterState.FAILED, WriterState.CRASHED)
+_SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter to the event loop this often
+_JOIN_S = 2.0  # a killed process that is still there then waits for the drive
+
+
+class Crew:
+    """Writers 0 to `plan.writers` - 1 and, if the plan has one, the control arm. `start` makes them wait for
+    orders."""
+
+    def __init__(self, plan: Plan, storage: Storage) -> None:
+        self.ledger = Ledger(plan.writers + bool(plan.control_slots))
+        self._plan = plan
+        self._storage = storage
+        self._members: list[BaseProcess | threading.Thread] = []
+        self._switch_s = sys.getswitchinterval()
+
+    def start(self) -> None:
+        """Start all; signals stay blocked in them for ever, so that Ctrl-C reaches only this process."""
+        processes = isinstance(self._storage, KernelStorage)
+        if processes:
+            CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])
+        else:
+            sys.setswitchinterval(_SWITCH_S)
+        with starting():
+            for writer in range(self.ledger.writers):
+                arguments = (self._plan, writer, self._storage, self.ledger)
+                name = f"durability-writer-{writer}"
+                member: BaseProcess | threading.Thread
+                if processes:
+                    member = CONTEXT.Process(target=write_records, args=arguments, name=name, daemon=True)
+                else:
+                    member = threading.Thread(target=write_records, args=arguments, name=name, daemon=True)
+                member.start()
+                self._members.append(member)
+
+    def all_in(self, state: WriterState) -> bool:
+        return all(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
+
+    def any_in(self, state: WriterState) -> bool:
+        return any(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
+
+    @property
+    def control_completed(self) -> int:
+        """Writes that the control arm completed."""
+        return sum(self.ledger.frontiers()[self._plan.writers :])
+
+    def look(self) -> None:
+        """Enter a writer that died without a word into the ledger as a failure."""
+        for writer, member in enumerate(self._members):
+            if not member.is_alive() and self.ledger.state(writer) not in _ENDED:
+                code = member.exitcode if isinstance(member, BaseProcess) else None
+                self.ledger.fail(
+                    WriterFailure(
+                        at_ns=time.monotonic_ns(),
+                        writer=writer,
+                        errno=0,
+                        seq=self.ledger.frontiers()[writer],
+                        text=f"its process died, exit code {code} (out of memory, or killed?)",
+                    )
+                )
+
+    def dismiss(self) -> bool:
+        """End all of them, those that a drive keeps waiting included; whether all are gone."""
+        self.ledger.halt()
+        deadline = time.monotonic() + _JOIN_S
+        for member in self._members:
+            if isinstance(member, BaseProcess):
+                member.kill()  # SIGTERM is blocked there
+        for member in self._members:
+            member.join(max(0.0, deadline - time.monotonic()))
+        sys.setswitchinterval(self._switch_s)
+        return not any(member.is_alive() for member in self._members)

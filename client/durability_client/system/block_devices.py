@@ -1,0 +1,215 @@
+"""Block devices as /sys shows them: the layers below a file system or device, down to the drives.
+
+Read-only and unprivileged; what the kernel does not say is None or "", never guessed. A loop device counts as
+a drive: what lies under its backing file is another machine's or another test's business, except for who asks
+`backing_file`. `sys` is the root of the sysfs tree, so that trees of other machines can be read as well.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.formats.facts import Drive
+from durability_client.system.smart import unsafe_shutdowns
+
+SYS = Path("/sys")
+_SYS_SECTOR_BYTES = 512  # sizes and starts in /sys are in these, whatever the drive's block size
+# Fields of /sys/block/*/stat, see Documentation/block/stat.rst
+_STAT_READS, _STAT_WRITES, _STAT_WRITE_SECTORS, _STAT_FLUSHES = 0, 4, 6, 15
+_EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
+_EMULATED_MODEL = re.compile(
+    r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """The layers from the top device down, as "name (what it is)", and the leaves' names, each once.
+
+    `offset_bytes`: where the top device starts on its only drive, None where layers make that meaningless.
+    """
+
+    layers: tuple[str, ...]
+    leaves: tuple[str, ...]
+    offset_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskCounters:
+    """Requests that completed on a drive, or a difference of two such counts. `flushes` None: not counted."""
+
+    reads: int
+    writes: int
+    write_kib: int
+    flushes: int | None
+
+
+def name_of(device_number: tuple[int, int], *, sys: Path = SYS) -> str | None:
+    """The kernel's name of the block device with this major and minor number, None where there is none."""
+    link = sys / "dev" / "block" / f"{device_number[0]}:{device_number[1]}"
+    return link.resolve().name if link.exists() else None
+
+
+def stack_of(names: tuple[str, ...], *, sys: Path = SYS) -> Stack:
+    """What lies below the block devices `names`, which together hold one file system or target."""
+    layers: list[str] = []
+    leaves: list[str] = []
+    pending = list(names)
+    while pending:
+        name = pending.pop(0)
+        below = _below(name, sys)
+        entry = f"{name} ({_what(name, sys)})"
+        if entry not in layers:
+            layers.append(entry)
+            pending.extend(below)
+            if not below:
+                leaves.append(name)
+    offset = None
+    if len(names) == 1 and len(leaves) == 1:
+        if names[0] == leaves[0]:
+            offset = 0
+        elif _is_partition(names[0], sys) and _below(names[0], sys) == leaves:
+            offset = (_number(_class(names[0], sys) / "start") or 0) * _SYS_SECTOR_BYTES
+    return Stack(layers=tuple(layers), leaves=tuple(leaves), offset_bytes=offset)
+
+
+def drive(name: str, *, sys: Path = SYS) -> Drive:
+    """The facts of the leaf `name`."""
+    block = _class(name, sys)
+    model = _first_text(block / "device" / "model", block / "device" / "name")
+    vendor = _text(block / "device" / "vendor")
+    if vendor and vendor != "ATA" and not vendor.startswith("0x"):
+        model = f"{vendor} {model}".strip()
+    emulated = bool(_EMULATED_NAME.fullmatch(name) or _EMULATED_MODEL.search(model))
+    rotational, fua = _number(block / "queue" / "rotational"), _number(block / "queue" / "fua")
+    return Drive(
+        name=name,
+        model=model,
+        serial=_serial(block),
+        firmware=_first_text(
+            block / "device" / "firmware_rev", block / "device" / "rev", block / "device" / "fwrev"
+        ),
+        size_bytes=(_number(block / "size") or 0) * _SYS_SECTOR_BYTES,
+        logical_block_bytes=_number(block / "queue" / "logical_block_size") or 512,
+        physical_block_bytes=_number(block / "queue" / "physical_block_size") or 512,
+        rotational=None if rotational is None else bool(rotational),
+        write_cache=_text(block / "queue" / "write_cache") or None,
+        fua=None if fua is None else bool(fua),
+        diskseq=_number(block / "diskseq"),
+        unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(name),
+        atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
+        flushes=flushes_of(name, sys=sys),
+        emulated=emulated,
+    )
+
+
+def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
+    """Requests that completed on the drive `name` since it was enumerated; None where none are counted.
+
+    Linux counts a write with FUA as a write, and a flush without data as a flush and a write.
+    """
+    stat = _text(_class(name, sys) / "stat").split()
+    if len(stat) <= _STAT_WRITE_SECTORS or _number(_class(name, sys) / "queue" / "iostats") == 0:
+        return None
+    return DiskCounters(
+        reads=int(stat[_STAT_READS]),
+        writes=int(stat[_STAT_WRITES]),
+        write_kib=int(stat[_STAT_WRITE_SECTORS]) * _SYS_SECTOR_BYTES // 1024,
+        flushes=int(stat[_STAT_FLUSHES]) if len(stat) > _STAT_FLUSHES else None,
+    )
+
+
+def flushes_of(name: str, *, sys: Path = SYS) -> int | None:
+    """Flush requests that completed on the drive `name` since it was enumerated; None where not counted."""
+    counters = counters_of(name, sys=sys)
+    return None if counters is None else counters.flushes
+
+
+def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
+    """The file behind the loop device `name`; None for another device, or where the file has no name now."""
+    backing = Path(_text(_class(name, sys) / "loop" / "backing_file") or ".")
+    return backing if backing.is_file() else None
+
+
+def is_read_only(name: str, *, sys: Path = SYS) -> bool:
+    """Whether the kernel refuses writes to the device."""
+    return _number(_class(name, sys) / "ro") == 1
+
+
+def partitions_of(name: str, *, sys: Path = SYS) -> list[str]:
+    """The kernel's names of the partitions of the device `name`."""
+    return sorted(entry.parent.name for entry in _class(name, sys).glob("*/partition"))
+
+
+def holders_of(name: str, *, sys: Path = SYS) -> list[str]:
+    """The md, dm and like devices that are built on the device `name`."""
+    return sorted(entry.name for entry in _class(name, sys).glob("holders/*"))
+
+
+def _class(name: str, sys: Path) -> Path:
+    return sys / "class" / "block" / name
+
+
+def _is_partition(name: str, sys: Path) -> bool:
+    return (_class(name, sys) / "partition").exists()
+
+
+def _below(name: str, sys: Path) -> list[str]:
+    """The devices right below `name`: a partition's whole device, a stacked device's members."""
+    directory = _class(name, sys)
+    if _is_partition(name, sys):
+        return [directory.resolve().parent.name]
+    try:
+        return sorted(entry.name for entry in (directory / "slaves").iterdir())
+    except OSError:
+        return []
+
+
+def _what(name: str, sys: Path) -> str:
+    directory = _class(name, sys)
+    if _is_partition(name, sys):
+        return "partition"
+    if level := _text(directory / "md" / "level"):
+        return f"md {level}"
+    if uuid := _text(directory / "dm" / "uuid"):
+        return f"dm {uuid.split('-')[0].lower()}"
+    for prefix, kind in (("dm-", "dm"), ("md", "md"), ("bcache", "bcache"), ("loop", "loop")):
+        if name.startswith(prefix):
+            return kind
+    return "drive"
+
+
+def _serial(block: Path) -> str:
+    """Serial number or WWN of a drive; of a loop device its backing file."""
+    if backing := _text(block / "loop" / "backing_file"):
+        return f"loop:{backing}"
+    device = block / "device"
+    plain = _first_text(block / "serial", device / "serial")
+    return plain or _vpd_serial(device) or _first_text(block / "wwid", device / "wwid", device / "cid")
+
+
+def _vpd_serial(device: Path) -> str:
+    """The unit serial number of a SCSI or SATA drive: VPD page 0x80, a 4-byte header and ASCII."""
+    try:
+        page = (device / "vpd_pg80").read_bytes()
+    except OSError:
+        return ""
+    return page[4:].decode("ascii", errors="replace").strip("\0 ")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip("\0 \n\t")
+    except OSError:
+        return ""
+
+
+def _first_text(*paths: Path) -> str:
+    return next((text for text in map(_text, paths) if text), "")
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,284 @@
+"""Gathers the facts of a target and its machine: what the verdict will be about, and how to know it again.
+
+Reads /proc, /sys and, where they are installed, blkid, smartctl, zfs and systemd-detect-virt; writes nothing
+and refuses nothing. It works for a target that does not exist (yet, or any more): then the facts are those of
+the place where it would be.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import re
+import stat
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.formats.documents import escaped
+from durability.formats.facts import Facts, FileSystem, Host
+from durability.formats.plan import TargetKind
+from durability_client.system import block_devices
+from durability_client.system.programs import output_of
+from durability_client.target.target_warnings import NO_JOURNAL, cautions
+
+_REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
+_PAGE_BYTES = 4096
+_FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
+_UUID_ANSWER_BYTES = 17
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One line of /proc/self/mountinfo; `root` is the directory of the file system that is mounted."""
+
+    id: int
+    device_number: tuple[int, int]
+    root: str
+    mount_point: str
+    type: str
+    source: str
+    options: str
+
+
+def collect(path: Path, kind: TargetKind) -> Facts:
+    """All facts of the target at `path` (absolute, symbolic links resolved) on this machine now.
+
+    Raises nothing for what is missing or unreadable: such facts are None or empty. Bytes of a name that are
+    no UTF-8 are escaped.
+    """
+    mount = None if kind == "device" else mount_of(path)
+    names = _names_of_device(path) if mount is None else _names_below(mount)
+    stack = block_devices.stack_of(names)
+    drives = tuple(block_devices.drive(name) for name in stack.leaves)
+    file_system = None if mount is None else _file_system(mount, names)
+    host = _host()
+    facts = Facts(
+        host=host,
+        path=str(path),
+        path_in_file_system="" if mount is None else _path_in(mount, path),
+        kind=kind,
+        size_bytes=_size(path),
+        offset_bytes=stack.offset_bytes,
+        file_system=file_system,
+        layers=stack.layers,
+        drives=drives,
+        warnings=cautions(
+            file_system=file_system, layers=stack.layers, drives=drives, virtualisation=host.virtualisation
+        ),
+    )
+    return escaped(facts)
+
+
+def drives_below(path: Path) -> tuple[str, ...]:
+    """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
+    mount = mount_of(path)
+    return () if mount is None else block_devices.stack_of(_names_below(mount)).leaves
+
+
+def mounts() -> list[Mount]:
+    """Every mount that this process sees, in the order in which they were made; empty without /proc."""
+    try:
+        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+    except OSError:
+        return []
+    return [parse_mount(line) for line in text.splitlines()]
+
+
+def mount_of(path: Path) -> Mount | None:
+    """The mount that holds `path`, or its nearest parent that exists."""
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:  # Path's raise for damaged metadata
+        existing = existing.parent
+    mount_id = _mount_id(existing)
+    return next((mount for mount in mounts() if mount.id == mount_id), None)
+
+
+def parse_mount(line: str) -> Mount:
+    """Parse a line of mountinfo, see proc(5): optional fields end at a lone hyphen."""
+    fields = line.split(" ")
+    tail = fields.index("-", 6)
+    major, minor = fields[2].split(":")
+    options = dict.fromkeys((*fields[5].split(","), *fields[tail + 3].split(",")))
+    return Mount(
+        id=int(fields[0]),
+        device_number=(int(major), int(minor)),
+        root=_unescape(fields[3]),
+        mount_point=_unescape(fields[4]),
+        type=fields[tail + 1],
+        source=_unescape(fields[tail + 2]),
+        options=_unescape(",".join(options)),
+    )
+
+
+def _unescape(field: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
+
+
+def _mount_id(path: Path) -> int | None:
+    """The kernel's own answer to which mount a path is on; comparing prefixes errs where mounts hide
+    mounts."""
+    try:
+        fd = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    found = re.search(r"^mnt_id:\s*(\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def _names_of_device(path: Path) -> tuple[str, ...]:
+    try:
+        number = path.stat().st_rdev
+    except OSError:
+        return ()
+    name = block_devices.name_of((os.major(number), os.minor(number)))
+    return () if name is None else (name,)
+
+
+def _names_below(mount: Mount) -> tuple[str, ...]:
+    """The block devices that a mounted file system lies on: one, or several for btrfs; none for many
+    others."""
+    name = block_devices.name_of(mount.device_number)
+    if name is not None:
+        return (name,)
+    source = Path(mount.source)
+    if not source.is_block_device():
+        return ()
+    names = _names_of_device(source)
+    for members in Path("/sys/fs/btrfs").glob("*/devices"):
+        together = tuple(sorted(entry.name for entry in members.iterdir()))
+        if names and names[0] in together:
+            return together
+    return names
+
+
+def _file_system(mount: Mount, names: tuple[str, ...]) -> FileSystem:
+    options = mount.options
+    if mount.type == "zfs" and (
+        setting := output_of("zfs", "get", "-H", "-o", "value", "sync", mount.source)
+    ):
+        options = f"{options},sync={setting}"
+    if mount.type == "ext4" and names and not _has_journal(names[0]):
+        options = f"{options},{NO_JOURNAL}"
+    return FileSystem(
+        type=mount.type,
+        uuid=_uuid(mount, names),
+        source=mount.source,
+        mount_point=mount.mount_point,
+        options=options,
+        block_bytes=_block_bytes(mount),
+    )
+
+
+def _has_journal(name: str) -> bool:
+    """Whether a mounted ext4 has a journal: only then does its journal thread have a number."""
+    try:
+        return (Path("/sys/fs/ext4") / name / "journal_task").read_text().strip().isdecimal()
+    except OSError:
+        return True  # a kernel that does not say; without a journal is the rare case
+
+
+def _block_bytes(mount: Mount) -> int:
+    """What the file system writes at least; the preferred size that remote ones report is none of their
+    blocks."""
+    if _REMOTE.fullmatch(mount.type):
+        return _PAGE_BYTES
+    try:
+        return os.statvfs(mount.mount_point).f_frsize
+    except OSError:
+        return _PAGE_BYTES
+
+
+def _uuid(mount: Mount, names: tuple[str, ...]) -> str:
+    """The file system's UUID: from the kernel (since 6.9), udev's links, or as root its superblock."""
+    if from_kernel := _uuid_from_kernel(mount.mount_point):
+        return from_kernel
+    if not names:
+        return ""
+    for link in Path("/dev/disk/by-uuid").glob("*"):
+        if link.resolve().name == names[0]:
+            return link.name
+    return output_of("blkid", "-p", "-o", "value", "-s", "UUID", f"/dev/{names[0]}")
+
+
+def _uuid_from_kernel(directory: str) -> str:
+    """What the ioctl FS_IOC_GETFSUUID says: a length, which is 16, and the UUID; "" where there is none."""
+    answer = bytearray(_UUID_ANSWER_BYTES)
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        fcntl.ioctl(fd, _FS_IOC_GETFSUUID, answer)
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    known = answer[0] == _UUID_ANSWER_BYTES - 1 and any(answer[1:])
+    return str(uuid.UUID(bytes=bytes(answer[1:]))) if known else ""
+
+
+def _path_in(mount: Mount, path: Path) -> str:
+    """The path from the root of the file system, whatever part of it is mounted where."""
+    inside = os.path.relpath(path, mount.mount_point)
+    return os.path.normpath(os.path.join(mount.root, inside)).lstrip("/")  # noqa: PTH118 - keeps ".." out
+
+
+def _size(path: Path) -> int:
+    try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+            return 0
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        return os.lseek(fd, 0, os.SEEK_END)
+    finally:
+        os.close(fd)
+
+
+def _host() -> Host:
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return Host(
+        machine_id=_first_line("/etc/machine-id") or _first_line("/var/lib/dbus/machine-id"),
+        boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
+        uptime_ns=time.clock_gettime_ns(clock),
+        kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
+        virtualisation=_virtualisation(),
+        hostname=platform.node(),
+    )
+
+
+def _virtualisation() -> str:
+    """The hypervisor's name; a container is no machine and does not count."""
+    if named := output_of("systemd-detect-virt", "--vm"):
+        return named
+    product = f"{_first_line('/sys/class/dmi/id/sys_vendor')} {_first_line('/sys/class/dmi/id/product_name')}"
+    found = re.search(
+        r"qemu|kvm|vmware|virtualbox|xen|amazon ec2|google|openstack|virtual machine", product, re.I
+    )
+    if found:
+        return found[0].lower()
+    if hypervisor := _first_line("/sys/hypervisor/type"):
+        return hypervisor
+    try:
+        flags = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return "none"
+    return "unknown hypervisor" if re.search(r"^flags\s*:.*\bhypervisor\b", flags, re.MULTILINE) else "none"
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace").partition("\n")[0].strip()
+    except OSError:
+        return ""

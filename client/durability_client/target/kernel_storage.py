@@ -1,0 +1,453 @@
+"""The target on a real kernel: files and block devices, opened so that a sync means what the plan says.
+
+Refuses sync methods and O_DIRECT where the system has none, rather than fall back to something weaker; it
+never decides whether a target may be overwritten (`guards` does) and never retries what failed.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from durability import limits
+from durability.errors import TargetBusyError, TargetError, UsageError
+from durability.formats.facts import Facts
+from durability.formats.mixing import U64
+from durability.formats.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind, parse_name
+from durability.formats.record import SECTOR_WORDS, Stamper, superblock
+from durability_client.system import block_devices
+from durability_client.target import discovery as facts_module
+from durability_client.target.storage import Buffer, Storage, TargetFile, WritableBuffer
+from durability_client.target.target_files import prefill_names
+
+PREFILL_CHUNK_BYTES = 8 << 20
+Progress: TypeAlias = Callable[[int, int], None]
+
+_O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
+_F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
+_F_NOCACHE: int | None = getattr(fcntl, "F_NOCACHE", None)
+_EUCLEAN: int | None = getattr(errno, "EUCLEAN", None)
+_MODE = 0o600
+
+
+class KernelFile:
+    """A `TargetFile` on a descriptor of the kernel, which it owns."""
+
+    __slots__ = ("_fd", "_sync", "direct")
+
+    def __init__(self, fd: int, *, sync: Callable[[int], None] | None, direct: bool) -> None:
+        self._fd = fd
+        self._sync = sync
+        self.direct = direct
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        written = os.pwrite(self._fd, buffer, offset)
+        if written != len(buffer):
+            raise _short_write(written, buffer, offset)
+
+    def sync(self) -> None:
+        if self._sync is not None:
+            self._sync(self._fd)
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        return os.preadv(self._fd, [buffer], offset)
+
+    def size(self) -> int:
+        return os.lseek(self._fd, 0, os.SEEK_END)  # fstat says 0 for a block device
+
+    def truncate(self, size_bytes: int) -> None:
+        os.ftruncate(self._fd, size_bytes)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _SyncedWriteFile(KernelFile):
+    """A `KernelFile` whose every write carries RWF_DSYNC."""
+
+    __slots__ = ()
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        written = os.pwritev(self._fd, [buffer], offset, os.RWF_DSYNC)
+        if written != len(buffer):
+            raise _short_write(written, buffer, offset)
+
+
+class KernelDirectory:
+    """A `TargetDirectory` on a descriptor of the kernel, which it owns."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def sync(self) -> None:
+        _full_fsync(self._fd)
+        _require_alive(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def _short_write(written: int, buffer: Buffer, offset: int) -> OSError:
+    return OSError(errno.EIO, f"short write at offset {offset}: {written} of {len(buffer)} bytes")
+
+
+def _full_fsync(fd: int) -> None:
+    """The strongest fsync that the system has: macOS's fsync does not flush the drive."""
+    if _F_FULLFSYNC is not None:
+        fcntl.fcntl(fd, _F_FULLFSYNC)
+    else:
+        os.fsync(fd)
+
+
+def _require_alive(fd: int) -> None:
+    """Raises OSError where the file system has failed, so that the sync that just returned may have lied.
+
+    Once a commit has failed under anybody's sync, what was in it is thrown away, and the next sync finds
+    nothing to do and returns 0. A change is refused then; ext4 needs two to notice.
+    """
+    os.utime(fd)
+    os.utime(fd)
+
+
+def _checked(sync: Callable[[int], None] | None) -> Callable[[int], None]:
+    """`sync`, believed only where the file system still takes a change after it."""
+
+    def checked(fd: int) -> None:
+        if sync is not None:
+            sync(fd)
+        _require_alive(fd)
+
+    return checked
+
+
+def _rests_on_a_commit(plan: Plan) -> bool:
+    """Whether a sync of the plan's files also waits for what others changed. Names ask their directory."""
+    return plan.target_kind == "file" and (
+        plan.workload == "append" or (not plan.names and plan.sync in ("fsync", "osync"))
+    )
+
+
+def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
+    """What to call after a write for `method`, None where the write itself syncs. Raises UsageError."""
+    if method == "fullfsync":
+        if _F_FULLFSYNC is None:
+            raise UsageError("--sync fullfsync exists on macOS only; use fsync, which flushes the drive here")
+        return _full_fsync
+    if method == "rwf-dsync" and not hasattr(os, "RWF_DSYNC"):
+        raise UsageError("--sync rwf-dsync needs Linux; use fsync or dsync here")
+    if method == "fdatasync":
+        return os.fdatasync
+    return os.fsync if method == "fsync" else None
+
+
+class KernelStorage:
+    """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(os.path.realpath(path))
+        self._lock_fd: int | None = None
+
+    def __reduce__(self) -> tuple[type[KernelStorage], tuple[Path]]:
+        return KernelStorage, (self.path,)
+
+    @property
+    def kind(self) -> TargetKind:
+        try:
+            return "device" if stat.S_ISBLK(self.path.stat().st_mode) else "file"
+        except OSError:
+            return "file"
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        if plan is None:
+            with _damaged_is_missing():
+                return self._open_reader(self.path_of(suffix))
+        method_flags = {"dsync": os.O_DSYNC, "osync": os.O_SYNC}.get(plan.sync, 0)
+        sync = sync_call(plan.sync)
+        flags = os.O_RDWR | method_flags | (os.O_CREAT | os.O_EXCL if create else 0)
+        fd = self._open(suffix, flags, direct=plan.direct)
+        file_class = _SyncedWriteFile if plan.sync == "rwf-dsync" else KernelFile
+        return file_class(fd, sync=_checked(sync) if _rests_on_a_commit(plan) else sync, direct=plan.direct)
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
+        flags = os.O_RDWR | (os.O_CREAT if create else 0)
+        new = os.O_EXCL if create and suffix != MAIN else 0
+        if direct and _O_DIRECT is not None:
+            try:
+                return KernelFile(self._open(suffix, flags | new, direct=True), sync=_full_fsync, direct=True)
+            except UsageError:
+                new = 0  # this file system has no O_DIRECT, which nobody insisted on; yet it made the file
+        return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
+
+    def exists(self, suffix: str) -> bool:
+        try:
+            with _damaged_is_missing():
+                self.path_of(suffix).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def suffixes(self) -> tuple[str, ...]:
+        if self.kind == "device":
+            return ()
+        name = self.path.name
+        try:
+            siblings = os.listdir(self.path.parent)  # noqa: PTH208 - names, not paths, are compared
+        except FileNotFoundError:
+            return ()
+        found = (entry[len(name) :] for entry in siblings if entry.startswith(name))
+        return tuple(sorted(suffix for suffix in found if suffix == CONTROL or parse_name(suffix)))
+
+    def size(self, suffix: str) -> int:
+        with _damaged_is_missing():
+            fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            return os.lseek(fd, 0, os.SEEK_END)
+        finally:
+            os.close(fd)
+
+    def unlink(self, suffix: str) -> None:
+        self.path_of(suffix).unlink()
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        self.path_of(old_suffix).rename(self.path_of(new_suffix))
+
+    def open_directory(self) -> KernelDirectory:
+        return KernelDirectory(self.path.parent)
+
+    def sync_directory(self, *, ancestors: bool = False) -> None:
+        if self.kind == "device":
+            return
+        directory = KernelDirectory(self.path.parent)
+        try:
+            directory.sync()
+        finally:
+            directory.close()
+        path = self.path.parent
+        while ancestors and not os.path.ismount(path):
+            path = path.parent
+            _sync_ancestor(path)
+
+    def lock(self, *, create: bool = False) -> None:
+        assert self._lock_fd is None
+        # O_EXCL on a block device claims it against mounts, md, dm and every other claimant, as flock does a
+        # file.
+        exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
+        try:
+            with _damaged_is_missing():
+                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
+        except FileNotFoundError:
+            if create:
+                raise TargetError(f"{self.path}: its directory does not exist; make it first") from None
+            return
+        except OSError as error:
+            if error.errno == errno.EBUSY:
+                raise TargetBusyError(f"{self.path}: mounted, or held by another user; release it") from error
+            raise TargetError(f"{self.path}: cannot be opened: {error.strerror}") from error
+        try:
+            if self.kind == "file":
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise TargetBusyError(
+                f"{self.path}: another run or verify holds it; wait for it, or end it"
+            ) from None
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+
+    def facts(self) -> Facts:
+        return facts_module.collect(self.path, self.kind)
+
+    def flushes(self, drive: str) -> int | None:
+        return block_devices.flushes_of(drive)
+
+    def path_of(self, suffix: str) -> Path:
+        """The path of TARGET + `suffix`."""
+        return self.path.with_name(self.path.name + suffix) if suffix else self.path
+
+    def _open(self, suffix: str, flags: int, *, direct: bool) -> int:
+        path = self.path_of(suffix)
+        if not direct:
+            return os.open(path, flags | os.O_CLOEXEC, _MODE)
+        if _O_DIRECT is None:
+            raise UsageError("--direct needs O_DIRECT, which this system does not have")
+        try:
+            return os.open(path, flags | _O_DIRECT | os.O_CLOEXEC, _MODE)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise UsageError(f"{path}: its file system has no O_DIRECT; leave --direct out") from error
+
+    def _open_reader(self, path: Path) -> KernelFile:
+        if _O_DIRECT is not None:
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _O_DIRECT)
+                return KernelFile(fd, sync=None, direct=True)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        if _F_NOCACHE is not None:
+            fcntl.fcntl(fd, _F_NOCACHE, 1)
+        else:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        return KernelFile(fd, sync=None, direct=False)
+
+
+@contextmanager
+def _damaged_is_missing() -> Iterator[None]:
+    """Raises FileNotFoundError for a file whose own metadata fail the file system's checks: it is as good as
+    gone. EIO is not among these errors: a drive that was pulled out answers so too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.EBADMSG, _EUCLEAN):
+            raise FileNotFoundError(
+                errno.ENOENT, f"its metadata are damaged: {error.strerror}", error.filename
+            ) from error
+        raise
+
+
+def _sync_ancestor(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _full_fsync(fd)  # who may not write to it cannot make sure of more
+    finally:
+        os.close(fd)
+
+
+class TargetFiles:
+    """The files that one plan has on a storage: makes them, and opens each for its writer."""
+
+    def __init__(self, storage: Storage, plan: Plan) -> None:
+        self.storage = storage
+        self.plan = plan
+        # A record that is no multiple of a page cannot be prefilled past the page cache on every drive.
+        self._direct = plan.record_bytes % mmap.PAGESIZE == 0
+
+    def create(self, progress: Progress | None = None) -> None:
+        """Superblocks, prefill, names and empty append files, all durable with their directory and its
+        ancestors.
+
+        The storage must be locked and its contents checked (`guards.check_contents`); what an earlier run of
+        this tool left is overwritten in place. The superblocks go first, so that a half-made target never
+        looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all. Raises
+        OSError.
+        """
+        total = 2 * limits.SUPERBLOCK_BYTES
+        total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
+        total += self.plan.writers * self.plan.prefilled_names * self.plan.record_bytes
+        report = _Counter(total, progress)
+        main = self.storage.open_bulk(MAIN, create=self.storage.kind == "file", direct=self._direct)
+        try:
+            self._write_superblocks(main, report)
+            for suffix in self.storage.suffixes():
+                self.storage.unlink(suffix)
+                report.add(0)  # there may be very many
+            for extent in self.plan.extents():
+                if extent.suffix == MAIN:
+                    self._prefill(main, extent, report)
+            main.sync()
+        finally:
+            main.close()
+        self._create_siblings(report)
+        prefill_names(self.storage, self.plan, report.add)
+        self.storage.sync_directory(ancestors=True)
+
+    def open_writer(self, writer: int, generation: int = 0, *, create: bool = False) -> TargetFile:
+        """The file that `writer` writes to, with a descriptor of its own; the control arm's is never synced.
+
+        `create` makes the file of an append writer's next generation; file and directory are for the caller
+        to sync.
+        """
+        suffix = self.plan.extent(writer, generation).suffix
+        if writer == self.plan.control_writer:
+            return self.storage.open_bulk(suffix)
+        return self.storage.open(suffix, plan=self.plan, create=create)
+
+    def try_writer(self) -> None:
+        """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
+        missing here, which is no writer's failure."""
+        suffix = MAIN if self.plan.names else self.plan.extent(0).suffix  # a name may not be there
+        self.storage.open(suffix, plan=self.plan).close()
+
+    def _write_superblocks(self, main: TargetFile, report: _Counter) -> None:
+        with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+            for offset in self.plan.superblock_offsets:
+                buffer[:] = superblock(self.plan, offset)
+                main.pwrite(buffer, offset)
+                report.add(len(buffer))
+        main.sync()
+        if self.storage.kind == "file" and main.size() > self.plan.main_bytes:
+            main.truncate(self.plan.main_bytes)
+
+    def _create_siblings(self, report: _Counter) -> None:
+        for extent in self.plan.extents():
+            if extent.suffix != MAIN:
+                control = self.storage.open_bulk(extent.suffix, create=True)
+                try:
+                    self._prefill(control, extent, report)
+                    control.sync()
+                finally:
+                    control.close()
+        if self.plan.workload == "append":
+            for writer in range(self.plan.writers):
+                empty = self.storage.open_bulk(self.plan.extent(writer).suffix, create=True)
+                try:
+                    empty.sync()
+                finally:
+                    empty.close()
+
+    def _prefill(self, file: TargetFile, extent: Extent, report: _Counter) -> None:
+        """Write seq 0 to every slot: one thread writes a chunk while the next is stamped."""
+        stamper = Stamper(self.plan)
+        per_chunk = max(1, PREFILL_CHUNK_BYTES // extent.record_bytes)
+        buffers = [mmap.mmap(-1, per_chunk * extent.record_bytes) for _ in range(2)]
+        written: Future[None] | None = None
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            for number, first in enumerate(range(0, extent.slots, per_chunk)):
+                slots = np.arange(first, min(first + per_chunk, extent.slots), dtype=U64) + U64(
+                    extent.first_slot
+                )
+                view = memoryview(buffers[number % 2])[: len(slots) * extent.record_bytes]
+                out = np.frombuffer(view, dtype=U64).reshape(len(slots), -1, SECTOR_WORDS)
+                stamper.stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
+                if written is not None:
+                    written.result()
+                written = pool.submit(self._write_chunk, file, view, extent.offset_of(int(slots[0])), report)
+            if written is not None:
+                written.result()
+
+    @staticmethod
+    def _write_chunk(file: TargetFile, view: memoryview, offset: int, report: _Counter) -> None:
+        file.pwrite(view, offset)
+        report.add(len(view))
+
+
+class _Counter:
+    """Bytes done so far, told to whoever asked."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total = total
+        self._done = 0
+        self._progress = progress
+
+    def add(self, size_bytes: int) -> None:
+        self._done += size_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)

@@ -1,0 +1,308 @@
+"""Stands between a command line and somebody's data: what may be overwritten, and where a plan makes no
+sense.
+
+Three checks, all before anything is written: of the path (`check_path`), of the plan against the facts
+(`check_plan`), and, under the lock, of what the target holds (`check_contents`). They refuse everything that
+this tool did not make itself; `Consent` says what the user allowed.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability import limits
+from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
+from durability.formats.facts import Facts
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import parse
+from durability_client.system import block_devices
+from durability_client.system.programs import run_tool
+from durability_client.target.discovery import mounts
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import Storage, TargetFile
+from durability_client.target.target_warnings import lacks_journal
+
+_NOTHING_FOUND = 2  # exit code of blkid -p: no signature
+_APPEND_FILES = 3  # an append writer has at most this many full files at once
+_NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """What the user allowed on the command line."""
+
+    destroy_data: bool = False
+    force: bool = False
+    allow_shared_blocks: bool = False
+
+
+def block_bytes(facts: Facts) -> int:
+    """What may be torn together on this target: the largest of physical and file-system blocks."""
+    sizes = [drive.physical_block_bytes for drive in facts.drives]
+    if facts.file_system is not None:
+        sizes.append(facts.file_system.block_bytes)
+    return max(limits.SECTOR_BYTES, *sizes) if sizes else limits.SECTOR_BYTES
+
+
+def name_bytes(record_bytes: int, facts: Facts) -> int:
+    """What a file of one record takes on this target, with its inode and its directory entry."""
+    return _file_bytes(record_bytes, facts) + _NAME_BYTES
+
+
+def check_path(path: Path, consent: Consent) -> None:
+    """Refuse a path that cannot be a target, before its lock is taken. Raises TargetError, UsageError."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        _check_new_file(path)
+        return
+    except OSError as error:
+        raise TargetError(f"{path}: cannot be examined: {error.strerror}") from error
+    _check_kind(path, mode)
+    if stat.S_ISBLK(mode):
+        _check_device(path, consent)
+    else:
+        _check_writable(path, path.parent)
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory in which no file can be made. Raises TargetError."""
+    _check_writable(directory, directory)
+
+
+def check_evidence(path: Path, consent: Consent) -> None:
+    """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
+    if not consent.force and holds_run(path):
+        raise TargetError(
+            f"{path} holds a run of this tool, which could not be verified any more; use --force if that is "
+            "done"
+        )
+
+
+def holds_run(path: Path) -> bool:
+    """Whether a run of this tool wrote to the file or device. Raises TargetError where it cannot be read."""
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        return _is_ours(KernelStorage(path), MAIN, buffer)
+
+
+def check_subject(path: Path) -> None:
+    """Refuse to verify what cannot have been a target. A path that is gone passes. Raises TargetError."""
+    with suppress(OSError):  # what cannot be examined is for identity and scan to judge
+        _check_kind(path, path.stat().st_mode)
+
+
+def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
+    """Refuse a plan whose verdict on this target would mean nothing. Raises UsageError, TargetError."""
+    _check_blocks(facts, plan, consent)
+    if plan.direct:
+        logical = max((drive.logical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
+        if plan.record_bytes % logical:
+            raise UsageError(
+                f"--direct needs a record size that is a multiple of the drive's logical block, {logical} "
+                f"bytes, not {plan.record_bytes}"
+            )
+    file_system = facts.file_system
+    names_matter = plan.workload != "overwrite" and not consent.force
+    if names_matter and file_system is not None and lacks_journal(file_system):
+        raise TargetError(
+            f"{facts.path}: {file_system.type} without a journal promises nothing about names and lengths "
+            f"after a cut, so --workload {plan.workload} proves nothing there; use another file system, or "
+            "--force"
+        )
+    if plan.target_kind == "device" and facts.size_bytes < plan.main_bytes:
+        raise UsageError(
+            f"{facts.path}: the device has {facts.size_bytes} bytes, the plan needs {plan.main_bytes}; "
+            "lower --size"
+        )
+
+
+def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
+    """Refuse a file target that its file system has no room for. Raises TargetError."""
+    if storage.kind == "device":
+        return
+    file_system = os.statvfs(storage.path.parent)
+    needed, files_needed = _room_needed(plan, facts)
+    held, files_held = _room_held(storage)
+    free = file_system.f_bavail * file_system.f_frsize + held
+    if free < needed:
+        raise TargetError(
+            f"{storage.path.parent}: {free >> 20} MiB free, {-(-needed >> 20)} MiB needed; lower --size, or "
+            "make room"
+        )
+    files_free = file_system.f_favail + files_held
+    if file_system.f_files and files_free < files_needed:  # btrfs has no such bound, and says 0
+        raise TargetError(
+            f"{storage.path.parent}: inodes for {files_free} files free, {files_needed} needed; lower --size,"
+            " or use a file system that was made with more inodes"
+        )
+
+
+def check_contents(storage: Storage) -> None:
+    """Refuse to overwrite, or remove, a file that this tool did not write; call it under the lock.
+
+    Empty files pass, siblings only beside a main file of ours; and so do devices: what they hold was
+    `check_path`'s to ask about. Raises NotOursError.
+    """
+    if storage.kind == "device":
+        return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        made = False  # whether the main file is one that a run has made
+        for suffix in (MAIN, *storage.suffixes()):
+            if not storage.exists(suffix):
+                continue
+            empty = not storage.size(suffix)
+            if empty and (made or suffix == MAIN):
+                continue
+            if empty or not _is_ours(storage, suffix, buffer):
+                raise NotOursError(
+                    f"{storage.path}{suffix} exists and holds nothing that this tool wrote; name another "
+                    "file, or remove it if you are sure"
+                )
+            made = True
+
+
+def _room_needed(plan: Plan, facts: Facts) -> tuple[int, int]:
+    """Bytes, and files, that a run of `plan` takes at most on this target."""
+    siblings = [extent for extent in plan.extents() if extent.suffix != MAIN]
+    needed, files = plan.main_bytes + sum(extent.end_bytes for extent in siblings), 1 + len(siblings)
+    if plan.workload == "append":
+        needed += _APPEND_FILES * plan.writers * plan.slots * plan.record_bytes
+        files += _APPEND_FILES * plan.writers
+    elif plan.names:
+        names = plan.writers * (plan.slots + plan.group)  # a group's temporaries, or what it has yet to sync
+        needed += names * name_bytes(plan.record_bytes, facts)
+        files += names
+    return needed + needed // 64, files  # what the file system itself needs to describe it
+
+
+def _room_held(storage: KernelStorage) -> tuple[int, int]:
+    """Bytes and files that the target has already, and that a run overwrites or removes."""
+    held = files = 0
+    for suffix in (MAIN, *storage.suffixes()):
+        with suppress(OSError):  # gone, or damaged: then it gives nothing back
+            held += storage.path_of(suffix).stat().st_blocks * 512 + (_NAME_BYTES if suffix else 0)
+            files += 1
+    return held, files
+
+
+def _file_bytes(record_bytes: int, facts: Facts) -> int:
+    """`record_bytes` in whole blocks of the file system."""
+    block = facts.file_system.block_bytes if facts.file_system is not None else mmap.PAGESIZE
+    return -(-record_bytes // block) * block
+
+
+def _check_kind(path: Path, mode: int) -> None:
+    if stat.S_ISBLK(mode) or stat.S_ISREG(mode):
+        return
+    kind = "a directory" if stat.S_ISDIR(mode) else "neither a regular file nor a block device"
+    hint = f"; name a file in it, such as {path / 'durability.dat'}" if stat.S_ISDIR(mode) else ""
+    raise TargetError(f"{path} is {kind}{hint}")
+
+
+def _check_new_file(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise TargetError(
+            f"{path}: the directory {path.parent} does not exist; make it, or mount what it is on"
+        )
+    # A mistyped device name must not become a file in memory that passes for a drive.
+    if path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm"):
+        raise TargetError(f"{path}: no such device")
+    _check_writable(path.parent, path.parent)
+
+
+def _check_writable(path: Path, directory: Path) -> None:
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise TargetError(f"{path}: its file system is mounted read-only; mount it read-write")
+    for needed in {path, directory}:
+        if not os.access(needed, os.W_OK):
+            raise TargetError(f"{needed}: no permission to write; use another place or another user")
+
+
+def _check_device(path: Path, consent: Consent) -> None:
+    number = path.stat().st_rdev
+    name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
+    if not consent.destroy_data:
+        raise UsageError(f"{path} is a block device: a run overwrites it whole; say --destroy-data if it may")
+    in_use = {name, *block_devices.partitions_of(name)}
+    for mount in mounts():
+        if block_devices.name_of(mount.device_number) in in_use:
+            raise TargetBusyError(
+                f"{path} is mounted at {mount.mount_point}; unmount it, or name a file on it"
+            )
+    if block_devices.is_read_only(name):
+        raise TargetError(f"{path}: the kernel says that the device is read-only")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC))
+    except OSError as error:
+        if error.errno == errno.EBUSY:
+            holders = ", ".join(block_devices.holders_of(name)) or "a mount, swap or another program"
+            raise TargetBusyError(f"{path} is held by {holders}; release it first") from error
+        raise TargetError(f"{path}: cannot be opened for writing: {error.strerror}") from error
+    if consent.force:
+        return
+    with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
+        if not _is_ours(KernelStorage(path), MAIN, buffer):
+            _check_signature(path)
+
+
+def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
+    """A record that shares a block with another puts acknowledged data at risk whenever the other is
+    written."""
+    if consent.allow_shared_blocks:
+        return
+    block = block_bytes(facts)
+    # A file has the blocks of its file system for itself.
+    own = _file_bytes(plan.record_bytes, facts) if plan.names else plan.record_bytes
+    if own % block:
+        raise UsageError(
+            f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so that a "
+            f"write in flight may damage a neighbour; use a multiple of {block}, or --allow-shared-blocks"
+        )
+    physical = max((drive.physical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
+    if facts.offset_bytes is not None and facts.offset_bytes % physical:
+        raise UsageError(
+            f"{facts.path}: its partition starts at byte {facts.offset_bytes} of the drive, not at a "
+            f"multiple of the physical block of {physical} bytes, so records share blocks; align it, or use "
+            "--allow-shared-blocks"
+        )
+
+
+def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
+    """Whether any sector at the beginning or the end of the file is one of this tool's."""
+    try:
+        file = storage.open(suffix)
+        try:
+            last = max(0, file.size() - limits.SUPERBLOCK_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
+            return any(_holds_our_sector(file, offset, buffer) for offset in sorted({0, last}))
+        finally:
+            file.close()
+    except OSError as error:
+        raise TargetError(
+            f"{storage.path}{suffix}: what it holds cannot be read: {error.strerror}; name another target"
+        ) from error
+
+
+def _holds_our_sector(file: TargetFile, offset: int, buffer: mmap.mmap) -> bool:
+    got = file.pread_into(buffer, offset) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
+    return bool(got) and bool(parse(buffer[:got]).header_ok.any())
+
+
+def _check_signature(path: Path) -> None:
+    """Refuse a device on which blkid recognises a file system, RAID member, partition table or the like."""
+    done = run_tool("blkid", "-p", "-o", "export", str(path))
+    if done.returncode == _NOTHING_FOUND:
+        return
+    if done.returncode:
+        raise TargetError(
+            f"{path}: blkid cannot tell what it holds ({done.stderr.strip() or done.returncode}); wipe it, "
+            "or use --force"
+        )
+    tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    kind = tags.get("TYPE") or tags.get("PTTYPE") or "something"
+    raise NotOursError(f"{path} carries {kind}; wipe it with wipefs if it may go, or use --force")

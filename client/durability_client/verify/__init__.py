@@ -1,0 +1,1 @@
+"""`verify`: read the target back and print the verdict."""

@@ -1,0 +1,91 @@
+"""Where the case against a drive comes from, and where the evidence goes: the server, or an export of it.
+
+Evidence is kept on the server and never on the machine under test, whose drives are the ones in doubt. An
+export is only read: what is found by it is printed, and kept by nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+from durability import limits
+from durability.errors import FormatError, RefusedError, SetupError
+from durability.evidence.scan_report import Example
+from durability.formats.case import Case, case_from_value
+from durability.formats.documents import from_json, to_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
+from durability.protocol.messages import CaseFile, Evidence, Fetch, Stored, Verdict
+from durability.units import format_run
+from durability_client.link.server_connection import Endpoint, connect
+
+
+class Casebook(Protocol):
+    """The log of a run, as far as it can be had."""
+
+    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        """The case of `run`, or with 0 of the newest run on the target of `facts`; None where `run` is not
+        known.
+
+        `end`: nothing may be added to the run from now on. Raises PeerError, SetupError.
+        """
+
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
+        """Keep the verdict and the evidence. Raises PeerError."""
+
+
+class ServerCasebook:
+    """The server's own log."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+
+    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        request = Fetch(run=run, facts=to_value(facts), end=end)
+        try:
+            with closing(await connect(self._endpoint, "verify")) as connection:
+                return case_from_value((await connection.request(request, CaseFile)).case)
+        except RefusedError as error:
+            if error.code != "run-unknown" or run == 0:
+                raise
+            return None
+
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
+        with closing(await connect(self._endpoint, "verify")) as connection:
+            for number, example in enumerate(examples):
+                piece = Evidence(run=run, name=_name_of(number, example), data=example.data)
+                assert len(piece.data) <= limits.EVIDENCE_BYTES_MAX
+                await connection.request(piece, Stored)
+            await connection.request(Verdict(run=run, document=document), Stored)
+
+
+class ExportCasebook:
+    """A file that `durability export` wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        try:
+            case = case_from_value(from_json(self._path.read_bytes()))
+        except OSError as error:
+            raise SetupError(f"cannot read the export {self._path}: {error.strerror}") from error
+        except FormatError as error:
+            raise FormatError(f"{self._path}: {error}") from error
+        if run and case.run != format_run(run):
+            raise SetupError(f"{self._path} is of run {case.run}, but run {format_run(run)} was asked for")
+        return case
+
+    async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
+        """Nobody keeps it."""
+
+
+def _name_of(number: int, example: Example) -> str:
+    judgement = example.judgement
+    place = (
+        f"writer {judgement.writer} slot {judgement.slot} TARGET{judgement.suffix} offset {judgement.offset}"
+    )
+    return f"{example.kind} {number:04d} {place}"

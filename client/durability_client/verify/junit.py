@@ -1,0 +1,93 @@
+"""A JUnit report of one verify, for CI systems that show nothing else.
+
+One test case for the verdict and one for each class of finding. Inconclusive is an error there, never a pass:
+a job that could not test the drive must not look like one that did.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree
+
+from durability.errors import SetupError
+from durability.evidence.judgement import FindingClass
+from durability_client.verify.outcome import Outcome
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def write(outcome: Outcome, path: Path) -> None:
+    """Write the report of `outcome` to `path`. Raises SetupError."""
+    tree = ElementTree.ElementTree(suites(outcome))
+    ElementTree.indent(tree)
+    try:
+        tree.write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise SetupError(f"cannot write the JUnit report {path}: {error.strerror}") from error
+
+
+def suites(outcome: Outcome) -> ElementTree.Element:
+    """The report as an XML element."""
+    cases = [_verdict_case(outcome), *(_finding_case(outcome, name) for name in get_args(FindingClass))]
+    seconds = f"{outcome.duration_s:.3f}"
+    attributes = {"name": "durability", "tests": str(len(cases)), "time": seconds}
+    for kind in ("failure", "error", "skipped"):
+        plural = kind if kind == "skipped" else f"{kind}s"
+        attributes[plural] = str(sum(case.find(kind) is not None for case in cases))
+    cases[0].set("time", seconds)
+    root = ElementTree.Element("testsuites")
+    suite = ElementTree.SubElement(root, "testsuite", attributes)
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in _properties(outcome):
+        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+    suite.extend(cases)
+    return root
+
+
+def _properties(outcome: Outcome) -> list[tuple[str, str]]:
+    return [
+        ("run", f"{outcome.plan.run:016x}"),
+        ("target", outcome.facts.path),
+        ("cut", outcome.cut.cut_class),
+        ("checked", str(outcome.report.checked)),
+        ("at_risk_ms1000", str(outcome.at_risk.ms1000)),
+    ]
+
+
+def _verdict_case(outcome: Outcome) -> ElementTree.Element:
+    case, verdict = _case("verdict"), outcome.verdict
+    reasons = "\n".join(reason.text for reason in verdict.reasons)
+    if verdict.word == "loss":
+        _result(case, "failure", verdict.headline, reasons)
+    elif verdict.word == "inconclusive":
+        _result(case, "error", verdict.headline, reasons)
+    return case
+
+
+def _finding_case(outcome: Outcome, name: FindingClass) -> ElementTree.Element:
+    case, count = _case(name), outcome.report.findings.get(name, 0)
+    if outcome.verdict.word == "inconclusive":
+        _result(case, "skipped", f"the verdict is inconclusive; {count} found", "")
+    elif count:
+        examples = (one.judgement for one in outcome.examples if one.is_finding)
+        texts = [judgement.text for judgement in examples if judgement.finding == name]
+        _result(case, "failure", f"{count} {name}", "\n".join(texts))
+    return case
+
+
+def _case(name: str) -> ElementTree.Element:
+    return ElementTree.Element("testcase", {"classname": "durability.verify", "name": name})
+
+
+def _result(case: ElementTree.Element, kind: str, message: str, text: str) -> None:
+    attributes = (
+        {"message": _clean(message)} if kind == "skipped" else {"message": _clean(message), "type": kind}
+    )
+    ElementTree.SubElement(case, kind, attributes).text = _clean(text) or None
+
+
+def _clean(text: str) -> str:
+    """`text` without the characters that XML cannot hold, as a path may have them."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

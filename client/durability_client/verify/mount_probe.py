@@ -1,0 +1,100 @@
+"""Asks whether the file system on a device can be mounted at all, by mounting it once, as any boot would.
+
+The mount is read-only, but the kernel replays the file system's log first: that is the one thing `verify`
+ever lets be written to a target, and nothing that the operator's own mount did not write already. A mount
+without replay would prove nothing: before its log is replayed, the file system of an honest drive may be
+anything. The mount is made in a namespace of its own that ends with it, and asked for the root directory's
+names. What keeps a sound file system from mounting as well (a device that is read-only or in use, a type
+that the kernel does not know) is refused, never taken for damage.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.errors import TargetError
+from durability_client.system.programs import run_tool
+
+_DEADLINE_S = 120.0  # as for reads: a drive that hangs has not lost the data
+_AMBIVALENT = 8  # blkid: signatures of several file systems
+_MOUNT_FAILED, _LIST_FAILED = 32, 33  # mount(8); 33 is our own. Other codes: the mount was not tried
+_OPTIONS = {
+    "ext2": "ro",
+    "ext3": "ro",
+    "ext4": "ro",
+    "xfs": "ro,nouuid",
+    "btrfs": "ro",
+    "f2fs": "ro",
+    "vfat": "ro",
+    "exfat": "ro",
+}
+# What the kernel says of a mount that fails whatever the drive holds.
+_NOT_DAMAGE = ("unknown filesystem type", "busy", "permission denied", "not permitted", "superuser")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountProbe:
+    """What became of the file system on a device.
+
+    `type` and `uuid` are from its superblock, "" where none is recognised. `mounts`: it could be mounted and
+    its root directory listed. `text` says what was tried and what came of it, for people.
+    """
+
+    type: str
+    uuid: str
+    mounts: bool
+    text: str
+
+
+def probe_mount(device: Path) -> MountProbe:
+    """Try to mount the file system on `device`; needs root. Raises TargetError where that cannot be tried, or
+    fails by what is no damage.
+    """
+    if not device.is_block_device():
+        raise TargetError(f"{device} is not a block device; name the one that the target's file system is on")
+    kind, uuid = _recognise(device)
+    if not kind:
+        return MountProbe(type="", uuid="", mounts=False, text=f"no file system is recognised on {device}")
+    options = _OPTIONS.get(kind)
+    if options is None:
+        raise TargetError(f"{device} holds {kind}, and no way to mount that is known; mount it yourself")
+    if run_tool("blockdev", "--getro", str(device)).stdout.strip() != "0":
+        raise TargetError(
+            f"{device} is read-only, so the log of its {kind} cannot be replayed, damaged or not:"
+            f" make it writable (blockdev --setrw {device})"
+        )
+    failure = _mount(device, kind, options)
+    text = f"{kind} on {device} does not mount with {options}: {failure}" if failure else f"{device} mounts"
+    return MountProbe(type=kind, uuid=uuid, mounts=not failure, text=text)
+
+
+def _recognise(device: Path) -> tuple[str, str]:
+    """Type and UUID of the file system, "" where there is none."""
+    done = run_tool("blkid", "-p", "-o", "export", str(device), timeout_s=_DEADLINE_S)
+    if done.returncode == _AMBIVALENT:
+        raise TargetError(
+            f"{device} has the signatures of several file systems: mount it yourself with its type (mount -t)"
+        )
+    tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    return tags.get("TYPE", ""), tags.get("UUID", "")
+
+
+def _mount(device: Path, kind: str, options: str) -> str:
+    """Mount `device` for a moment; why that failed, or "" where it did not. Raises TargetError where the
+    failure says nothing of the file system.
+    """
+    with tempfile.TemporaryDirectory(prefix="durability-probe-") as directory:
+        # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.
+        script = f'mount -t "$1" -o "$2" "$3" "$4" || exit; ls -A "$4" > /dev/null || exit {_LIST_FAILED}'
+        namespace = ("unshare", "--mount", "--propagation", "private", "env", "LC_ALL=C")
+        arguments = ("probe", kind, options, str(device), directory)
+        done = run_tool(*namespace, "sh", "-c", script, *arguments, timeout_s=_DEADLINE_S)
+    if done.returncode == 0:
+        return ""
+    said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+    tried = done.returncode in (_MOUNT_FAILED, _LIST_FAILED)
+    if not tried or any(words in said.lower() for words in _NOT_DAMAGE):
+        raise TargetError(f"{kind} on {device} could not be mounted, which proves no damage: {said}")
+    return said

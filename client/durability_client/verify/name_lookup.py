@@ -1,0 +1,104 @@
+"""Lookups: what names of the target hold, read many at a time.
+
+A name that is not there, or whose own metadata are damaged, is missing; one that is there and cannot be read
+is unreadable. What a directory lists says nothing here: each name is opened by itself, and anew each time.
+Refuses to say what should be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from durability import limits
+from durability.evidence.name_oracle import MISSING, Lookup
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Name, Plan
+from durability_client.target.storage import Storage
+from durability_client.verify.target_reader import MEDIUM_ERRORS, Content, Reader, aligned_buffer
+
+_NAMES = 256  # looked up at a time
+_BATCH_BYTES = 1 << 20
+_BEYOND_BYTES = 4096  # read past the record, to see whether the file goes on
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Names of one writer to look up at once: of these slots, ascending, or `temporary` ones of these."""
+
+    writer: int
+    slots: Words
+    temporary: bool = False
+
+
+class Names:
+    """Looks up names of one plan. `tick` as of `Reader`."""
+
+    def __init__(self, storage: Storage, plan: Plan, *, block_bytes: int, tick: Callable[[], None]) -> None:
+        self._storage = storage
+        self._record_bytes = plan.record_bytes
+        self._block_bytes = block_bytes
+        self._tick = tick
+        self._row_bytes = -(-plan.record_bytes // _BEYOND_BYTES) * _BEYOND_BYTES + _BEYOND_BYTES
+        self._rows = max(1, min(_NAMES, _BATCH_BYTES // plan.record_bytes))
+
+    def buffer(self) -> memoryview:
+        """Room for what one request gives."""
+        return aligned_buffer(self._rows * self._row_bytes)
+
+    def requests(self, writer: int, slots: Words, *, temporary: bool = False) -> Iterator[Request]:
+        """Requests for `slots`, ascending, of as many as a buffer holds."""
+        for start in range(0, len(slots), self._rows):
+            yield Request(writer, slots[start : start + self._rows], temporary)
+
+    def look_up(self, request: Request, buffer: memoryview) -> Lookup:
+        """What the names of `request` hold, read into `buffer`.
+
+        Raises OSError for what is no error of the medium.
+        """
+        lengths = np.empty(len(request.slots), dtype=np.int64)
+        unreadable: dict[int, frozenset[int]] = {}
+        for row, slot in enumerate(request.slots.tolist()):
+            view = buffer[row * self._row_bytes : (row + 1) * self._row_bytes]
+            suffix = Name(request.writer, slot, request.temporary).suffix
+            length, lost = self._read(suffix, view)
+            lengths[row] = length
+            view[max(0, length) :] = bytes(len(view) - max(0, length))  # what the last request left there
+            if lost:
+                unreadable[row] = lost
+        words = np.frombuffer(buffer[: len(lengths) * self._row_bytes], dtype=U64).reshape(len(lengths), -1)
+        return Lookup(
+            writer=request.writer,
+            slots=request.slots,
+            lengths=lengths,
+            words=words[:, : self._record_bytes // 8],
+            unreadable=unreadable,
+        )
+
+    def _read(self, suffix: str, view: memoryview) -> tuple[int, frozenset[int]]:
+        """Read one name: its length, as far as it was read, and the sectors that cannot be read."""
+        try:
+            with Reader(self._storage, suffix, block_bytes=self._block_bytes, tick=self._tick) as reader:
+                content = reader.read(view, 0, self._record_bytes + _BEYOND_BYTES)
+        except FileNotFoundError:
+            self._tick()
+            return MISSING, frozenset()
+        except OSError as error:
+            if error.errno not in MEDIUM_ERRORS:
+                raise
+            self._tick()
+            return self._record_bytes, frozenset(range(self._record_bytes // limits.SECTOR_BYTES))
+        return len(content.data), self._lost(content)
+
+    def _lost(self, content: Content) -> frozenset[int]:
+        """The sectors of the record that cannot be read."""
+        spans = (
+            range(
+                span.start // limits.SECTOR_BYTES,
+                -(-min(span.end, self._record_bytes) // limits.SECTOR_BYTES),
+            )
+            for span in content.unreadable
+        )
+        return frozenset[int]().union(*spans)

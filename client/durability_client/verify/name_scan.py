@@ -1,0 +1,147 @@
+"""The scan of names: looks up every name that must, may or must not be there, and counts what the oracle
+says of it.
+
+The order: what the directory lists; the temporaries of `rename`, for their testimony; superblocks; every name
+that the rules ask for or the directory lists; the control arm; at last the verdict on names that were in
+flight, under the testified frontiers. Without a log every listed name testifies before any is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby, islice
+
+import numpy as np
+
+from durability.evidence.name_oracle import Lookup, NamesOracle
+from durability.evidence.observation import Observation
+from durability.evidence.scan_report import Report
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Name, parse_name
+from durability_client.target.storage import Storage
+from durability_client.verify.name_lookup import Names, Request
+from durability_client.verify.scan_base import Listener, Phase, ScanJob, Scanning, Suspect
+from durability_client.verify.target_reader import MEDIUM_ERRORS, read_ahead
+
+_BUFFERS = 8
+_BATCH = 4096  # observations judged at a time
+
+
+class NamesScan(Scanning):
+    """One scan of a target whose slots are files."""
+
+    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
+        self._oracle = NamesOracle(job.plan, job.acked)
+        super().__init__(storage, job, listener, self._oracle)
+        self._names = Names(storage, job.plan, block_bytes=job.block_bytes, tick=listener.tick)
+        self._rooms = [self._names.buffer() for _ in range(_BUFFERS)]
+        self._second_room = self._names.buffer()  # the others are being read into meanwhile
+        self._unlisted: OSError | None = None  # why the directory could not be listed
+
+    def run(self) -> Report:
+        listed = self._list()
+        writers = range(self._plan.writers)
+        self._tally.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
+        self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)
+        if self._oracle.logged:  # what lies in temporaries is judged nowhere else
+            self._tally.above_ceiling += self._oracle.above_ceiling
+        else:
+            self._look_at("survey", self._requests_for(listed, temporary=False), self._survey)
+        self._check_superblocks()
+        requests = [
+            request
+            for writer in writers
+            for request in self._names.requests(
+                writer, self._oracle.slots_to_check(writer, _slots(listed, writer, temporary=False))
+            )
+        ]
+        self._look_at("all names", requests, self._check)
+        self._read_control()
+        self._phase = "judging"
+        self._judge_in_flight()
+        if self._unlisted is not None:  # names that should not be there may be
+            raise self._unlisted
+        return self._finish()
+
+    # -- phases --------------------------------------------------------------------------------------------
+
+    def _list(self) -> list[Name]:
+        """The names of this run's writers that the directory lists."""
+        try:
+            suffixes = self._storage.suffixes()
+        except OSError as error:
+            if error.errno not in MEDIUM_ERRORS:
+                raise
+            self._unlisted, suffixes = error, ()
+        self._listener.tick()
+        names = filter(None, map(parse_name, suffixes))
+        return [name for name in names if name.writer < self._plan.writers]
+
+    def _requests_for(self, listed: Sequence[Name], *, temporary: bool) -> list[Request]:
+        """Requests for all names that are listed, or all temporaries."""
+        return [
+            request
+            for writer in range(self._plan.writers)
+            for request in self._names.requests(
+                writer, _slots(listed, writer, temporary=temporary), temporary=temporary
+            )
+        ]
+
+    def _survey(self, lookup: Lookup) -> None:
+        self._oracle.survey(lookup.words)
+
+    def _check(self, lookup: Lookup) -> None:
+        """Hold names against the rules; those in flight are judged at the end."""
+        screened = self._oracle.screen(lookup)
+        self._tally.checked += screened.checked
+        for observation in screened.pending:
+            self._keep_odd(observation.writer, observation.slot, _content(lookup, observation.slot))
+        self._settle(screened.wrong, [_content(lookup, observation.slot) for observation in screened.wrong])
+
+    def _judge_in_flight(self) -> None:
+        """Judge what was seen of names in flight, now that every testimony is in."""
+        observations = self._oracle.in_flight()
+        while batch := list(islice(observations, _BATCH)):
+            self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
+            self._tell()
+
+    # -- second look ---------------------------------------------------------------------------------------
+
+    def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
+        """Count what `observations`, made of `data`, come to; findings are looked up again first."""
+        suspects = self._sort_out(self._oracle.judge_all(observations), data)
+        suspects.sort(key=lambda suspect: (suspect.judgement.writer, suspect.judgement.slot))
+        for writer, group in groupby(suspects, key=lambda suspect: suspect.judgement.writer):
+            self._look_again(writer, list(group))
+
+    def _look_again(self, writer: int, suspects: Sequence[Suspect]) -> None:
+        """Look names of one writer up again; `suspects` ascend by slot."""
+        slots = np.array([suspect.judgement.slot for suspect in suspects], dtype=U64)
+        before = iter(suspects)
+        for request in self._names.requests(writer, slots):
+            lookup = self._names.look_up(request, self._second_room)
+            for judgement in self._oracle.judge_all(self._oracle.observe_all(lookup)):
+                self._conclude(next(before), Suspect(judgement, _content(lookup, judgement.slot)))
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def _look_at(self, phase: Phase, requests: Sequence[Request], visit: Callable[[Lookup], None]) -> None:
+        """Visit what the names of `requests` hold, while the next ones are looked up."""
+        record_bytes = self._plan.record_bytes
+        self._begin(phase, sum(len(request.slots) for request in requests) * record_bytes)
+        for lookup in read_ahead(requests, self._names.look_up, self._rooms):
+            visit(lookup)
+            self._done += len(lookup.slots) * record_bytes
+            self._tell()
+
+
+def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:
+    """The slots of the writer's names, or of its temporaries, ascending."""
+    slots = (name.number for name in listed if (name.writer, name.temporary) == (writer, temporary))
+    return np.array(sorted(slots), dtype=U64)
+
+
+def _content(lookup: Lookup, slot: int) -> bytes:
+    """What was read of one name of `lookup`, at most a record."""
+    row = int(np.searchsorted(lookup.slots, U64(slot)))
+    return bytes(lookup.words[row].tobytes()[: max(0, int(lookup.lengths[row]))])

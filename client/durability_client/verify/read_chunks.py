@@ -1,0 +1,120 @@
+"""Pieces: consecutive slots of one file that are read at once, and the chunk of data that a read of one gave.
+
+The arithmetic between slots, rows (slots counted from the start of a piece), bytes and sectors is here and
+nowhere else in a scan. Nothing here reads or judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability import limits
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Extent
+from durability_client.verify.target_reader import CHUNK_BYTES, Content
+
+_GAP_BYTES = 256 << 10  # reading over a gap of this size costs a drive less than another request
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """`slots` slots of `extent` from `first_slot` on; `wanted` are those to look at, None for all."""
+
+    extent: Extent
+    first_slot: int
+    slots: int
+    wanted: Words | None = None
+
+    @property
+    def offset(self) -> int:
+        return self.extent.offset_of(self.first_slot)
+
+    @property
+    def length(self) -> int:
+        return self.slots * self.extent.record_bytes
+
+    @property
+    def wanted_slots(self) -> Words:
+        if self.wanted is not None:
+            return self.wanted
+        return np.arange(self.first_slot, self.first_slot + self.slots, dtype=U64)
+
+
+class Chunk:
+    """What a read of `piece` gave; valid as long as its buffer is."""
+
+    def __init__(self, piece: Piece, content: Content) -> None:
+        self.piece = piece
+        self._content = content
+        self._record_bytes = piece.extent.record_bytes
+        self.whole = len(content.data) // self._record_bytes  # records that are there in full
+
+    @cached_property
+    def doubtful(self) -> frozenset[int]:
+        """The rows that cannot be compared: unreadable in part, or not there in full."""
+        touched = (
+            range(span.start // self._record_bytes, -(-span.end // self._record_bytes))
+            for span in self._content.unreadable
+        )
+        return frozenset(range(self.whole, self.piece.slots)).union(*touched)
+
+    def words(self, rows: Sequence[int] | None = None) -> Words:
+        """The records that are there in full, or `rows` of them, one in each row of the array."""
+        data = self._content.data[: self.whole * self._record_bytes]
+        words = np.frombuffer(data, dtype=U64).reshape(self.whole, self._record_bytes // 8)
+        return words if rows is None else words[np.array(rows, dtype=np.intp)]
+
+    def record(self, row: int) -> memoryview:
+        """The bytes of one record, fewer where the file ends."""
+        return self._content.data[row * self._record_bytes : (row + 1) * self._record_bytes]
+
+    def unreadable_sectors(self, row: int) -> frozenset[int]:
+        """The sectors of one record whose reads failed, counted from its start."""
+        start, stop = row * self._record_bytes, (row + 1) * self._record_bytes
+        spans = (
+            range(
+                (max(span.start, start) - start) // limits.SECTOR_BYTES,
+                -(-(min(span.end, stop) - start) // limits.SECTOR_BYTES),
+            )
+            for span in self._content.unreadable
+            if span.start < stop and span.end > start
+        )
+        return frozenset[int]().union(*spans)
+
+
+def pieces_within(extent: Extent, slots: int) -> Iterator[Piece]:
+    """The first `slots` slots of `extent`."""
+    per_piece = max(1, CHUNK_BYTES // extent.record_bytes)
+    for start in range(0, slots, per_piece):
+        yield Piece(extent=extent, first_slot=extent.first_slot + start, slots=min(per_piece, slots - start))
+
+
+def pieces_around(extent: Extent, slots: Words) -> Iterator[Piece]:
+    """Pieces of `extent` that hold `slots` (ascending), without the larger gaps between them."""
+    if not len(slots):
+        return
+    for wanted in np.split(slots, _breaks(extent, slots)):
+        first, last = int(wanted[0]), int(wanted[-1])
+        yield Piece(extent=extent, first_slot=first, slots=last - first + 1, wanted=wanted)
+
+
+def bytes_around(extent: Extent, slots: Words) -> int:
+    """How much the pieces of `pieces_around` are to read."""
+    if not len(slots):
+        return 0
+    breaks = _breaks(extent, slots)
+    gaps = slots[breaks] - slots[breaks - 1] - U64(1)
+    return (int(slots[-1] - slots[0]) + 1 - int(gaps.sum())) * extent.record_bytes
+
+
+def _breaks(extent: Extent, slots: Words) -> NDArray[np.intp]:
+    """Where, in `slots`, a new piece begins."""
+    per_piece = max(1, CHUNK_BYTES // extent.record_bytes)
+    gap = max(1, _GAP_BYTES // extent.record_bytes)
+    numbers = (slots - U64(extent.first_slot)) // U64(per_piece)
+    return np.flatnonzero((np.diff(slots) > U64(gap)) | (np.diff(numbers) > 0)) + 1

@@ -1,0 +1,233 @@
+"""What every scan does, whatever a slot is: superblocks, the control arm, second looks, counting and telling.
+
+Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
+not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `scan` reads
+slots in files, `names_scan` files as slots. It decides no verdict and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Literal, TypeAlias
+
+from durability import limits
+from durability.evidence.judgement import Judgement
+from durability.evidence.scan_report import Example, Examples, Report, Tally
+from durability.evidence.testimony import Testimony
+from durability.formats.plan import MAIN, Extent, Plan
+from durability_client.target.storage import Storage
+from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
+from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
+
+Phase: TypeAlias = Literal["in flight", "survey", "all slots", "all names", "control arm", "judging"]
+
+_BUFFERS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanJob:
+    """What a scan needs beside the storage. `acked` is rule 4's A, None without a server's log;
+    `control_completed` the control arm's frontier; `block_bytes` the smallest piece that the drives can be
+    asked for.
+    """
+
+    plan: Plan
+    acked: tuple[int, ...] | None
+    control_completed: int
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """`done` of `total` bytes of a phase were read; `report` is what they came to."""
+
+    phase: Phase
+    done: int
+    total: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """Whom a scan tells. `tick` after each read that returned, from the thread that read; `progress` after
+    each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked at,
+    kept or not (of slots that end before their file does, only the edges are).
+    """
+
+    tick: Callable[[], None]
+    progress: Callable[[Progress], None]
+    example: Callable[[Example], None]
+    finding: Callable[[Judgement], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A slot that looked wrong when it was read, and what was read."""
+
+    judgement: Judgement
+    data: bytes
+
+
+Visit: TypeAlias = Callable[[Chunk], None]
+
+
+class Scanning:
+    """One scan of one target; `run` does it."""
+
+    def __init__(self, storage: Storage, job: ScanJob, listener: Listener, testimony: Testimony) -> None:
+        self._storage = storage
+        self._plan = job.plan
+        self._job = job
+        self._listener = listener
+        self._testimony = testimony
+        self._tally = Tally(writers=job.plan.writers)
+        self._examples = Examples()
+        chunk = max(CHUNK_BYTES, job.plan.record_bytes)
+        self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
+        self._second_look = aligned_buffer(chunk)
+        self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
+        self._phase: Phase = "in flight"
+        self._done = self._total = 0
+
+    def run(self) -> Report:
+        """Scan everything. Raises OSError for what is no error of the medium: the rest was not read."""
+        raise NotImplementedError
+
+    @property
+    def so_far(self) -> Report:
+        """What the part that was done has come to."""
+        return self._report(finished=False)
+
+    # -- what all targets have -----------------------------------------------------------------------------
+
+    def _check_superblocks(self) -> None:
+        """Both copies were durable before the run began."""
+        size = self._size(MAIN)
+        for copy, offset in enumerate(self._plan.superblock_offsets):
+            first = self._judge_superblock(copy, offset, size)
+            if first.judgement.finding is not None:
+                self._conclude(first, self._judge_superblock(copy, offset, size))
+
+    def _judge_superblock(self, copy: int, offset: int, size: int) -> Suspect:
+        if size <= offset:
+            return Suspect(self._testimony.judge_superblock(copy, b""), b"")
+        with self._reader(MAIN) as reader:
+            content = reader.read(self._second_look, offset, limits.SUPERBLOCK_BYTES)
+        data = bytes(content.data)
+        judgement = self._testimony.judge_superblock(copy, data)
+        if content.unreadable:
+            text = f"copy {copy} of the superblock, written before the run, is unreadable in part"
+            judgement = replace(judgement, finding="unreadable", text=text)
+        return Suspect(judgement, data)
+
+    def _read_control(self) -> None:
+        """Count what the control arm completed and the target no longer has: no finding (rule 15)."""
+        completed = self._job.control_completed
+        if not self._plan.control_slots or not completed:
+            return
+        extent = self._plan.extent(self._plan.control_writer)
+        present = min(self._present_slots(extent), completed)
+
+        def check(chunk: Chunk) -> None:
+            lost = self._testimony.screen_control(chunk.piece.first_slot, chunk.words(), completed)
+            self._tally.control_lost += lost + chunk.piece.slots - chunk.whole
+
+        self._begin("control arm", present * extent.record_bytes)
+        self._read(extent, pieces_within(extent, present), check)
+        self._tally.control_lost += min(completed, extent.slots) - present
+
+    # -- second look ---------------------------------------------------------------------------------------
+
+    def _sort_out(self, judgements: Sequence[Judgement], data: Sequence[bytes]) -> list[Suspect]:
+        """Count those of `judgements`, made of `data`, that are no findings; the others, to be read again."""
+        suspects: list[Suspect] = []
+        for judgement, record in zip(judgements, data, strict=True):
+            if judgement.finding is not None:
+                suspects.append(Suspect(judgement, record))
+                continue
+            self._tally.excuse(judgement)
+            if judgement.in_flight_damaged:
+                self._keep("in_flight_damaged", judgement, record)
+        return suspects
+
+    def _conclude(self, first: Suspect, second: Suspect) -> None:
+        """Count a slot that was read twice: only what is wrong both times is a finding."""
+        if second.judgement.finding is None:
+            self._tally.unstable += 1
+            self._keep("unstable", first.judgement, first.data)
+            return
+        # An I/O error that comes only the second time does not hide what was read before.
+        hidden = second.judgement.finding == "unreadable" and first.judgement.finding != "unreadable"
+        final = first if hidden else second
+        self._convict(final.judgement, final.data)
+
+    def _convict(self, judgement: Judgement, data: bytes) -> None:
+        assert judgement.finding is not None
+        self._tally.convict(judgement)
+        self._keep(judgement.finding, judgement, data)
+        self._listener.finding(judgement)
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def _read(self, extent: Extent, pieces: Iterator[Piece], visit: Visit) -> None:
+        """Read `pieces` of one file, and visit each while the next is read."""
+        first = next(pieces, None)
+        if first is None:
+            return  # and do not open a file that may not exist
+        with self._reader(extent.suffix) as reader:
+
+            def read(piece: Piece, buffer: memoryview) -> Chunk:
+                return Chunk(piece, reader.read(buffer, piece.offset, piece.length))
+
+            for chunk in read_ahead(chain([first], pieces), read, self._buffers):
+                visit(chunk)
+                self._done += chunk.piece.length
+                self._tell()
+
+    def _reader(self, suffix: str) -> Reader:
+        return Reader(self._storage, suffix, block_bytes=self._job.block_bytes, tick=self._listener.tick)
+
+    def _present_slots(self, extent: Extent) -> int:
+        """How many slots of `extent` its file holds, the last one perhaps in part."""
+        within = self._size(extent.suffix) - extent.offset_bytes
+        return min(extent.slots, max(0, -(-within // extent.record_bytes)))
+
+    def _size(self, suffix: str) -> int:
+        """Length of a file of the target, 0 where it is gone."""
+        try:
+            return self._storage.size(suffix)
+        except FileNotFoundError:
+            return 0
+
+    # -- telling -------------------------------------------------------------------------------------------
+
+    def _keep(self, kind: str, judgement: Judgement, data: bytes) -> None:
+        example = Example(kind=kind, judgement=judgement, data=data)
+        if self._examples.add(example):
+            self._listener.example(example)
+
+    def _keep_odd(self, writer: int, slot: int, data: bytes) -> None:
+        """Keep what a slot in flight held until it is judged, while there is room for it."""
+        if len(self._odd) < limits.EXAMPLES_FIRST:
+            self._odd[writer, slot] = data
+
+    def _begin(self, phase: Phase, total: int) -> None:
+        self._phase, self._done, self._total = phase, 0, total
+
+    def _tell(self) -> None:
+        self._listener.progress(
+            Progress(phase=self._phase, done=self._done, total=self._total, report=self.so_far)
+        )
+
+    def _finish(self) -> Report:
+        """The report of a scan that is done, after its last examples."""
+        for example in self._examples.latest():
+            self._listener.example(example)
+        return self._report(finished=True)
+
+    def _report(self, *, finished: bool) -> Report:
+        return self._tally.report(
+            testified=self._testimony.testified, newest_seen=self._testimony.newest_seen, finished=finished
+        )

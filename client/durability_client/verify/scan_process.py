@@ -1,0 +1,257 @@
+"""Runs the reading where it can be left behind: in a process of its own.
+
+A drive that was cut may never answer a read again, and a process that waits for it cannot even be killed. So
+the reading is done by a child that reports after every read; when reports stop for the deadline, the child
+is abandoned and what it reported stands as an unfinished scan. Abandoned reads are never counted as lost
+data, and neither is a child that crashed.
+
+A storage that lives in this process, as a simulated drive does, is read in a thread instead; it cannot hang.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, Pipe
+from typing import TypeAlias, cast
+
+from durability.errors import DurabilityError, TargetError
+from durability.evidence.scan_report import Example, Report, empty_report
+from durability.formats.plan import Plan
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import Storage
+from durability_client.verify.name_scan import NamesScan
+from durability_client.verify.scan_base import Listener, Progress, ScanJob
+from durability_client.verify.slot_scan import Scan
+from durability_client.verify.superblocks import read_superblocks
+
+_REPORT_INTERVAL_S = 0.1
+_POLL_S = 0.5  # how soon an interrupted caller lets go
+_GRACE_S = 2.0  # a killed process that has not ended by then waits for its drive
+
+
+@dataclass(frozen=True, slots=True)
+class _SuperblocksWanted:
+    known: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class _SuperblocksRead:
+    plans: tuple[Plan | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """A read returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The request ended in an error; `text` is for people."""
+
+    text: str
+
+
+_Request: TypeAlias = "_SuperblocksWanted | ScanJob"
+_Reply: TypeAlias = "_SuperblocksRead | _Tick | _Failed | Progress | Example | Report"
+OnProgress: TypeAlias = Callable[[Progress], None]
+OnExample: TypeAlias = Callable[[Example], None]
+
+
+class StalledError(DurabilityError):
+    """Reads of the target have returned nothing for the whole deadline."""
+
+
+class Scanner:
+    """Reads one target for verify; a context manager, at whose end the child is gone or abandoned."""
+
+    def __init__(self, storage: Storage, *, stall_s: float) -> None:
+        self._storage = storage
+        self._stall_s = stall_s
+        self._child: _Child | None = None
+
+    def __enter__(self) -> Scanner:
+        if isinstance(self._storage, KernelStorage):
+            self._child = _Child(self._storage, stall_s=self._stall_s)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None:
+            self._child.end()
+
+    async def superblocks(self, known: Plan | None) -> tuple[Plan | None, ...]:
+        """The plans in the target's superblocks, see `read_superblocks`.
+
+        Raises StalledError, and TargetError where the target cannot be read at all.
+        """
+        if self._child is None:
+            return await asyncio.to_thread(read_superblocks, self._storage, known)
+        reply = await self._child.ask(_SuperblocksWanted(known), lambda _: None)
+        if isinstance(reply, _Failed):
+            raise TargetError(reply.text)
+        return cast(_SuperblocksRead, reply).plans
+
+    async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> Report:
+        """Scan the target. What stops the scan is the `failure` of the report, which then is of a part
+        only.
+        """
+        latest = empty_report(job.plan)
+
+        def listen(reply: _Reply) -> None:
+            nonlocal latest
+            if isinstance(reply, Progress):
+                latest = reply.report
+                on_progress(reply)
+            elif isinstance(reply, Example):
+                on_example(reply)
+
+        try:
+            if self._child is None:
+                reply: _Reply = await asyncio.to_thread(_scan, self._storage, job, listen)
+            else:
+                reply = await self._child.ask(job, listen)
+        except StalledError as error:
+            return replace(latest, failure=str(error))
+        if isinstance(reply, _Failed):
+            return replace(latest, failure=reply.text)
+        return cast(Report, reply)
+
+
+class _Child:
+    """The reading process, seen from its parent."""
+
+    def __init__(self, storage: KernelStorage, *, stall_s: float) -> None:
+        self._stall_s = stall_s
+        self._ending = threading.Event()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._connection, theirs = Pipe()
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # Not `-m`: as __main__ its classes would not be those that the parent's pickles name.
+        command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
+        # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._said,
+                env=environment,
+                process_group=0,  # Ctrl-C is for the parent, which ends the child
+            )
+        self._connection.send(storage)
+
+    async def ask(self, request: _Request, listen: Callable[[_Reply], None]) -> _Reply:
+        """Send `request` and wait for its answer; `listen` gets, in a thread, what comes before it.
+
+        Raises StalledError.
+        """
+        try:
+            return await asyncio.to_thread(self._converse, request, listen)
+        except asyncio.CancelledError:
+            self._ending.set()
+            raise
+
+    def _converse(self, request: _Request, listen: Callable[[_Reply], None]) -> _Reply:
+        try:
+            self._connection.send(request)
+            while True:
+                self._wait()
+                reply = cast(_Reply, self._connection.recv())
+                if isinstance(reply, _SuperblocksRead | _Failed | Report):
+                    return reply
+                listen(reply)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            return _Failed(f"the process that reads the target ended unexpectedly{self._fate()}")
+
+    def _wait(self) -> None:
+        """Until something came. Raises StalledError at the deadline."""
+        deadline_s = time.monotonic() + self._stall_s
+        while not self._connection.poll(_POLL_S):
+            if self._ending.is_set() or time.monotonic() > deadline_s:
+                raise StalledError(
+                    f"reads of the target returned nothing for {self._stall_s:.0f} s and were abandoned"
+                )
+
+    def _fate(self) -> str:
+        try:
+            status = self._process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return ""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return f" with status {status}" + next((f": {line}" for line in reversed(lines) if line), "")
+
+    def end(self) -> None:
+        """End the child, or leave it to its drive."""
+        self._process.kill()
+        self._fate()
+        self._connection.close()
+        self._said.close()
+
+
+class _Reporter:
+    """The child's end of the pipe: sends from any thread, and news of progress only now and then."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        # Each kind has its turn, or ticks, which come first, would leave none to progress.
+        self._next_s: dict[type[_Reply], float] = {_Tick: 0.0, Progress: 0.0}
+
+    def send(self, reply: _Reply) -> None:
+        with self._lock:
+            now_s, kind = time.monotonic(), type(reply)
+            if now_s < self._next_s.get(kind, now_s):
+                return
+            self._connection.send(reply)
+            if kind in self._next_s:
+                self._next_s[kind] = now_s + _REPORT_INTERVAL_S
+
+
+def _scan(storage: Storage, job: ScanJob, send: Callable[[_Reply], None]) -> _Reply:
+    return scan_here(storage, job, Listener(tick=lambda: send(_Tick()), progress=send, example=send))
+
+
+def scan_here(storage: Storage, job: ScanJob, listener: Listener) -> Report:
+    """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
+    has shown nothing."""
+    scan = (NamesScan if job.plan.names else Scan)(storage, job, listener)
+    try:
+        return scan.run()
+    except OSError as error:
+        failure = f"{storage.path} cannot be read on: {error.strerror or error}"
+    except Exception as error:
+        failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"
+    return replace(scan.so_far, failure=failure)
+
+
+def _read_superblocks(storage: Storage, known: Plan | None) -> _Reply:
+    try:
+        return _SuperblocksRead(read_superblocks(storage, known))
+    except (OSError, DurabilityError) as error:
+        return _Failed(str(error))
+
+
+def main() -> None:
+    """The child: answer requests until the parent closes its end."""
+    connection = Connection(int(sys.argv[1]))
+    reporter = _Reporter(connection)
+    try:
+        storage = cast(Storage, connection.recv())
+        while True:
+            request = cast(_Request, connection.recv())
+            if isinstance(request, _SuperblocksWanted):
+                reporter.send(_read_superblocks(storage, request.known))
+            else:
+                reporter.send(_scan(storage, request, reporter.send))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(0)  # the parent is gone; a thread that reads need not be waited for

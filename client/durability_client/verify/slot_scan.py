@@ -1,0 +1,230 @@
+"""The scan of slots in files: reads everything that a run wrote to its target once, and counts what the
+oracle says of it.
+
+The order is rule 8's: slots that were in flight at the cut first, for their testimony; then every slot once;
+the control arm; what is missing at the ends of files; at last the verdict on the slots in flight, under the
+testified frontiers, and files of a log that must be gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+
+import numpy as np
+
+from durability import limits
+from durability.evidence.observation import Observation
+from durability.evidence.scan_report import Report
+from durability.evidence.slot_oracle import Oracle
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Extent, parse_name
+from durability_client.target.storage import Storage
+from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
+from durability_client.verify.scan_base import Listener, Phase, ScanJob, Scanning, Suspect, Visit
+
+_IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
+_BATCH = 4096  # observations judged at a time
+_SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
+
+
+class Scan(Scanning):
+    """One scan of a target whose slots lie in files."""
+
+    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
+        self._oracle = Oracle(job.plan, job.acked)
+        super().__init__(storage, job, listener, self._oracle)
+        self._testified = False  # whether the slots in flight have been read
+
+    def run(self) -> Report:
+        self._read_in_flight()
+        if not self._oracle.logged:
+            self._pass("survey", list(self._every_extent()), self._survey)
+        self._check_superblocks()
+        self._pass("all slots", list(self._extents()), self._check)
+        self._read_control()
+        self._phase = "judging"
+        self._count_absent()
+        self._judge_in_flight()
+        self._look_for_removed()
+        return self._finish()
+
+    # -- phases --------------------------------------------------------------------------------------------
+
+    def _read_in_flight(self) -> None:
+        """Let the slots testify that may hold a version newer than the log knows.
+
+        Where reading them amounts to much of the pass over everything, they are read in that pass: what the
+        other slots must hold does not depend on their testimony, and they are judged at the end anyway.
+        """
+        extents = list(self._extents())
+        self._tally.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)
+        total = sum(bytes_around(extent, self._in_flight_of(extent)) for extent in extents)
+        if total * _IN_FLIGHT_SHARE > self._bytes_of(extents):
+            return
+        self._begin("in flight", total)
+        for extent in extents:
+            self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._testify)
+        self._testified = True
+
+    def _in_flight_of(self, extent: Extent) -> Words:
+        """The slots of `extent` that may have been in flight, and that its file is long enough for."""
+        slots = self._oracle.in_flight_slots(extent.writer)
+        stop = extent.first_slot + self._present_slots(extent)
+        return slots[np.searchsorted(slots, U64(extent.first_slot)) : np.searchsorted(slots, U64(stop))]
+
+    def _testify(self, chunk: Chunk) -> None:
+        """Hold the slots of `chunk` that were in flight, and let them testify."""
+        piece = chunk.piece
+        slots = self._in_flight_of(piece.extent)
+        first, stop = np.searchsorted(slots, (U64(piece.first_slot), U64(piece.first_slot + piece.slots)))
+        rows = (slots[first:stop] - U64(piece.first_slot)).tolist()
+        readable = [row for row in rows if row not in chunk.doubtful]
+        slots = np.array(readable, dtype=U64) + U64(piece.first_slot)
+        odd = self._oracle.hold(piece.extent.writer, slots, chunk.words(readable))
+        for row in (*chunk.doubtful.intersection(rows), *(readable[number] for number in odd)):
+            observation = self._observe(chunk, row)
+            self._oracle.testify(observation)
+            self._keep_odd(observation.writer, observation.slot, bytes(chunk.record(row)))
+
+    def _survey(self, chunk: Chunk) -> None:
+        self._oracle.survey(chunk.words())
+
+    def _check(self, chunk: Chunk) -> None:
+        """Hold every slot that has no version in flight against what must be there."""
+        if not self._testified:
+            self._testify(chunk)
+        piece = chunk.piece
+        writer = piece.extent.writer
+        in_flight = self._oracle.in_flight_slots(writer)
+        suspects = set(self._oracle.screen(writer, piece.first_slot, chunk.words()).tolist())
+        suspects |= {row for row in chunk.doubtful if not _holds(in_flight, piece.first_slot + row)}
+        rows = sorted(suspects)
+        observations = self._observe_rows(chunk, rows)
+        for observation in observations:
+            self._oracle.testify(observation)
+        self._tally.checked += piece.slots
+        self._settle(observations, [bytes(chunk.record(row)) for row in rows])
+
+    def _count_absent(self) -> None:
+        """Count the slots beyond the end of a file that is too short, without looking at each."""
+        for extent in self._extents():
+            generation = extent.first_slot // extent.slots
+            absent = self._oracle.absent_slots(extent.writer, generation, self._size(extent.suffix))
+            first = max(absent.start, extent.first_slot + self._present_slots(extent))
+            if first >= absent.stop:
+                continue
+            edges = [*range(first, absent.stop)[: limits.EXAMPLES_FIRST]]
+            edges += range(max(first + len(edges), absent.stop - limits.EXAMPLES_LAST), absent.stop)
+            for slot in edges:
+                observation = self._oracle.observe(extent.writer, slot, b"")
+                self._convict(self._oracle.judge(observation), b"")
+            self._tally.checked += absent.stop - first
+            self._tally.findings["truncated"] += absent.stop - first - len(edges)
+            self._lose_range(extent.writer, first, absent.stop)
+
+    def _lose_range(self, writer: int, first: int, stop: int) -> None:
+        """Note the acknowledged operations that ended on the slots from `first` on, all of them gone."""
+        frontier = self._oracle.testified[writer]
+        for start in range(first, stop, _SLOTS_AT_A_TIME):
+            slots = np.arange(start, min(stop, start + _SLOTS_AT_A_TIME), dtype=U64)
+            if self._plan.workload == "append":
+                newest = slots + U64(1)
+            else:
+                newest = self._plan.schedule(writer).newest_at(slots, frontier)
+            newest = newest[newest > 0]
+            if len(newest):
+                self._tally.lose(writer, int(newest.min()), int(newest.max()))
+            self._listener.tick()
+
+    def _judge_in_flight(self) -> None:
+        """Judge what was read first, now that every testimony is in."""
+        observations = self._oracle.in_flight()
+        while batch := list(islice(observations, _BATCH)):
+            self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
+            self._tell()
+
+    def _look_for_removed(self) -> None:
+        """Find files of a log that were removed for good before acknowledged records, and are there."""
+        if self._plan.workload != "append":
+            return
+        for judgement in self._oracle.resurrected(self._storage.suffixes()):
+            there = self._storage.exists(judgement.suffix)
+            again = judgement if there else replace(judgement, finding=None)
+            self._conclude(Suspect(judgement, b""), Suspect(again, b""))
+
+    # -- second look ---------------------------------------------------------------------------------------
+
+    def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
+        """Count what `observations`, made of `data`, come to; findings are read again first."""
+        suspects = self._sort_out(self._oracle.judge_all(observations), data)
+        for _, group in groupby(
+            suspects, key=lambda suspect: (suspect.judgement.writer, suspect.judgement.suffix)
+        ):
+            self._look_again(list(group))
+
+    def _look_again(self, suspects: Sequence[Suspect]) -> None:
+        """Read slots of one file again, through a descriptor that has read nothing before."""
+        first = suspects[0].judgement
+        extent = self._plan.extent_of(first.writer, first.slot)
+        slots = np.array([suspect.judgement.slot for suspect in suspects], dtype=U64)
+        observations: list[Observation] = []
+        data: list[bytes] = []
+        with self._reader(first.suffix) as reader:
+            for piece in pieces_around(extent, slots):
+                chunk = Chunk(piece, reader.read(self._second_look, piece.offset, piece.length))
+                rows = (piece.wanted_slots - U64(piece.first_slot)).tolist()
+                observations += self._observe_rows(chunk, rows)
+                data += [bytes(chunk.record(row)) for row in rows]
+        for number, judgement in enumerate(self._oracle.judge_all(observations)):
+            self._conclude(suspects[number], Suspect(judgement, data[number]))
+
+    # -- reading -------------------------------------------------------------------------------------------
+
+    def _pass(self, phase: Phase, extents: Sequence[Extent], visit: Visit) -> None:
+        """Visit every slot of `extents` that lies within its file."""
+        self._begin(phase, self._bytes_of(extents))
+        for extent in extents:
+            self._read(extent, pieces_within(extent, self._present_slots(extent)), visit)
+
+    def _observe(self, chunk: Chunk, row: int) -> Observation:
+        piece = chunk.piece
+        return self._oracle.observe(
+            piece.extent.writer, piece.first_slot + row, chunk.record(row), chunk.unreadable_sectors(row)
+        )
+
+    def _observe_rows(self, chunk: Chunk, rows: Sequence[int]) -> list[Observation]:
+        """`_observe` for many rows, in order."""
+        readable = [row for row in rows if row not in chunk.doubtful]
+        slots = np.array(readable, dtype=U64) + U64(chunk.piece.first_slot)
+        in_bulk = self._oracle.observe_all(chunk.piece.extent.writer, slots, chunk.words(readable))
+        observed = dict(zip(readable, in_bulk, strict=True))
+        return [observed[row] if row in observed else self._observe(chunk, row) for row in rows]
+
+    def _extents(self) -> Iterator[Extent]:
+        """Where the writers' slots lie, file by file, without files that need not exist and do not."""
+        if self._plan.workload != "append":
+            yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
+            return
+        for file in self._oracle.files():
+            if file.writer is not None and (file.min_bytes is not None or self._storage.exists(file.suffix)):
+                yield self._plan.extent(file.writer, file.generation)
+
+    def _every_extent(self) -> Iterator[Extent]:
+        """As `_extents`, and every other append file that is there: without a log, none is too old."""
+        yield from self._extents()
+        if self._plan.workload == "append":
+            known = {extent.suffix for extent in self._extents()}
+            for name in filter(None, map(parse_name, self._storage.suffixes())):
+                if name.suffix not in known and name.writer < self._plan.writers and not name.temporary:
+                    yield self._plan.extent(name.writer, name.number)
+
+    def _bytes_of(self, extents: Iterable[Extent]) -> int:
+        """How much there is to read of `extents`."""
+        return sum(self._present_slots(extent) * extent.record_bytes for extent in extents)
+
+
+def _holds(ascending: Words, value: int) -> bool:
+    position = int(np.searchsorted(ascending, U64(value)))
+    return position < len(ascending) and int(ascending[position]) == value

@@ -1,0 +1,130 @@
+"""A file target whose file system does not mount: nothing of it is there, and the device says whose it was.
+
+It is a storage without files, so a scan of it finds every acknowledged record missing. Whether the file
+system is the run's is still to be shown, by drives, place and UUID. It writes nothing; what the one mount
+that is tried may write, `mountprobe` says.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from durability.errors import TargetError, WrongTargetError
+from durability.formats.case import Case
+from durability.formats.facts import Facts, FileSystem
+from durability.formats.plan import Plan, TargetKind
+from durability_client.target.discovery import collect
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import TargetDirectory, TargetFile
+from durability_client.verify.mount_probe import MountProbe, probe_mount
+
+
+class UnmountableStorage:
+    """The target that lay in the file system on `device`, which `probe` found not to mount."""
+
+    kind: TargetKind = "file"
+
+    def __init__(self, device: Path, probe: MountProbe) -> None:
+        self.path = device
+        self._device = KernelStorage(device)
+        self._probe = probe
+
+    @classmethod
+    def on(cls, device: Path) -> UnmountableStorage:
+        """Look at `device` first. Raises TargetError where its file system mounts, or that cannot be
+        tried.
+        """
+        probe = probe_mount(device)
+        if probe.mounts:
+            raise TargetError(f"{probe.text}: mount it, and verify the target at its path, without --device")
+        return cls(device, probe)
+
+    @property
+    def why(self) -> str:
+        """What was tried, for people."""
+        return self._probe.text
+
+    def flushes(self, drive: str) -> int | None:
+        return self._device.flushes(drive)
+
+    def facts(self) -> Facts:
+        return collect(self.path, "device")
+
+    def facts_as_target_of(self, case: Case, found: Facts) -> Facts:
+        """`found`, the facts of the device, in the terms of the file that lay on it.
+
+        A UUID that is gone with the file system's superblock contradicts nothing; another one does. Raises
+        WrongTargetError where the device is another part of the drive, or may be.
+        """
+        armed = case.armed
+        if armed is None or armed.file_system is None:
+            raise TargetError(f"run {case.run} was not on a file system; verify the device itself")
+        if armed.offset_bytes != found.offset_bytes:
+            raise WrongTargetError(
+                f"{self.path} starts at byte {found.offset_bytes} of its drive; the file system of run"
+                f" {case.run} started at {armed.offset_bytes}"
+            )
+        if not self._probe.uuid and found.offset_bytes is None:
+            raise WrongTargetError(
+                f"{self._probe.text}, and below it are layers ({', '.join(found.layers)}), so no offset"
+                f" shows that it is the device of run {case.run}"
+            )
+        file_system = FileSystem(
+            type=self._probe.type or armed.file_system.type,
+            uuid=self._probe.uuid or armed.file_system.uuid,
+            source=str(self.path),
+            mount_point="",
+            options="",
+            block_bytes=armed.file_system.block_bytes,
+        )
+        return replace(
+            found,
+            kind="file",
+            path=armed.path,
+            path_in_file_system=armed.path_in_file_system,
+            file_system=file_system,
+        )
+
+    def exists(self, suffix: str) -> bool:
+        return False
+
+    def suffixes(self) -> tuple[str, ...]:
+        return ()
+
+    def size(self, suffix: str) -> int:
+        self._miss(suffix)
+
+    def lock(self, *, create: bool = False) -> None:
+        self._device.lock()
+
+    def unlock(self) -> None:
+        self._device.unlock()
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:
+        self._miss(suffix)
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
+        self._refuse()
+
+    def unlink(self, suffix: str) -> None:
+        self._refuse()
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        self._refuse()
+
+    def open_directory(self) -> TargetDirectory:
+        self._refuse()
+
+    def sync_directory(self, *, ancestors: bool = False) -> None:
+        self._refuse()
+
+    @staticmethod
+    def _miss(suffix: str) -> NoReturn:
+        raise FileNotFoundError(f"TARGET{suffix} is in a file system that does not mount")
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise io.UnsupportedOperation("there are no files in a file system that does not mount")

@@ -1,0 +1,299 @@
+"""`verify`: after a cut, holds the target against the server's log and says durable, loss or inconclusive.
+
+The order is the evidence's: lock, facts, superblocks, case, identity, and only then the run is ended and
+read. Nothing is written to the target, but by the kernel where `--device` has it mounted (see `mountprobe`).
+What is no verdict on the drive (another target, not mounted, a run
+that goes on, a server that cannot be reached) is an error, exit code 5, never a loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bar
+
+from durability import limits
+from durability.errors import PeerError, SetupError, TargetError, UsageError, WrongTargetError
+from durability.evidence.at_risk import AtRisk, at_risk, loss_window
+from durability.evidence.cut import Cut, CutClass, assess
+from durability.evidence.identity import Identity, identify
+from durability.evidence.scan_report import Example, Report, empty_report
+from durability.evidence.verdict import decide
+from durability.formats.case import Case
+from durability.formats.documents import to_json
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
+from durability.units import format_run
+from durability_client.link.server_connection import Endpoint
+from durability_client.target import safety_checks
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import Storage
+from durability_client.target.target_warnings import skips_replay
+from durability_client.verify import junit, verdict_text
+from durability_client.verify.case_source import Casebook, ExportCasebook, ServerCasebook
+from durability_client.verify.outcome import Outcome
+from durability_client.verify.scan_base import Progress, ScanJob
+from durability_client.verify.scan_process import Scanner, StalledError
+from durability_client.verify.target_reader import block_bytes_of
+from durability_client.verify.unmountable import UnmountableStorage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyOptions:
+    """What the command line says. `run` 0: the target, or the server, knows. Exactly one of `endpoint` and
+    `from_export` is where the log comes from. `stall_s`: reads that return nothing for so long are
+    abandoned.
+    """
+
+    target: Path | None
+    endpoint: Endpoint | None = None
+    run: int = 0
+    attest_cut: str | None = None
+    cut_class: CutClass | None = None
+    require_cut: CutClass = "power"
+    min_cuts: int = 1
+    device: Path | None = None
+    from_export: Path | None = None
+    junit: Path | None = None
+    json: bool = False
+    stall_s: float = limits.SCAN_STALL_S_MIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The target as it was found. `stalled`: why it could not be read even for its superblocks, or ""."""
+
+    facts: Facts
+    superblocks: tuple[Plan | None, ...]
+    stalled: str = ""
+
+    @property
+    def run(self) -> int:
+        """The run that a superblock names, 0 where none does."""
+        return next((plan.run for plan in self.superblocks if plan is not None), 0)
+
+
+async def verify(
+    options: VerifyOptions,
+    *,
+    storage: Storage | None = None,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+) -> int:
+    """Judge the target and print the verdict; returns the exit code.
+
+    `storage` is a target that is not the kernel's; `out` and `err` are stdout and stderr unless given.
+    Raises SetupError, UsageError and FormatError for what is no verdict.
+    """
+    out, err = out or sys.stdout, err or sys.stderr
+    casebook = _casebook(options)
+    target = storage if storage is not None else await asyncio.to_thread(_storage, options)
+    if isinstance(target, UnmountableStorage):
+        print(target.why, file=err)
+    target.lock()
+    try:
+        with _bar(err) as on_progress:
+            outcome = await examine(options, target, casebook, on_progress)
+    finally:
+        target.unlock()
+    document = outcome.document()
+    if outcome.case is not None:
+        try:
+            await casebook.close(outcome.plan.run, document, outcome.examples)
+        except PeerError as error:
+            print(f"warning: the server does not keep this verdict and its evidence: {error}", file=err)
+    if options.json:
+        print(to_json(document), file=out)
+    else:
+        verdict_text.write(outcome, out)
+    if options.junit is not None:
+        try:
+            junit.write(outcome, options.junit)
+        except SetupError as error:  # the verdict stands, and so does its exit code
+            print(f"warning: {error}", file=err)
+    return outcome.verdict.exit_code
+
+
+async def examine(
+    options: VerifyOptions, storage: Storage, casebook: Casebook, on_progress: Callable[[Progress], None]
+) -> Outcome:
+    """Look at a locked target and judge it. Raises as `verify` does."""
+    started_s = time.monotonic()
+    with Scanner(storage, stall_s=options.stall_s) as scanner:
+        facts = await asyncio.to_thread(storage.facts)
+        _require_replay(facts)
+        subject = await _subject(facts, scanner, None)
+        run = options.run or (0 if options.from_export else subject.run)
+        case = await casebook.open(run, subject.facts, end=False)
+        plan = _plan(case, subject, run)
+        if isinstance(storage, UnmountableStorage) and case is not None:
+            subject = Subject(facts=storage.facts_as_target_of(case, facts), superblocks=())
+        elif not subject.stalled:  # the plan says where the second copy is
+            subject = await _subject(facts, scanner, plan)
+        identity = _identity(case, subject, storage.path)
+        if case is not None:  # only now that it is known to be the right one is the run ended
+            case = await casebook.open(plan.run, subject.facts, end=True)
+        job = ScanJob(
+            plan=plan,
+            acked=case.frontiers if case is not None else None,
+            control_completed=case.control if case is not None else 0,
+            block_bytes=block_bytes_of(subject.facts),
+        )
+        examples: list[Example] = []
+        if subject.stalled:
+            report = empty_report(plan, failure=subject.stalled)
+        else:
+            report = await scanner.scan(job, on_progress=on_progress, on_example=examples.append)
+    return _judge(
+        options=options,
+        plan=plan,
+        case=case,
+        facts=subject.facts,
+        identity=identity,
+        report=report,
+        examples=examples,
+        started_s=started_s,
+    )
+
+
+def _require_replay(facts: Facts) -> None:
+    """Raises TargetError for a mount on which an honest drive seems to have lost what it holds."""
+    option = skips_replay(facts.file_system) if facts.file_system is not None else ""
+    if facts.file_system is None or not option:
+        return
+    raise TargetError(
+        f"{facts.path} lies on {facts.file_system.type} mounted with {option}: what was synced may be in the"
+        " log that this mount did not replay, so nothing can be judged. Unmount it and mount it without that"
+        f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
+        f" {facts.file_system.mount_point}). If it does not mount then, use --device"
+        f" {facts.file_system.source}"
+    )
+
+
+def _casebook(options: VerifyOptions) -> Casebook:
+    if options.device is not None and not options.run and options.from_export is None:
+        raise UsageError("--device needs --run: `durability runs` lists the runs and their targets")
+    if options.cut_class is not None and not options.attest_cut:
+        raise UsageError("--cut-class says what --attest-cut TEXT attests; give both")
+    if options.from_export is not None:
+        return ExportCasebook(options.from_export)
+    assert options.endpoint is not None
+    return ServerCasebook(options.endpoint)
+
+
+def _storage(options: VerifyOptions) -> Storage:
+    if options.device is not None:
+        return UnmountableStorage.on(options.device)
+    if options.target is None:
+        raise UsageError("name the TARGET, or with --device where it lay")
+    storage = KernelStorage(options.target)
+    safety_checks.check_subject(storage.path)
+    return storage
+
+
+async def _subject(facts: Facts, scanner: Scanner, plan: Plan | None) -> Subject:
+    try:
+        return Subject(facts=facts, superblocks=await scanner.superblocks(plan))
+    except StalledError as error:
+        return Subject(facts=facts, superblocks=(), stalled=str(error))
+
+
+def _plan(case: Case | None, subject: Subject, run: int) -> Plan:
+    """The plan of the run to judge: the server's, or where it has none, the superblock's."""
+    if case is not None:
+        return Plan.decode(bytes.fromhex(case.plan))
+    for plan in subject.superblocks:
+        if plan is not None and plan.run == run:
+            return plan
+    raise SetupError(
+        f"the server does not know run {format_run(run)}, and the target does not hold its plan:"
+        " `durability runs` lists the runs that it knows"
+    )
+
+
+def _identity(case: Case | None, subject: Subject, path: Path) -> Identity:
+    if case is None:
+        return Identity(by="superblock", reasons=(), superseded_by="", drive_changed=False)
+    identity = identify(case, subject.facts, subject.superblocks)
+    if identity.by is None:
+        why = "; ".join(identity.reasons)
+        raise WrongTargetError(
+            f"{path} is not the target of run {case.run}, or cannot be recognised as it: {why}."
+            " Is the right drive attached and its file system mounted? Nothing was judged"
+        )
+    return identity
+
+
+def _judge(
+    *,
+    options: VerifyOptions,
+    plan: Plan,
+    case: Case | None,
+    facts: Facts,
+    identity: Identity,
+    report: Report,
+    examples: Sequence[Example],
+    started_s: float,
+) -> Outcome:
+    if case is None:
+        cut = Cut(cut_class="none", proof=(), attested=options.attest_cut, contradictions=())
+        risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
+        window = None
+    else:
+        cut = assess(case, facts, attested=options.attest_cut, cut_class=options.cut_class)
+        risk = at_risk(case, plan, newest_seen=report.newest_seen)
+        window = loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost)
+    verdict = decide(
+        case=case,
+        identity=identity,
+        cut=cut,
+        scan=report,
+        at_risk=risk,
+        require_cut=options.require_cut,
+        min_cuts=options.min_cuts,
+    )
+    return Outcome(
+        plan=plan,
+        case=case,
+        facts=facts,
+        report=report,
+        cut=cut,
+        at_risk=risk,
+        window=window,
+        verdict=verdict,
+        examples=examples,
+        duration_s=time.monotonic() - started_s,
+    )
+
+
+@contextmanager
+def _bar(err: TextIO) -> Iterator[Callable[[Progress], None]]:
+    """A bar for the bytes read, on a terminal only; call what it yields from any thread."""
+    if not err.isatty():
+        yield lambda _: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(file=err), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(progress: Progress) -> None:
+            bar.update(
+                task, description=progress.phase, completed=progress.done, total=progress.total or None
+            )
+
+        yield show

@@ -1,0 +1,67 @@
+"""What about a run can make its figures mean less than they seem: a code and a sentence each.
+
+Nothing here changes a figure or a verdict; docs/bench.md lists the codes. The warnings about the target
+itself (mounts without barriers, memory file systems and so on) are among the facts already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from durability.bench.result import Result
+from durability.formats.facts import TargetWarning
+
+BUSY_PERCENT_MAX = 20.0  # of the processors, before the run
+STEAL_PERCENT_MAX = 2.0
+IDLE_PER_S_MAX = 10.0  # requests, of a drive that this tool left alone
+FULL_PERCENT_MAX = 90.0
+_SLOW_GOVERNORS = frozenset({"powersave", "ondemand", "conservative", "schedutil"})
+
+
+def cautions(result: Result) -> tuple[TargetWarning, ...]:
+    """All warnings that the run itself gives rise to."""
+    found = (*_of_run(result), *_of_machine(result), *_of_idle_drives(result))
+    return tuple(TargetWarning(code=code, text=text) for code, text in found)
+
+
+def _of_run(result: Result) -> Iterator[tuple[str, str]]:
+    if not result.complete:
+        yield "partial", f"not all rounds were made: {result.stopped or 'no reason is known'}"
+    if result.mode == "quick":
+        yield "quick", "a quick run: for a first look, not to be compared"
+    for one in result.cells:
+        if one.note and one.rounds:
+            yield "cell-ended", f"{one.cell.name} ended early: {one.note}"
+
+
+def _of_machine(result: Result) -> Iterator[tuple[str, str]]:
+    before, after = result.before, result.after
+    if before.busy_percent is not None and before.busy_percent > BUSY_PERCENT_MAX:
+        yield "busy", f"the processors were {before.busy_percent:.0f} % busy before the run"
+    steal = max((moment.steal_percent or 0.0) for moment in (before, after or before))
+    if steal > STEAL_PERCENT_MAX:
+        yield "steal", f"the host took {steal:.1f} % of the processors' time for other guests"
+    if result.machine.governor in _SLOW_GOVERNORS:
+        yield (
+            "governor",
+            f"the processor's governor is {result.machine.governor!r}: latencies include its waking up",
+        )
+    if before.used_bytes is not None and before.size_bytes:
+        full = 100 * before.used_bytes / before.size_bytes
+        if full > FULL_PERCENT_MAX:
+            yield "full", f"the file system is {full:.0f} % full, where allocation and drives get slower"
+
+
+def others_per_s(result: Result) -> dict[str, float]:
+    """Requests per second that others made of each drive while this tool left it alone, where it was many."""
+    per_s: dict[str, float] = {}
+    for idle in result.idle:
+        requests = sum(count or 0 for count in (idle.flushes, idle.writes, idle.reads))
+        if idle.seconds:
+            per_s[idle.name] = max(per_s.get(idle.name, 0.0), requests / idle.seconds)
+    return {name: rate for name, rate in per_s.items() if rate > IDLE_PER_S_MAX}
+
+
+def _of_idle_drives(result: Result) -> Iterator[tuple[str, str]]:
+    for name, rate in others_per_s(result).items():
+        yield "other-io", f"{name} did {rate:.0f} requests per second for others, left alone by this tool"

@@ -1,0 +1,170 @@
+"""Was there a cut, and of what? (rule 11)
+
+From what the server recorded, the facts at arming and the facts now: which class of cut is shown, and by
+what. Wall clocks are no evidence, nor is a server's silence. An operator's word raises the class only as
+far as the facts allow it. Refuses to conclude anything from an emulated drive's counter.
+
+    power   every leaf drive counted an unsafe shutdown since arming, or the operator says that power was cut
+    vm      the guest's memory is gone with its operating system; the host kept its power
+    os      the operating system died; the drives may have kept power
+    none    nothing shows a cut
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from durability.formats.case import Case
+from durability.formats.facts import Drive, Facts
+
+CutClass: TypeAlias = Literal["none", "os", "vm", "power"]
+CUT_CLASSES: tuple[CutClass, ...] = get_args(CutClass)  # in rising order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """The class that stands, with its proof in sentences.
+
+    `attested`: the operator's words, None if there are none. `contradictions`: why these words were not
+    believed.
+    """
+
+    cut_class: CutClass
+    proof: tuple[str, ...]
+    attested: str | None
+    contradictions: tuple[str, ...]
+
+
+def at_least(shown: CutClass, required: CutClass) -> bool:
+    """True if `shown` is as strong as `required`."""
+    return CUT_CLASSES.index(shown) >= CUT_CLASSES.index(required)
+
+
+def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
+    """The cut between the end of the run of `case` and `now`.
+
+    `attested` is what the operator says of the cut, `cut_class` the class that the operator claims (None:
+    power).
+    """
+    if case.armed is None or now is None:
+        why = ("the run was never armed",) if case.armed is None else ("no facts of the target as it is now",)
+        return Cut(cut_class="none", proof=(), attested=attested, contradictions=why if attested else ())
+    counted = _counted_power_loss(case.armed, now)
+    death = _os_death(case, case.armed, now)
+    anew = _enumerated_anew(case.armed, now)
+    shown: CutClass = "power" if counted else "os" if death else "none"
+    proof = [sentence for sentence in (counted, death, anew) if sentence]
+    if not attested:
+        return Cut(cut_class=shown, proof=tuple(proof), attested=None, contradictions=())
+    claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
+    contradictions = _contradictions(case.armed, now, claimed, happened=bool(counted or death or anew))
+    if not contradictions and not at_least(shown, claimed):
+        shown = claimed
+        proof.append(f"the operator attests: {attested}")
+    return Cut(cut_class=shown, proof=tuple(proof), attested=attested, contradictions=tuple(contradictions))
+
+
+def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerated_anew: bool) -> CutClass:
+    """The class that an attestation stands for: power, unless the operator or a virtual machine says less.
+
+    A guest that died was forced off as a rule with its host alive, so without the operator's explicit word
+    it counts as `vm`; a drive that was cut off under a living guest is what the operator says it is.
+    """
+    if claimed is not None:
+        return claimed
+    if now.host.virtualisation != "none" and os_died and not enumerated_anew:
+        return "vm"
+    return "power"
+
+
+def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool) -> list[str]:
+    """Facts that cannot be if the operator's word is right."""
+    if not happened:
+        return [
+            "since the run's last frame the operating system did not die, nor was every drive enumerated anew"
+        ]
+    if claimed != "power":
+        return []
+    return [
+        f"the unsafe-shutdown counter of {before.model or before.name} (serial {before.serial}) stayed at "
+        f"{after.unsafe_shutdowns}, which a power cut would have raised"
+        for before, after in _pairs(armed, now)
+        if after is not None and _risen(before, after) is False
+    ]
+
+
+def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
+    """Each leaf drive at arming with itself now: by serial, else by name and size."""
+
+    def key(drive: Drive) -> tuple[str, ...]:
+        return (drive.serial,) if drive.serial else ("", drive.name, str(drive.size_bytes))
+
+    present = {key(drive): drive for drive in now.drives}
+    return [(drive, present.get(key(drive))) for drive in armed.drives]
+
+
+def _risen(before: Drive, after: Drive | None) -> bool | None:
+    """Whether the unsafe-shutdown counter rose; None where it proves nothing."""
+    if after is None or not before.serial or before.emulated or after.emulated:
+        return None
+    if before.unsafe_shutdowns is None or after.unsafe_shutdowns is None:
+        return None
+    return after.unsafe_shutdowns > before.unsafe_shutdowns
+
+
+def _counted_power_loss(armed: Facts, now: Facts) -> str:
+    """The sentence that every leaf drive counted a power loss, or ""."""
+    pairs = _pairs(armed, now)
+    if not pairs or not all(_risen(before, after) for before, after in pairs):
+        return ""
+    counters = ", ".join(
+        f"{before.serial} {before.unsafe_shutdowns} → {after.unsafe_shutdowns}"
+        for before, after in pairs
+        if after is not None
+    )
+    return f"the unsafe-shutdown counter of every drive rose since arming: {counters}"
+
+
+def _os_death(case: Case, armed: Facts, now: Facts) -> str:
+    """The sentence that the operating system of the run died after the last frame, or ""."""
+    if not armed.host.machine_id or armed.host.machine_id != now.host.machine_id:
+        return ""
+    if not now.host.boot_id or armed.host.boot_id == now.host.boot_id:
+        return ""
+    since_ns, at_least_words = case.now_ns - case.last_receipt_ns, ""
+    if case.receipt_boot_id != case.server_boot_id:
+        # The server restarted its clock since: the last frame is older than the server's own uptime.
+        since_ns, at_least_words = case.now_ns, "at least "
+    if now.host.uptime_ns >= since_ns:
+        return ""
+    return (
+        f"the same machine runs another boot, up for {now.host.uptime_ns / 1e9:.0f} s; "
+        f"the run's last frame came {at_least_words}{since_ns / 1e9:.0f} s ago"
+    )
+
+
+def _enumerated_anew(armed: Facts, now: Facts) -> str:
+    """The sentence that each leaf drive was attached anew, or "".
+
+    The drives of `now` are those below the file system as it is mounted now, so a newer one means a newer
+    mount as well.
+    """
+    pairs = _pairs(armed, now)
+    another_kernel = armed.host.machine_id != now.host.machine_id
+    if not pairs or (armed.host.boot_id != now.host.boot_id and not another_kernel):
+        return ""  # within another boot of the same machine everything is new: that is the death of the OS
+    for before, after in pairs:
+        if after is None:
+            return ""
+        if another_kernel and before.serial:
+            continue
+        if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
+            return ""
+    if another_kernel:
+        return "every drive, known by its serial, is attached to another machine than at arming"
+    return "every drive was enumerated anew: " + ", ".join(
+        f"{before.name} diskseq {before.diskseq} → {after.diskseq}"
+        for before, after in pairs
+        if after is not None
+    )

@@ -1,0 +1,163 @@
+"""The document of `verify --json`: schema `durability.verify/1`, keys in the order that docs/cli.md gives.
+
+One place makes it, so that what is printed, stored on the server and put into a report is the same. It
+decides nothing and adds nothing that the verdict did not rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import cast, get_args
+
+from durability.evidence.at_risk import AtRisk, LossWindow
+from durability.evidence.cut import Cut
+from durability.evidence.flushes import LeafFlushes, leaf_flushes
+from durability.evidence.judgement import FindingClass, Judgement
+from durability.evidence.verdict import Scan, Verdict
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.formats.run_statistics import Statistics
+
+VERIFY_SCHEMA = "durability.verify/1"
+NO_FLUSH = "no-flush"  # the warning that syncs were acknowledged and a drive got no flush
+EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their bytes
+
+
+def document(
+    *,
+    plan: Plan,
+    facts: Facts | None,
+    statistics: Statistics | None,
+    acked: Sequence[int],
+    control_completed: int,
+    verdict: Verdict,
+    cut: Cut,
+    scan: Scan,
+    at_risk: AtRisk,
+    window: LossWindow | None,
+    examples: Sequence[Judgement],
+    duration_s: float,
+) -> dict[str, Value]:
+    """The verdict on one run as plain values.
+
+    `facts`: the target at arming, or as found where there is no log. `statistics`: the newest that the server
+    received. `acked`: the frontiers that it received. `control_completed`: writes that the control arm
+    completed.
+    """
+    return {
+        "schema": VERIFY_SCHEMA,
+        "run": f"{plan.run:016x}",
+        "verdict": verdict.word,
+        "reasons": [{"code": reason.code, "text": reason.text} for reason in verdict.reasons],
+        "subject": subject(plan, facts, statistics),
+        "cut": {"class": cut.cut_class, "proof": list(cut.proof), "attested": cut.attested},
+        "acked": sum(acked),
+        "checked": scan.checked,
+        "at_risk": {
+            "ms1": at_risk.ms1,
+            "ms10": at_risk.ms10,
+            "ms100": at_risk.ms100,
+            "ms1000": at_risk.ms1000,
+        },
+        "in_flight": scan.in_flight,
+        "in_flight_damaged": scan.in_flight_damaged,
+        "findings": {name: scan.findings.get(name, 0) for name in get_args(FindingClass)},
+        "order_violations": scan.order_violations,
+        "collateral": scan.collateral,
+        "unstable": scan.unstable,
+        "loss_window": _window(window),
+        "control": {"completed": control_completed, "lost": scan.control_lost},
+        "strength": {
+            "cuts": verdict.strength.cuts,
+            "losses": verdict.strength.losses,
+            "bound": verdict.strength.bound,
+        },
+        "examples": [example(judgement) for judgement in examples[:EXAMPLES_MAX]],
+        "duration_s": round(duration_s, 3),
+    }
+
+
+def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> dict[str, Value]:
+    """What the verdict is on (rule 17): the whole stack, from the operations down to the drives."""
+    file_system = facts.file_system if facts else None
+    leaves = leaf_flushes(plan, facts, statistics) if facts else ()
+    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings] if facts else []
+    warnings += [
+        {"code": NO_FLUSH, "text": f"{leaf.drive.name}: {leaf.note}"} for leaf in leaves if leaf.none_sent
+    ]
+    return {
+        "path": facts.path if facts else "",
+        "kind": plan.target_kind,
+        "workload": plan.workload,
+        "pattern": plan.pattern,
+        "sync": plan.sync,
+        "direct": plan.direct,
+        "group": plan.group,
+        "writers": plan.writers,
+        "record_bytes": plan.record_bytes,
+        "slots": plan.slots,
+        "file_system": cast("Value", asdict(file_system)) if file_system else None,
+        "layers": list(facts.layers) if facts else [],
+        "drives": [_drive(leaf) for leaf in leaves],
+        "kernel": facts.host.kernel if facts else "",
+        "virtualisation": facts.host.virtualisation if facts else "",
+        "warnings": warnings,
+        "syncs": statistics.syncs(plan.group) if statistics else None,
+        "commit_us": _commit_us(statistics) if statistics else None,
+    }
+
+
+def _drive(leaf: LeafFlushes) -> dict[str, Value]:
+    drive, per_sync = leaf.drive, leaf.per_sync
+    return {
+        "name": drive.name,
+        "model": drive.model,
+        "serial": drive.serial,
+        "firmware": drive.firmware,
+        "size_bytes": drive.size_bytes,
+        "write_cache": drive.write_cache,
+        "fua": drive.fua,
+        "rotational": drive.rotational,
+        "atomic_write_bytes": drive.atomic_write_bytes,
+        "flushes": leaf.flushes,
+        "flushes_per_sync": None if per_sync is None else round(per_sync, 4),
+        "fua_writes": None,  # Linux does not count them
+        "flush_note": leaf.note,
+    }
+
+
+def _commit_us(statistics: Statistics) -> dict[str, Value]:
+    latencies = statistics.latencies()
+    return {
+        "p50": latencies.percentile(50) / 1000,
+        "p99": latencies.percentile(99) / 1000,
+        "max": latencies.max_value / 1000,
+    }
+
+
+def example(judgement: Judgement) -> dict[str, Value]:
+    """One finding, for people and scripts; places as in the plan."""
+    return {
+        "class": judgement.finding,
+        "writer": judgement.writer,
+        "slot": judgement.slot,
+        "file_suffix": judgement.suffix,
+        "offset": judgement.offset,
+        "expected_seq": judgement.expected_seq,
+        "found_seq": judgement.found_seq,
+        "order_violation": judgement.order_violation,
+        "collateral": judgement.collateral,
+        "text": judgement.text,
+    }
+
+
+def _window(window: LossWindow | None) -> dict[str, Value] | None:
+    if window is None:
+        return None
+    return {
+        "ms_min": round(window.ms_min, 3),
+        "ms_max": round(window.ms_max, 3),
+        "operations": window.operations,
+    }

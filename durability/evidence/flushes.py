@@ -1,0 +1,75 @@
+"""Flushes: how many of them reached each leaf drive while syncs were acknowledged (rule 17).
+
+A sync that sends the drive no flush tests something else than a flush: the power-loss protection that the
+drive claims, FUA, or a stack that keeps the flush to itself. This says which, in words, and judges nothing.
+Counts are the kernel's and include the flushes of everybody else on the drive. The kernel does not count FUA
+writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from durability.formats.facts import Drive, Facts
+from durability.formats.plan import Plan
+from durability.formats.run_statistics import Statistics
+
+_FUA_METHODS = frozenset({"dsync", "osync", "rwf-dsync"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeafFlushes:
+    """One leaf drive. `syncs` acknowledged and `flushes` completed on it since arming, None where unknown;
+    `note` says what follows, "" where nothing does."""
+
+    drive: Drive
+    syncs: int | None
+    flushes: int | None
+    note: str
+
+    @property
+    def per_sync(self) -> float | None:
+        """Flushes per acknowledged sync, None where either is unknown or nothing was synced."""
+        return self.flushes / self.syncs if self.syncs and self.flushes is not None else None
+
+    @property
+    def none_sent(self) -> bool:
+        """Whether syncs were acknowledged and no flush reached the drive."""
+        return bool(self.syncs) and self.flushes == 0
+
+
+def leaf_flushes(plan: Plan, armed: Facts, statistics: Statistics | None) -> tuple[LeafFlushes, ...]:
+    """Each leaf drive of the facts at arming, in their order. `statistics` None: the run sent none."""
+    syncs = None if statistics is None else statistics.syncs(plan.group)
+    counted = {} if statistics is None else {one.name: one.flushes for one in statistics.drives}
+    return tuple(
+        LeafFlushes(
+            drive=drive,
+            syncs=syncs,
+            flushes=counted.get(drive.name),
+            note=_note(plan, drive, syncs=syncs, flushes=counted.get(drive.name)),
+        )
+        for drive in armed.drives
+    )
+
+
+def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -> str:
+    if syncs is None:
+        return "flushes unknown: no statistics of this run arrived"
+    if flushes is None:
+        return "flushes unknown: this system does not count them, or the drive was enumerated anew"
+    if flushes or not syncs:
+        return ""
+    if drive.write_cache == "write through":
+        return (
+            "no flush was sent: the drive claims no volatile cache (write through) and gets none, so its"
+            " claim of power-loss protection is tested"
+        )
+    # On a device the kernel sends a flush after a write with FUA as well.
+    by_fua = plan.target_kind == "file" and plan.direct and plan.sync in _FUA_METHODS and not plan.names
+    if drive.fua and by_fua:
+        return (
+            "no flush was sent: expected with O_DIRECT and a sync of each write of a file on a drive with"
+            " FUA, whose FUA writes the kernel does not count"
+        )
+    return f"no flush was sent, though {syncs:,} syncs were acknowledged: something above keeps them back"

@@ -1,0 +1,120 @@
+"""Is this the target that the run was made on? (rule 9)
+
+Only then may anything that is missing be called lost. A superblock of the run is proof; else the drives'
+serials, the offset on the drive and, for a file, the file system's UUID must all be the same. Refuses to
+take names for identity: neither a path nor a device name shows anything after a reboot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from durability.formats.case import Case
+from durability.formats.facts import Drive, Facts
+from durability.formats.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Whether the target is that of the run, and by what.
+
+    `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
+    `superseded_by`: another run was made on it since, or may have been; "" if not. `drive_changed`: the
+    superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
+    """
+
+    by: Literal["superblock", "hardware"] | None
+    reasons: tuple[str, ...]
+    superseded_by: str
+    drive_changed: bool
+
+
+def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
+    """Compare the target with the run of `case`.
+
+    `now`: the facts of the target as found, None if it cannot be reached at all. `superblocks`: what the
+    copies hold that could be read, None for a copy that holds no plan.
+    """
+    found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
+    others = sorted(found - {case.run})
+    differences = hardware_differences(case.armed, now)
+    if case.run in found:
+        by: Literal["superblock", "hardware"] | None = "superblock"
+    else:
+        by = None if differences else "hardware"
+    return Identity(
+        by=by,
+        reasons=() if by else tuple(differences),
+        superseded_by=_superseded_by(case, others, bool(by)),
+        drive_changed=by == "superblock" and _drives_differ(case.armed, now),
+    )
+
+
+def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
+    """The run that was made on the target after this one, or that cannot be shown to be older."""
+    if case.superseded_by:
+        return case.superseded_by
+    # Runs of the series that the server knows are older, or it would have named them as the successor.
+    older = {past.run for past in case.series}
+    unknown = [run for run in others if run not in older]
+    return unknown[0] if unknown and is_target else ""
+
+
+def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
+    """Why serials, offset and file system do not show that this is the target; empty if they do."""
+    if armed is None:
+        return ["the server has no facts of the target: the run was never armed"]
+    if now is None:
+        return ["the target cannot be reached, so nothing shows which drive this is"]
+    differences = _serial_differences(armed.drives, now.drives)
+    if armed.kind == "device" and armed.offset_bytes != now.offset_bytes:
+        differences.append(
+            f"it starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
+        )
+    if armed.kind == "file":
+        expected = armed.file_system.uuid if armed.file_system else ""
+        uuid = now.file_system.uuid if now.file_system else ""
+        if not expected:
+            differences.append("the file system had no UUID at arming, so it cannot be recognised")
+        elif uuid != expected:
+            differences.append(
+                f"the file system here has UUID {uuid or '(none)'}, expected {expected}, "
+                "so it may not be mounted"
+            )
+        elif armed.path_in_file_system != now.path_in_file_system:
+            differences.append(
+                f"the path within the file system is {now.path_in_file_system}, "
+                f"expected {armed.path_in_file_system}"
+            )
+    return differences
+
+
+def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[str]:
+    wanted, present = serials(armed), serials(now)
+    if wanted is None:
+        return ["the drives told no serial at arming, so they cannot be recognised without the superblock"]
+    if wanted != present:
+        return [f"the drives are {_names(now)}, expected {_names(armed)}"]
+    return []
+
+
+def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
+    """True if serials were known at arming and those of now are not the same, or not known."""
+    if armed is None or now is None:
+        return False
+    wanted = serials(armed.drives)
+    return wanted is not None and wanted != serials(now.drives)
+
+
+def serials(drives: Sequence[Drive]) -> list[str] | None:
+    """The drives' serials, sorted; None unless every drive has one and there is at least one."""
+    if not drives or any(not drive.serial for drive in drives):
+        return None
+    return sorted(drive.serial for drive in drives)
+
+
+def _names(drives: Sequence[Drive]) -> str:
+    named = (f"{drive.model or drive.name} serial {drive.serial or '(none)'}" for drive in drives)
+    return ", ".join(named) or "none"

@@ -1,0 +1,266 @@
+"""The oracle of names: which names may be there after a cut, with which contents, and what is wrong with
+those that are.
+
+Rules 6 to 8 of docs/evidence.md for `create`, `rename` and `unlink`, whose slots are files of one record
+each. What is legal follows from two things: the newest event <= A' of a slot, and those in (A', ceiling],
+which may have been under way. An event puts a version under the name, or takes the name away. In this order:
+
+1. `survey` what has no slot: the temporaries of `rename`. Their sectors testify too.
+2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
+   content whatever A' becomes: `judge_all` it at once.
+3. `judge_all` what `in_flight()` gives, with the testified frontiers (A').
+
+Without a server's log (`acked` None) nothing bounds what is in flight. `survey` every name before step 2.
+Then a name of `rename` must still hold one whole version, no older than the target proves to be acknowledged;
+one of `create` that was put for sure is whole or gone, one that was removed for sure is gone; of `unlink`
+nothing is certain. It refuses to decide a verdict, and looks up nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability import limits
+from durability.evidence.judgement import FindingClass, Judgement, describe, version_name
+from durability.evidence.observation import EARLIER_RUN, Observation, Span
+from durability.evidence.testimony import CLASS_OF_STATE, GONE, UNSEEN, Faults, Testimony, first_of
+from durability.formats.mixing import U64, Words
+
+MISSING = -1  # the length of a file that is not there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup:
+    """What a number of names of one writer were found to hold; row i is slot `slots[i]`, slots ascending.
+
+    `lengths`, shape (n,): bytes of each file, as far as it was read; MISSING where there is no such name.
+    `words`, shape (n, record words): the first record of each, of no meaning past its length. `unreadable`:
+    by row the numbers of the sectors whose reads failed; they count as part of the length.
+    """
+
+    writer: int
+    slots: Words
+    lengths: NDArray[np.int64]
+    words: Words
+    unreadable: Mapping[int, Collection[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """`wrong`: to be judged now. `pending`: odd ones of slots in flight, which `in_flight()` gives later.
+    `checked`: names that were held against an operation, or are there."""
+
+    wrong: list[Observation]
+    pending: list[Observation]
+    checked: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Legal:
+    """What is legal under one frontier: arrays by slot.
+
+    `newest`: the newest event up to the frontier, 0 for the prefill or none. `holds`: that puts a version.
+    `removal`, `rewrite`: events beyond, up to the ceiling, take the name away; make it anew, so that any
+    content may be seen. `in_flight`: there are events beyond. A version beyond `newest` is legal: it is one
+    of those.
+    """
+
+    newest: Words
+    holds: NDArray[np.bool_]
+    removal: NDArray[np.bool_]
+    rewrite: NDArray[np.bool_]
+    in_flight: NDArray[np.bool_]
+
+    def absent(self, number: int) -> bool:
+        """Whether the name of slot `number` of these may be absent."""
+        return bool(~self.holds[number] | self.removal[number] | self.rewrite[number])
+
+
+class NamesOracle(Testimony):
+    """Judges one run's names; A' (`testified`) and the newest versions seen rise as observations testify."""
+
+    def slots_to_check(self, writer: int, listed: Words) -> Words:
+        """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
+
+        `listed`: the slots of which the directory lists a name, in any order. Of `create` the rules ask for
+        those that were not removed before A, up to the ceiling; without a log, for none.
+        """
+        if self.plan.workload != "create":
+            return np.arange(self.plan.slots, dtype=U64)
+        if not self.logged:
+            return np.unique(listed)
+        oldest = max(0, self.acked[writer] - self.plan.slots)
+        return np.union1d(listed, np.arange(oldest, self.ceiling(writer), dtype=U64))
+
+    def screen(self, lookup: Lookup) -> Screened:
+        """Let what was found testify; keep what is of slots in flight, and name what else must be judged."""
+        writer, slots = lookup.writer, lookup.slots
+        held, observed = self._held_and_odd(lookup)
+        whole_ones = held[held < GONE]
+        if len(whole_ones):
+            self._testify(writer, int(whole_ones.max()))
+        positions, in_flight = self._in_flight_positions(writer, slots)
+        self._held[writer][positions[in_flight]] = held[in_flight]
+        self._see_removals(writer, slots[in_flight & (held == GONE)])
+        for observation in observed.values():
+            self.testify(observation)
+        suspect = ~self._plainly_legal(writer, slots, held) & ~in_flight
+        touched = self._versions.newest(writer, slots, self.acked[writer]) > 0
+        accountable = touched | (held != GONE) | (not self._versions.endless(writer))
+        return Screened(
+            wrong=[self._observed(lookup, held, observed, int(row)) for row in np.flatnonzero(suspect)],
+            pending=[one for row, one in observed.items() if in_flight[row]],
+            checked=int(np.count_nonzero(accountable)),
+        )
+
+    def observe_all(self, lookup: Lookup) -> list[Observation]:
+        """What each name of `lookup` holds, in order."""
+        held, observed = self._held_and_odd(lookup)
+        return [self._observed(lookup, held, observed, row) for row in range(len(lookup.slots))]
+
+    def _observed(
+        self, lookup: Lookup, held: Words, observed: Mapping[int, Observation], row: int
+    ) -> Observation:
+        if row in observed:
+            return observed[row]
+        return self._observation(lookup.writer, int(lookup.slots[row]), held[row])
+
+    def _held_and_odd(self, lookup: Lookup) -> tuple[Words, dict[int, Observation]]:
+        """The whole version that each name holds (GONE: no name), and by row what the others (UNSEEN) do."""
+        record_bytes = self.plan.record_bytes
+        gone = lookup.lengths == MISSING
+        full = lookup.lengths == record_bytes
+        full[list(lookup.unreadable)] = False
+        held = np.where(gone, GONE, UNSEEN)
+        rows = np.flatnonzero(full)
+        claimed, same = self._whole_versions(lookup.writer, lookup.slots[rows], lookup.words[rows])
+        held[rows[same]] = claimed[same]
+        observed = {int(row): self._observe_row(lookup, int(row)) for row in np.flatnonzero(held == UNSEEN)}
+        return held, observed
+
+    def _observe_row(self, lookup: Lookup, row: int) -> Observation:
+        length = int(lookup.lengths[row])
+        data = lookup.words[row].tobytes()[:length]
+        seen = self.observe(lookup.writer, int(lookup.slots[row]), data, lookup.unreadable.get(row, ()))
+        excess = length - self.plan.record_bytes
+        if excess <= 0:
+            return seen
+        after = Span(state="excess", sectors=-(-excess // limits.SECTOR_BYTES))
+        return replace(seen, spans=(*seen.spans, after))
+
+    def _see_removals(self, writer: int, slots: Words) -> None:
+        """Note the newest removals that the absence of `slots` may come from.
+
+        Absence never testifies; but a writer that may have got so far may have had to wait there (rule 12).
+        """
+        if self.plan.workload == "unlink" and len(slots):
+            latest = self._versions.newest(writer, slots, self.ceiling(writer))
+            done = latest[self._versions.removals(writer, slots, latest)]
+            if len(done):
+                self._newest_seen[writer] = max(self._newest_seen[writer], int(done.max()))
+
+    # -- judging -------------------------------------------------------------------------------------------
+
+    def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
+        legal = self._legal(writer, slots, self._testified[writer])
+        newest = legal.holds & (held >= legal.newest)
+        absent: NDArray[np.bool_] = ~legal.holds | legal.removal | legal.rewrite
+        return np.where(held == GONE, absent, newest & (held < GONE))
+
+    def _legal(self, writer: int, slots: Words, frontier: int) -> _Legal:
+        """What is legal if all operations up to `frontier` were acknowledged."""
+        versions, ceiling = self._versions, U64(self.ceiling(writer))
+        newest = versions.newest(writer, slots, frontier)
+        holds = ~versions.removals(writer, slots, newest)
+        if not self.plan.prefilled_names:
+            holds &= newest > 0
+        # At most two: slots >= 4 credits. Without a log there is no end, and two are one of either kind.
+        first = versions.following(writer, slots, newest)
+        second = versions.following(writer, slots, first)
+        removal = np.zeros(len(slots), dtype=np.bool_)
+        rewrite = removal.copy()
+        for event in (first, second):
+            takes_away = versions.removals(writer, slots, event)
+            removal |= (event <= ceiling) & takes_away
+            rewrite |= (event <= ceiling) & ~takes_away
+        return _Legal(
+            newest=newest,
+            holds=holds,
+            removal=removal,
+            rewrite=rewrite & (self.plan.workload != "rename"),
+            in_flight=first <= ceiling,
+        )
+
+    def _judge_writer(self, writer: int, observations: Sequence[Observation]) -> Iterator[Judgement]:
+        slots = np.array([observation.slot for observation in observations], dtype=U64)
+        testified = self._legal(writer, slots, self._testified[writer])
+        logged = self._legal(writer, slots, self.acked[writer])
+        for number, observation in enumerate(observations):
+            faults = self._faults(observation, testified, number)
+            wrong = faults.finding is not None
+            expected = int(testified.newest[number])
+            yield self._judgement(
+                observation,
+                faults,
+                expected=expected,
+                in_flight=bool(testified.in_flight[number]),
+                order_violation=wrong and self._faults(observation, logged, number).finding is None,
+                collateral=False,
+                text=describe(
+                    observation,
+                    place=f"name .{writer}.{observation.slot}",
+                    expected=self._expected(expected, holds=bool(testified.holds[number])),
+                    finding=faults.finding,
+                ),
+            )
+
+    def _expected(self, newest: int, *, holds: bool) -> str:
+        if holds:
+            return version_name(newest) + (" or newer" if self.plan.workload == "rename" else "")
+        return f"no such name since seq {newest}" if newest else "no such name yet"
+
+    def _faults(self, observation: Observation, legal: _Legal, number: int) -> Faults:
+        """What is wrong with slot `number` of `legal`."""
+        if not self.prefilled:  # then there need not be anything yet
+            return Faults(None, False, False, None)
+        if observation.missing:
+            return Faults(None if legal.absent(number) else "absent", False, False, None)
+        if any(
+            self._is_writer(span.writer) and span.seq > self.ceiling(span.writer)
+            for span in observation.spans
+        ):
+            return Faults(None, False, True, None)
+        if legal.rewrite[number]:
+            return Faults(None, observation.whole_version is None, False, None)
+        newest = int(legal.newest[number])
+        if legal.holds[number]:
+            return self._faults_of_content(observation, newest)
+        return self._faults_of_presence(observation, newest)
+
+    def _faults_of_presence(self, observation: Observation, newest: int) -> Faults:
+        """What is wrong with a name that must not be there since `newest`, or 0: was never allowed to be."""
+        seqs = [seq for seq in map(self._outdated, observation.spans) if seq is not None]
+        if newest or EARLIER_RUN in seqs:  # an earlier run's names were removed for good before this one
+            return Faults("resurrected", False, False, min(seqs, default=None))
+        return Faults(None, False, True, None)
+
+    def _faults_of_content(self, observation: Observation, newest: int) -> Faults:
+        """What is wrong with a name that must hold version `newest`, or whole one that is newer still."""
+        found: set[FindingClass] = set()
+        outdated: list[int] = []
+        for span in observation.spans:
+            seq = self._outdated(span)
+            if seq is not None and seq >= newest:
+                continue
+            if seq is not None:
+                outdated.append(seq)
+            else:
+                found.add(CLASS_OF_STATE.get(span.state, "torn"))
+        oldest = min(outdated, default=None)
+        if not found and len(observation.spans) == 1:
+            return Faults(None if oldest is None else "stale", False, False, oldest)
+        return Faults(first_of({*found, "torn"}), False, False, oldest)

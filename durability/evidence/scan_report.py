@@ -1,0 +1,151 @@
+"""What a scan has counted so far, and the few examples that it keeps whole.
+
+Counts are exact however many findings there are; examples are the first and the last of each class, because
+the first tell where it began and the last whether it ever ended. Nothing here judges.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from durability import limits
+from durability.evidence.judgement import FindingClass, Judgement
+from durability.formats.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Example:
+    """One judged slot and the bytes that lay there (unreadable sectors as zeros). `kind`: class, or
+    "unstable" or "in_flight_damaged".
+    """
+
+    kind: str
+    judgement: Judgement
+    data: bytes
+
+    @property
+    def is_finding(self) -> bool:
+        """Whether it was counted against the target."""
+        return self.kind == self.judgement.finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The outcome of a scan, or of as much of it as was done.
+
+    `checked` counts slots. `testified` and `newest_seen` per writer as `Oracle` has them. `oldest_lost`: per
+    writer the first acknowledged operation that is known to be lost, else None; `newest_lost` the last one.
+    `control_lost`: completed writes of the control arm that are not there. `failure` says why the scan ended
+    before it was `finished`, for people.
+    """
+
+    finished: bool
+    failure: str
+    checked: int
+    in_flight: int
+    in_flight_damaged: int
+    findings: dict[FindingClass, int]
+    order_violations: int
+    collateral: int
+    unstable: int
+    above_ceiling: int
+    testified: tuple[int, ...]
+    newest_seen: tuple[int, ...]
+    oldest_lost: tuple[int | None, ...]
+    newest_lost: tuple[int | None, ...]
+    control_lost: int
+
+
+def empty_report(plan: Plan, *, failure: str = "") -> Report:
+    """The report of a scan that has read nothing, because of `failure`."""
+    nothing = (0,) * plan.writers
+    return replace(
+        Tally(writers=plan.writers).report(testified=nothing, newest_seen=nothing, finished=False),
+        failure=failure,
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of a scan of `writers` writers, as it goes on."""
+
+    writers: int
+    checked: int = 0
+    in_flight: int = 0
+    in_flight_damaged: int = 0
+    order_violations: int = 0
+    collateral: int = 0
+    unstable: int = 0
+    above_ceiling: int = 0
+    control_lost: int = 0
+    findings: Counter[FindingClass] = field(default_factory=Counter)
+    oldest_lost: dict[int, int] = field(default_factory=dict)
+    newest_lost: dict[int, int] = field(default_factory=dict)
+
+    def excuse(self, judgement: Judgement) -> None:
+        """Count a slot that holds nothing wrong."""
+        self.in_flight_damaged += judgement.in_flight_damaged
+        self.above_ceiling += judgement.above_ceiling
+
+    def convict(self, judgement: Judgement) -> None:
+        """Count a finding that was read twice."""
+        assert judgement.finding is not None
+        self.findings[judgement.finding] += 1
+        self.order_violations += judgement.order_violation
+        self.collateral += judgement.collateral
+        self.excuse(judgement)
+        if judgement.oldest_lost_seq is not None:
+            self.lose(judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
+
+    def lose(self, writer: int, oldest: int, newest: int) -> None:
+        """Note that operations of `writer` from `oldest` to `newest` on some slots are lost."""
+        self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
+        self.newest_lost[writer] = max(newest, self.newest_lost.get(writer, newest))
+
+    def report(self, *, testified: tuple[int, ...], newest_seen: tuple[int, ...], finished: bool) -> Report:
+        """The counts as they are now."""
+        return Report(
+            finished=finished,
+            failure="",
+            checked=self.checked,
+            in_flight=self.in_flight,
+            in_flight_damaged=self.in_flight_damaged,
+            findings=dict(self.findings),
+            order_violations=self.order_violations,
+            collateral=self.collateral,
+            unstable=self.unstable,
+            above_ceiling=self.above_ceiling,
+            testified=testified,
+            newest_seen=newest_seen,
+            oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.writers)),
+            newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.writers)),
+            control_lost=self.control_lost,
+        )
+
+
+class Examples:
+    """Keeps, of each kind, the first `EXAMPLES_FIRST` by handing them out at once, and the latest
+    `EXAMPLES_LAST`.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+        self._latest: dict[str, deque[Example]] = {}
+
+    def add(self, example: Example) -> bool:
+        """True if `example` is one of the first, which the caller keeps; else it is kept here while it is
+        one of the latest.
+        """
+        self._seen[example.kind] += 1
+        if self._seen[example.kind] <= limits.EXAMPLES_FIRST:
+            return True
+        latest = self._latest.setdefault(example.kind, deque(maxlen=limits.EXAMPLES_LAST))
+        latest.append(example)
+        return False
+
+    def latest(self) -> Iterator[Example]:
+        """The latest examples of every kind, beyond the first."""
+        for kept in self._latest.values():
+            yield from kept

@@ -1,0 +1,286 @@
+"""The oracle: which contents a slot may legally have after a cut, and what is wrong with those it has.
+
+Rules 6 to 8 of docs/evidence.md for slots that lie in files, for a plan and the frontiers that the server
+received (A); slots that are files are the business of `durability.evidence.name_oracle`. In this order:
+
+1. `in_flight_slots` names the slots with a version in (A, A + credit]; read them first. `hold` takes whole
+   records in bulk; what it names, and every unreadable or short record, goes through `observe` and `testify`.
+2. `screen` everything once; `observe` what it names, and `testify` with that as well.
+3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the testified frontiers
+   (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
+   judging them at once is safe.
+4. `files` and `absent_slots` say what must exist and which slots a short file lacks; `resurrected` what must
+   not exist any more.
+
+Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
+be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
+is not. Then `survey` everything before `screen`. It refuses to decide a verdict; it reads nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability.evidence.judgement import FindingClass, Judgement, describe, place_name, version_name
+from durability.evidence.observation import PREFILL, Observation, Span, whole
+from durability.evidence.testimony import CLASS_OF_STATE, Faults, Testimony, first_of
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import Extent, Plan, parse_name
+from durability.formats.record import SECTOR_WORDS
+
+_SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedFile:
+    """A file of an append writer. It must exist and have `min_bytes`; None: it may be missing altogether."""
+
+    suffix: str
+    writer: int
+    generation: int
+    min_bytes: int | None
+
+
+class Oracle(Testimony):
+    """Judges one run's target; A' (`testified`) and the newest versions seen rise as observations testify."""
+
+    def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
+        super().__init__(plan, acked)
+        self._ahead: tuple[int, int, int, Words] = (-1, 0, 0, np.empty(0, dtype=U64))
+
+    # -- what was in flight --------------------------------------------------------------------------------
+
+    def hold(self, writer: int, slots: Words, words: Words) -> NDArray[np.intp]:
+        """Observe whole records in bulk, and let them testify; `slots` must be among `in_flight_slots`.
+
+        Returns the positions of those that are not one intact version: `observe` and `testify` them.
+        """
+        claimed, same = self._whole_versions(writer, slots, words)
+        good = np.flatnonzero(same)
+        positions = np.searchsorted(self.in_flight_slots(writer), slots[good])
+        self._held[writer][positions] = claimed[good]
+        if len(good):
+            self._testify(writer, int(claimed[good].max()))
+        return np.flatnonzero(~same)
+
+    def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
+        expected = self._versions.newest(writer, slots, self._testified[writer])
+        legal: NDArray[np.bool_] = (expected <= held) & (held <= U64(self.ceiling(writer)))
+        return legal
+
+    # -- the pass over everything --------------------------------------------------------------------------
+
+    def screen(self, writer: int, first_slot: int, words: Words) -> NDArray[np.intp]:
+        """Which of the consecutive slots in `words`, a whole number of records, must be observed.
+
+        All that are not byte for byte the newest version <= A', except the slots of `in_flight_slots`,
+        which were observed before. The result counts from `first_slot`.
+        """
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        chunk = len(self._scratch)
+        suspects: list[int] = []
+        for start in range(0, len(records), chunk):
+            part = records[start : start + chunk]
+            slots = np.arange(first_slot + start, first_slot + start + len(part), dtype=U64)
+            expected = self._expected(writer, first_slot + start, len(part))
+            same = self._same(writer, slots, expected, part)
+            if not same.all():
+                suspects.extend(int(number) + start for number in np.flatnonzero(~same))
+        found = np.array(suspects, dtype=np.intp)
+        if len(found):
+            slots = found.astype(U64) + U64(first_slot)
+            found = found[~np.isin(slots, self.in_flight_slots(writer), assume_unique=True)]
+        return found
+
+    def observe_all(self, writer: int, slots: Words, words: Words) -> list[Observation]:
+        """`observe` for many whole records at once, which is much cheaper where most are intact."""
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        claimed, same = self._whole_versions(writer, slots, words)
+        return [
+            whole(writer, int(slots[number]), int(claimed[number]), self._sectors)
+            if same[number]
+            else self.observe(writer, int(slots[number]), records[number].data.cast("B"))
+            for number in range(len(slots))
+        ]
+
+    # -- judging -------------------------------------------------------------------------------------------
+
+    def _judge_writer(self, writer: int, observations: Sequence[Observation]) -> Iterator[Judgement]:
+        slots = np.array([observation.slot for observation in observations], dtype=U64)
+        expected = self._versions.newest(writer, slots, self._testified[writer])
+        logged = self._versions.newest(writer, slots, self.acked[writer])
+        latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        for number, observation in enumerate(observations):
+            yield self._judge(observation, int(expected[number]), int(logged[number]), int(latest[number]))
+
+    def _judge(self, observation: Observation, expected: int, logged: int, latest: int) -> Judgement:
+        faults = self._faults(observation, expected, latest)
+        writer, slot = observation.writer, observation.slot
+        suffix, offset, record_bytes = self._versions.place(writer, slot)
+        in_flight = latest > expected
+        wrong = faults.finding is not None
+        return self._judgement(
+            observation,
+            faults,
+            expected=expected,
+            in_flight=in_flight,
+            order_violation=wrong and self._faults(observation, logged, latest).finding is None,
+            collateral=wrong and not in_flight and self._beside_in_flight(suffix, offset, record_bytes),
+            text=describe(
+                observation,
+                place=place_name(writer=writer, slot=slot, suffix=suffix, offset=offset),
+                expected=f"{version_name(expected)} or newer",
+                finding=faults.finding,
+            ),
+        )
+
+    def _faults(self, observation: Observation, expected: int, latest: int) -> Faults:
+        """What is wrong if `expected` is the newest acknowledged version and `latest` the newest issued."""
+        tail = self._versions.endless(observation.writer) and expected == 0
+        ceiling = self.ceiling(observation.writer)
+        excused = latest > expected
+        found: set[FindingClass] = set()
+        stale: list[int] = []
+        damaged = above = False
+        for span in observation.spans:
+            if self._is_writer(span.writer) and span.seq > self.ceiling(span.writer):
+                above = True
+            elif tail:
+                damaged |= excused and span.state not in ("version", "zero", "absent")
+                above |= not excused and span.state != "absent"
+            elif span.state == "version" and expected <= span.seq <= ceiling:
+                continue
+            elif (seq := self._outdated(span)) is not None:
+                stale.append(seq)
+            elif span.state in ("zero", "damaged", "unreadable") and excused:
+                damaged = True
+            else:
+                found.add(_CLASS_OF_STATE[span.state])
+        if found:
+            return Faults(first_of(found), damaged, above, min(stale, default=None))
+        if not stale:
+            return Faults(None, damaged, above, None)
+        lost = len(stale) == len(observation.spans) and len(set(stale)) == 1
+        return Faults("lost" if lost else "torn", damaged, above, min(stale))
+
+    def _outdated(self, span: Span) -> int | None:
+        if span.state == "zero" and self.plan.workload == "append":
+            return PREFILL  # nothing was ever written here: the file's content before the record
+        return super()._outdated(span)
+
+    def _beside_in_flight(self, suffix: str, offset: int, record_bytes: int) -> bool:
+        """True if a slot in flight lies at least partly in a physical block that this record touches."""
+        if not self.logged:
+            return False
+        block = self.plan.block_bytes
+        first, last = offset // block * block, -(-(offset + record_bytes) // block) * block
+        if (first, last) == (offset, offset + record_bytes):
+            return False  # it fills its blocks alone
+        for extent in self._extents_of(suffix):
+            low = max(0, (first - extent.offset_bytes) // extent.record_bytes)
+            high = min(extent.slots, -(-(last - extent.offset_bytes) // extent.record_bytes))
+            if low >= high:
+                continue
+            slots = np.arange(extent.first_slot + low, extent.first_slot + high, dtype=U64)
+            newest = self._versions.newest(extent.writer, slots, self.ceiling(extent.writer))
+            if (newest > U64(self._testified[extent.writer])).any():
+                return True
+        return False
+
+    # -- files ---------------------------------------------------------------------------------------------
+
+    def files(self) -> list[ExpectedFile]:
+        """The append files that may hold records, with A' as it stands; none for `overwrite`.
+
+        File g-1 is removed once file g+1 exists, so it is not asked for if the writer may have got that far.
+        """
+        if self.plan.workload != "append":
+            return []
+        return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
+
+    def _generations(self, writer: int) -> Iterator[ExpectedFile]:
+        slots, done = self.plan.slots, self._testified[writer]
+        newest_file = self.ceiling(writer) // slots if self.logged else done // slots + 1
+        for generation in range(max(0, newest_file - 1), newest_file + 1):
+            required = min(max(done - generation * slots, 0), slots)
+            yield ExpectedFile(
+                suffix=self.plan.extent(writer, generation).suffix,
+                writer=writer,
+                generation=generation,
+                min_bytes=required * self.plan.record_bytes if required and self.logged else None,
+            )
+
+    def absent_slots(self, writer: int, generation: int, size_bytes: int) -> range:
+        """The slots that a file of `size_bytes` (0: no file) must have, but lacks at least in part."""
+        extent = self.plan.extent(writer, generation)
+        present = max(0, size_bytes - extent.offset_bytes) // extent.record_bytes
+        required = extent.slots
+        if self._versions.endless(writer):
+            required = min(max(self._testified[writer] - extent.first_slot, 0), extent.slots)
+        return range(extent.first_slot + min(present, required), extent.first_slot + required)
+
+    def resurrected(self, suffixes: Iterable[str]) -> list[Judgement]:
+        """The files of append writers among `suffixes`, those that exist, which were removed for good.
+
+        File g is removed when file g + 2 exists, and the sync of the directory that makes file g + 3 durable,
+        before the first record of that, makes the removal durable too.
+        """
+        if self.plan.workload != "append":
+            return []
+        judgements = []
+        for name in sorted(filter(None, map(parse_name, suffixes))):
+            if self._is_writer(name.writer) and not name.temporary:
+                outlived_by = (name.number + 3) * self.plan.slots + 1
+                if outlived_by <= self._testified[name.writer]:
+                    judgements.append(self._judge_removed(name.writer, name.number, outlived_by))
+        return judgements
+
+    def _judge_removed(self, writer: int, generation: int, outlived_by: int) -> Judgement:
+        extent = self.plan.extent(writer, generation)
+        return Judgement(
+            writer=writer,
+            slot=extent.first_slot,
+            suffix=extent.suffix,
+            offset=0,
+            record_bytes=extent.record_bytes,
+            finding="resurrected",
+            in_flight=False,
+            in_flight_damaged=False,
+            order_violation=self.acked[writer] < outlived_by,
+            collateral=False,
+            above_ceiling=False,
+            expected_seq=outlived_by,
+            found_seq=None,
+            oldest_lost_seq=outlived_by,
+            text=f"file TARGET{extent.suffix}: resurrected, its removal was durable before seq {outlived_by}",
+        )
+
+    # -- versions ------------------------------------------------------------------------------------------
+
+    def _extents_of(self, suffix: str) -> Iterator[Extent]:
+        for writer in range(self.plan.writers):
+            if not self._versions.endless(writer):
+                yield self.plan.extent(writer)
+            elif suffix.startswith(f".{writer}."):
+                yield self.plan.extent(writer, int(suffix.rpartition(".")[2]))
+
+    def _expected(self, writer: int, first_slot: int, count: int) -> Words:
+        """The newest version <= A' of `count` slots, computed ahead for the slots that follow."""
+        frontier = self._testified[writer]
+        ahead_writer, ahead_frontier, ahead_slot, newest = self._ahead
+        start = first_slot - ahead_slot
+        if (ahead_writer, ahead_frontier) != (writer, frontier) or not 0 <= start <= len(newest) - count:
+            total = max(count, _SEQS_AHEAD)
+            if not self._versions.endless(writer):
+                total = min(total, self.plan.slots - first_slot)
+            slots = np.arange(first_slot, first_slot + total, dtype=U64)
+            newest, start = self._versions.newest(writer, slots, frontier), 0
+            self._ahead = (writer, frontier, first_slot, newest)
+        return newest[start : start + count]
+
+
+_CLASS_OF_STATE: dict[str, FindingClass] = {**CLASS_OF_STATE, "zero": "corrupt", "absent": "truncated"}

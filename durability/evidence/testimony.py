@@ -1,0 +1,359 @@
+"""Testimony: what the log and the target itself prove of a run's operations, and what may be in flight.
+
+Rules 4 and 6 of docs/evidence.md, which are the same for all workloads; the oracles of slots in files
+(`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the server received
+(A) are given; A' (`testified`) rises as observations testify. What was observed of slots in flight is kept
+until all testimony is in. It refuses to say what is right or wrong, and reads nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability import limits
+from durability.evidence.judgement import FindingClass, Judgement
+from durability.evidence.observation import (
+    EARLIER_RUN,
+    PREFILL,
+    SUPERBLOCK_WRITER,
+    Observation,
+    Observer,
+    Span,
+    missing,
+    whole,
+)
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import SECTOR_WORDS, Stamper, parse, superblock
+from durability.formats.versions import Versions
+
+_STAMPED_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
+# What is held of a slot in flight of which no whole version was seen: nothing yet, or that it has no name.
+UNSEEN = U64((1 << 64) - 1)
+GONE = U64((1 << 64) - 2)
+CLASS_OF_STATE: Mapping[str, FindingClass] = {
+    "stray": "misdirected",
+    "foreign": "foreign",
+    "earlier": "foreign",
+    "damaged": "corrupt",
+    "unreadable": "unreadable",
+}
+# Where the sectors of one slot are wrong in several ways, the first of these names the finding.
+PRECEDENCE: tuple[FindingClass, ...] = (
+    "misdirected",
+    "foreign",
+    "unreadable",
+    "corrupt",
+    "truncated",
+    "torn",
+)
+# Findings of a slot that fell behind its operations, so that it can be said which of them it lacks.
+_BEHIND: frozenset[FindingClass] = frozenset({"lost", "torn", "truncated", "absent", "stale", "resurrected"})
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """The outcome of holding the spans of a slot against one pair of frontiers; see `Judgement`."""
+
+    finding: FindingClass | None
+    damaged: bool
+    above: bool
+    found: int | None
+
+
+def first_of(found: Collection[FindingClass]) -> FindingClass:
+    """The one of these classes that names the finding."""
+    return next(name for name in PRECEDENCE if name in found)
+
+
+class Testimony:
+    """Of one run's target; A' (`testified`) and the newest versions seen rise as observations testify."""
+
+    def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
+        self.plan = plan
+        self.logged = acked is not None
+        self.acked = tuple(acked) if acked is not None else (0,) * plan.writers
+        self.above_ceiling = 0  # sectors that claim a version beyond the ceiling
+        self._testified = list(self.acked)
+        self._newest_seen = [PREFILL] * plan.writers
+        self._observer = Observer(plan)
+        self._versions = Versions(plan)
+        self._stamper = Stamper(plan)
+        self._sectors = plan.record_bytes // limits.SECTOR_BYTES
+        self._scratch = np.empty(
+            (max(1, _STAMPED_BYTES // plan.record_bytes), self._sectors, SECTOR_WORDS), dtype=U64
+        )
+        self._slots_in_flight: dict[int, Words] = {}
+        self._held: dict[int, Words] = {}
+        self._odd: dict[tuple[int, int], Observation] = {}
+
+    @property
+    def testified(self) -> tuple[int, ...]:
+        """A': per writer, the newest operation that the log or the target itself proves acknowledged."""
+        return tuple(self._testified)
+
+    @property
+    def newest_seen(self) -> tuple[int, ...]:
+        """Per writer, the newest operation that the target shows to have been done."""
+        return tuple(self._newest_seen)
+
+    @property
+    def prefilled(self) -> bool:
+        """Whether the prefill is known to have been durable: a log says so, or a record after it."""
+        return self.logged or any(self._newest_seen)
+
+    def ceiling(self, writer: int) -> int:
+        """The newest seq that `writer` was ever allowed to issue."""
+        return self.acked[writer] + self.plan.credit if self.logged else limits.SEQ_MAX
+
+    # -- what was in flight --------------------------------------------------------------------------------
+
+    def in_flight_slots(self, writer: int) -> Words:
+        """The slots with an operation in (A, A + credit], ascending; none without a log."""
+        if writer not in self._slots_in_flight:
+            slots = np.empty(0, dtype=U64)
+            if self.logged:
+                seqs = np.arange(self.acked[writer] + 1, self.ceiling(writer) + 1, dtype=U64)
+                slots = self._versions.touched(writer, seqs)
+            self._slots_in_flight[writer] = slots
+            self._held[writer] = np.full(len(slots), UNSEEN, dtype=U64)
+        return self._slots_in_flight[writer]
+
+    def in_flight(self) -> Iterator[Observation]:
+        """The observations that were made of the slots of `in_flight_slots`.
+
+        Left out are those that are legal at first sight.
+        """
+        for writer, held in self._held.items():
+            slots = self._slots_in_flight[writer]
+            legal = self._plainly_legal(writer, slots, held)
+            for position in np.flatnonzero(~legal & (held != UNSEEN)):
+                yield self._observation(writer, int(slots[position]), held[position])
+        yield from self._odd.values()
+
+    def _observation(self, writer: int, slot: int, held: np.uint64) -> Observation:
+        """The observation of a slot that holds the whole version `held`, or is GONE."""
+        if held == GONE:
+            return missing(writer, slot, self._sectors)
+        return whole(writer, slot, int(held), self._sectors)
+
+    def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
+        """Where the whole version `held` (or GONE) of a slot is legal for sure, with A' as it stands."""
+        raise NotImplementedError
+
+    def _in_flight_positions(self, writer: int, slots: Words) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """The position of each of `slots` in `in_flight_slots`, and whether it is there at all."""
+        in_flight = self.in_flight_slots(writer)
+        if not len(in_flight):
+            return np.zeros(len(slots), dtype=np.intp), np.zeros(len(slots), dtype=np.bool_)
+        positions = np.minimum(np.searchsorted(in_flight, slots), len(in_flight) - 1)
+        there: NDArray[np.bool_] = in_flight[positions] == slots
+        return positions, there
+
+    # -- testimony -----------------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        writer: int,
+        slot: int,
+        data: bytes | bytearray | memoryview,
+        unreadable: Collection[int] = (),
+    ) -> Observation:
+        """What `data`, read at the slot's place, holds; see `Observer.observe`."""
+        return self._observer.observe(writer, slot, data, unreadable)
+
+    def testify(self, observation: Observation) -> None:
+        """Let the intact sectors of `observation` raise A' (rule 6); keep it if its slot is in flight."""
+        for span in observation.spans:
+            if span.state in ("version", "stray") and self._is_writer(span.writer):
+                self._testify(span.writer, span.seq)
+        if observation.writer >= self.plan.writers:
+            return
+        slots = np.array([observation.slot], dtype=U64)
+        (position,), (there,) = self._in_flight_positions(observation.writer, slots)
+        if not there:
+            return
+        seq = observation.whole_version
+        key = (observation.writer, observation.slot)
+        self._odd.pop(key, None)
+        self._held[observation.writer][position] = UNSEEN if seq is None else U64(seq)
+        if seq is None:
+            self._odd[key] = observation
+
+    def survey(self, words: Words) -> None:
+        """Let every intact sector in `words` testify, wherever it was read: where there is no log, and for
+        what holds no slot."""
+        sectors = words.reshape(-1, SECTOR_WORDS)
+        claims = (sectors[:, 2] & U64(0xFFFFFFFF) == U64(self.plan.target)) & (
+            sectors[:, 1] == U64(self.plan.run)
+        )
+        writers = sectors[:, 2] >> U64(32)
+        for writer in range(self.plan.writers):
+            newer = np.flatnonzero(
+                claims & (writers == U64(writer)) & (sectors[:, 4] > U64(self._newest_seen[writer]))
+            )
+            for number in newer[np.argsort(sectors[newer, 4])][::-1]:
+                if self._testify_sector(sectors[number : number + 1]):
+                    break
+
+    def screen_control(self, first_slot: int, words: Words, completed: int) -> int:
+        """How many of the control arm's consecutive slots in `words` lack a completed write (rule 15)."""
+        writer = self.plan.control_writer
+        sectors = self.plan.control_record_bytes // limits.SECTOR_BYTES
+        records = words.reshape(-1, sectors, SECTOR_WORDS)
+        slots = np.arange(first_slot, first_slot + len(records), dtype=U64)
+        newest = self._versions.newest(writer, slots, completed)
+        parsed = parse(words.reshape(-1, SECTOR_WORDS))
+        own = parsed.intact & (parsed.run == U64(self.plan.run)) & (parsed.writer == U64(writer))
+        own &= parsed.slot == np.repeat(slots, sectors)
+        kept = own & (parsed.seq >= np.repeat(newest, sectors))
+        return int(np.count_nonzero((newest > 0) & ~kept.reshape(-1, sectors).all(axis=1)))
+
+    # -- judging -------------------------------------------------------------------------------------------
+
+    def judge(self, observation: Observation) -> Judgement:
+        """Hold one observation of a writer's slot against the rules, with A' as it stands."""
+        return self.judge_all([observation])[0]
+
+    def judge_all(self, observations: Sequence[Observation]) -> list[Judgement]:
+        """`judge` for many at once, which is much cheaper; the order is kept."""
+        judgements: list[Judgement | None] = [None] * len(observations)
+        for writer in sorted({observation.writer for observation in observations}):
+            chosen = [number for number, one in enumerate(observations) if one.writer == writer]
+            judged = self._judge_writer(writer, [observations[number] for number in chosen])
+            for number, judgement in zip(chosen, judged, strict=True):
+                judgements[number] = judgement
+        return [judgement for judgement in judgements if judgement is not None]
+
+    def _judge_writer(self, writer: int, observations: Sequence[Observation]) -> Iterator[Judgement]:
+        """The judgements of slots of one writer, in order."""
+        raise NotImplementedError
+
+    def judge_superblock(self, copy: int, data: bytes | bytearray | memoryview) -> Judgement:
+        """Hold one copy of the superblock (0 or 1) against what was written and synced before arming."""
+        offset = self.plan.superblock_offsets[copy]
+        wanted = superblock(self.plan, offset)
+        finding: FindingClass | None = None
+        if len(data) < len(wanted):
+            finding = "truncated"
+        elif bytes(data) != wanted:
+            sectors = parse(data)
+            others = sectors.intact & (sectors.run != U64(self.plan.run))
+            finding = "lost" if others.any() else "corrupt"
+        return Judgement(
+            writer=SUPERBLOCK_WRITER,
+            slot=copy,
+            suffix=MAIN,
+            offset=offset,
+            record_bytes=len(wanted),
+            finding=finding,
+            in_flight=False,
+            in_flight_damaged=False,
+            order_violation=False,
+            collateral=False,
+            above_ceiling=False,
+            expected_seq=PREFILL,
+            found_seq=None,
+            oldest_lost_seq=None,
+            text=f"copy {copy} of the superblock, written before the run, is {finding or 'intact'}",
+        )
+
+    def _outdated(self, span: Span) -> int | None:
+        """The version that `span` shows to be in place; None if it shows none."""
+        if span.state == "version":
+            return span.seq
+        return EARLIER_RUN if span.state == "earlier" and self.prefilled else None
+
+    def _judgement(
+        self,
+        observation: Observation,
+        faults: Faults,
+        *,
+        expected: int,
+        in_flight: bool,
+        order_violation: bool,
+        collateral: bool,
+        text: str,
+    ) -> Judgement:
+        suffix, offset, record_bytes = self._versions.place(observation.writer, observation.slot)
+        return Judgement(
+            writer=observation.writer,
+            slot=observation.slot,
+            suffix=suffix,
+            offset=offset,
+            record_bytes=record_bytes,
+            finding=faults.finding,
+            in_flight=in_flight,
+            in_flight_damaged=faults.damaged,
+            order_violation=order_violation,
+            collateral=collateral,
+            above_ceiling=faults.above,
+            expected_seq=expected,
+            found_seq=faults.found,
+            oldest_lost_seq=self._oldest_lost(observation, expected, faults),
+            text=text,
+        )
+
+    def _oldest_lost(self, observation: Observation, expected: int, faults: Faults) -> int | None:
+        """The first operation on the slot after what was found there; it was never durable at the cut."""
+        if expected == 0 or faults.finding not in _BEHIND:
+            return None
+        if faults.found is None:
+            return expected
+        return self._versions.after(observation.writer, observation.slot, faults.found)
+
+    # -- who testifies -------------------------------------------------------------------------------------
+
+    def _is_writer(self, writer: int) -> bool:
+        """True for a writer, False for the control arm and the superblocks, which prove nothing."""
+        return 0 <= writer < self.plan.writers
+
+    def _testify(self, writer: int, seq: int) -> bool:
+        """Let an intact sector of `seq` testify; False where it is beyond the ceiling, and proves nothing."""
+        if seq > self.ceiling(writer):
+            self.above_ceiling += 1
+            return False
+        group = self.plan.group
+        self._newest_seen[writer] = max(self._newest_seen[writer], seq)
+        self._testified[writer] = max(self._testified[writer], (seq - 1) // group * group)
+        return True
+
+    def _testify_sector(self, sector: Words) -> bool:
+        """Let one sector that claims to be of this run testify, if it is what it claims. True if it did."""
+        parsed = parse(sector)
+        if not parsed.intact[0]:
+            return False
+        writer, slot, index = int(parsed.writer[0]), int(parsed.slot[0]), int(parsed.index[0])
+        span = self._observer.identify(
+            parsed, 0, writer=writer, slot=slot, index=index, offset=int(parsed.offset[0])
+        )
+        return span.state == "version" and self._testify(writer, span.seq)
+
+    # -- whole records -------------------------------------------------------------------------------------
+
+    def _whole_versions(self, writer: int, slots: Words, words: Words) -> tuple[Words, NDArray[np.bool_]]:
+        """The version that each record claims, and whether it is that byte for byte and was allowed."""
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        claimed = np.array(records[:, 0, 4], dtype=U64)
+        plausible = claimed <= U64(self.ceiling(writer))
+        plausible &= self._versions.are_versions(writer, slots, np.where(plausible, claimed, U64(0)))
+        same = np.zeros(len(slots), dtype=np.bool_)
+        for start in range(0, len(slots), len(self._scratch)):
+            part = slice(start, start + len(self._scratch))
+            seqs = np.where(plausible[part], claimed[part], U64(0))
+            same[part] = plausible[part] & self._same(writer, slots[part], seqs, records[part])
+        return claimed, same
+
+    def _same(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
+        """Which records (at most one scratch buffer of them) are byte for byte the given versions."""
+        if not len(records):
+            return np.empty(0, dtype=np.bool_)
+        wanted = self._scratch[: len(records)]
+        offsets = self._versions.offsets(writer, slots)
+        self._stamper.stamp(wanted, writer=writer, slots=slots, seqs=seqs, offsets=offsets)
+        width = self._sectors * SECTOR_WORDS
+        return np.asarray((wanted.reshape(-1, width) == records.reshape(-1, width)).all(axis=1))

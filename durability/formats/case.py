@@ -1,0 +1,116 @@
+"""The case: what the server knows of one run, as handed to `verify` or exported to a file.
+
+It is all that a judge needs beside the target itself. Times are nanoseconds of the server's CLOCK_BOOTTIME
+and compare only where the server's boot id is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from durability.errors import FormatError
+from durability.formats.documents import from_value, to_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value
+from durability.formats.run_statistics import Statistics
+
+CASE_SCHEMA = "durability.case/1"
+
+# How the server saw the client's session end. Only `silence` and `target-error` can be the trace of a cut.
+SessionEnd: TypeAlias = Literal[
+    "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """At `at_ns` the server received these frontiers: per writer the seq up to which all was acknowledged."""
+
+    at_ns: int
+    frontiers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to the run, as the server saw it; `wall` is UTC ISO 8601, for people only."""
+
+    at_ns: int
+    wall: str
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastVerdict:
+    """The verdict of an earlier verify, of this run or of another run of the same series. `reasons`: their
+    codes.
+    """
+
+    run: str
+    verdict: str
+    cut_class: str
+    at_risk_ms1000: int
+    wall: str
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run as the server has it.
+
+    `run` is 16 hex digits; `plan` the encoded plan as hex. `frontiers`: newest acknowledgement received, per
+    writer (rule 4's A). `grants`: the frontier that each writer was last granted credit for; `credits`: the
+    grants that may have been the last to reach the client, oldest first (empty: `grants` alone). `control`:
+    writes that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is
+    ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
+    it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
+    cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
+    this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
+    with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest that
+    the client sent, None where it sent none.
+    """
+
+    schema: str
+    run: str
+    label: str
+    plan: str
+    armed: Facts | None
+    state: str
+    session_end: SessionEnd
+    frontiers: tuple[int, ...]
+    grants: tuple[int, ...]
+    control: int
+    timeline: tuple[Receipt, ...]
+    last_receipt_ns: int
+    now_ns: int
+    server_boot_id: str
+    receipt_boot_id: str
+    rtt_max_ns: int
+    gap_max_ns: int
+    heartbeat_ns: int
+    events: tuple[Event, ...]
+    tainted: str
+    superseded_by: str
+    verdicts: tuple[PastVerdict, ...]
+    series: tuple[PastVerdict, ...]
+    statistics: Statistics | None = None
+    credits: tuple[tuple[int, ...], ...] = ()
+
+
+def case_to_value(case: Case) -> dict[str, Value]:
+    """The case as plain values: the payload of the `Case` message and, as JSON, of an export file."""
+    return to_value(case)
+
+
+def case_from_value(value: object) -> Case:
+    """Reads what `case_to_value` wrote. Raises FormatError, also for an unknown schema."""
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if schema != CASE_SCHEMA:
+        raise FormatError(
+            f"schema is {schema!r}, expected {CASE_SCHEMA!r}: no export of a run, or one of another release"
+        )
+    case = from_value(Case, value)
+    if case.statistics is not None:
+        case.statistics.latencies()  # refuses a histogram that contradicts itself
+    return case

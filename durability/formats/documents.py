@@ -1,0 +1,88 @@
+"""Documents: dataclasses as plain JSON-like values and back, checked; the one importer of pydantic.
+
+Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that
+comes in is checked against the dataclass, field by field; what does not fit is a FormatError that names the
+field.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from typing import Annotated, Any, TypeAlias, TypeVar, cast
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from durability.errors import FormatError
+from durability.formats.packing import Value
+
+T = TypeVar("T")
+
+TEXT_CHARACTERS_MAX = 4096
+COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them is exact in a float64
+FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
+_SHOWN_CHARACTERS = 60  # of a stranger's text in a message
+
+# Types of fields that are checked more closely than by their type alone.
+Natural: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=COUNT_MAX)]  # of what can be done in a round
+Finite: TypeAlias = Annotated[float, Field(ge=0, le=FINITE_MAX, allow_inf_nan=False)]  # and not negative
+Text: TypeAlias = Annotated[str, Field(max_length=TEXT_CHARACTERS_MAX)]
+Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def to_value(document: object) -> dict[str, Value]:
+    """A dataclass instance as dicts, lists, strings, numbers, bools and None."""
+    return cast("dict[str, Value]", _adapter(cast(Any, type(document))).dump_python(document, mode="json"))
+
+
+def from_value(kind: type[T], value: object) -> T:
+    """The dataclass `kind` that `value` holds. Raises FormatError naming the first unfit field."""
+    try:
+        return cast(T, _adapter(cast(Any, kind)).validate_python(value, extra="forbid"))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(shown(str(part)) for part in first["loc"]) or "the whole"
+        raise FormatError(f"not a valid {kind.__name__}: {where}: {first['msg']}") from error
+
+
+def shown(text: str) -> str:
+    """`text` of a stranger for a message: what does not print as an escape, and no more than a line of it."""
+    kept = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in kept)
+
+
+def escaped(document: T) -> T:
+    """`document`, a dataclass or a part of one, with bytes that are no UTF-8 as backslash escapes.
+
+    Names of files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those.
+    """
+    value: Any = document
+    if isinstance(value, str):
+        value = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    elif isinstance(value, tuple):
+        value = tuple(escaped(part) for part in value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value)}
+        changed = {name: new for name, part in parts.items() if (new := escaped(part)) != part}
+        value = replace(value, **changed) if changed else value
+    return cast(T, value)
+
+
+def to_json(value: object) -> str:
+    """One line of JSON, keys in the order given."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def from_json(text: str | bytes) -> object:
+    """The JSON value of `text`. Raises FormatError."""
+    try:
+        return cast(object, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"not JSON: {error}") from error

@@ -1,0 +1,94 @@
+"""What is known of a machine and of the target under test: plain facts, gathered by the client.
+
+Nothing here is judged; `cut` and `identity` do that. None stands for "this system does not say". Sizes and
+offsets in bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from durability.formats.documents import Natural
+from durability.formats.plan import TargetKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """A leaf block device: a disk as the kernel sees it, below partitions, md, dm and LVM.
+
+    `serial` is what identifies the drive: the serial or WWN; for a loop device "loop:" and its backing
+    file; "" where there is none. `diskseq` rises whenever the kernel enumerates a drive anew.
+    `unsafe_shutdowns` is the drive's own counter of power losses without warning. `emulated`: a virtual
+    machine's device, whose counters prove nothing. `flushes`: flush requests that completed on it since it
+    was enumerated (/sys/block/*/stat).
+    """
+
+    name: str
+    model: str
+    serial: str
+    firmware: str
+    size_bytes: Natural
+    logical_block_bytes: Natural
+    physical_block_bytes: Natural
+    rotational: bool | None
+    write_cache: str | None
+    fua: bool | None
+    diskseq: Natural | None
+    unsafe_shutdowns: Natural | None
+    atomic_write_bytes: Natural | None
+    flushes: Natural | None
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSystem:
+    """The mounted file system that holds a file target. `block_bytes` is its block size."""
+
+    type: str
+    uuid: str
+    source: str
+    mount_point: str
+    options: str
+    block_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A machine. `virtualisation` is "none", or the hypervisor's name as far as it is known."""
+
+    machine_id: str
+    boot_id: str
+    uptime_ns: Natural
+    kernel: str
+    virtualisation: str
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetWarning:
+    """Something that can make a verdict mean less than it seems; `code` is listed in docs/cli.md."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All facts of one target on one machine at one moment.
+
+    `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount
+    point), "" for a device. `layers` names each block device from the file system's source down to the
+    drives. `offset_bytes` is where the partition or device under test starts on its drive, None where
+    layers between make that meaningless.
+    """
+
+    host: Host
+    path: str
+    path_in_file_system: str
+    kind: TargetKind
+    size_bytes: Natural
+    offset_bytes: Natural | None
+    file_system: FileSystem | None
+    layers: tuple[str, ...]
+    drives: tuple[Drive, ...]
+    warnings: tuple[TargetWarning, ...]

@@ -1,0 +1,275 @@
+"""The plan of a run: everything that fixes which bytes go where and when, and nothing else.
+
+A plan is made once by the client, kept by the server and written twice into the target's superblocks. From it
+alone `(writer, seq)` gives slot, place and bytes. It refuses to hold what contradicts itself (`PlanError`).
+
+Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
+
+    overwrite: TARGET           | superblock | writer 0 | writer 1 | ... | superblock |
+      on a device               the same, with the control arm's slots before the second superblock
+    append: TARGET              | superblock | superblock |
+            TARGET.W.G          generation G of writer W, record k of the writer at (k-1) * record_bytes,
+                                G counting the files that it has filled
+    create, rename, unlink: TARGET as for append
+            TARGET.W.N          slot N of writer W: a file of one record
+            TARGET.W.N.tmp      what `rename` writes before it has that name
+    control arm: TARGET.control beside a file target
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from typing import Literal, TypeAlias, cast, get_args
+
+from durability import limits
+from durability.errors import PlanError
+from durability.formats.packing import Value, pack, unpack
+from durability.formats.schedule import Schedule
+
+PLAN_VERSION = 1
+
+TargetKind: TypeAlias = Literal["file", "device"]
+Workload: TypeAlias = Literal["overwrite", "append", "create", "rename", "unlink"]
+Pattern: TypeAlias = Literal["random", "sequential"]
+SyncMethod: TypeAlias = Literal["fsync", "fdatasync", "dsync", "osync", "rwf-dsync", "fullfsync"]
+WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"})  # each write syncs itself
+
+NAMES_WORKLOADS: frozenset[str] = frozenset({"create", "rename", "unlink"})  # each slot is a file
+ENDLESS_WORKLOADS: frozenset[str] = frozenset({"append", "create"})  # seq k goes to slot k-1, for ever
+
+MAIN = ""
+CONTROL = ".control"
+TEMPORARY = ".tmp"  # added to the suffix of a name that `rename` is about to replace
+
+_CHOICES = {"target_kind": TargetKind, "workload": Workload, "pattern": Pattern, "sync": SyncMethod}
+_RANGES = {
+    "target": (0, (1 << 32) - 1),
+    "record_bytes": (limits.SECTOR_BYTES, limits.RECORD_BYTES_MAX),
+    "writers": (1, limits.WRITERS_MAX),
+    "slots": (1, limits.SLOTS_MAX),
+    "group": (1, limits.GROUP_MAX),
+    "credit": (1, limits.CREDIT_MAX),
+    "block_bytes": (limits.SECTOR_BYTES, limits.BLOCK_BYTES_MAX),
+    "control_slots": (0, limits.SLOTS_MAX),
+    "control_interval_us": (0, 60_000_000),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Name:
+    """What the suffix of a file says: number `number` of `writer` (see `Plan.extent`), or its temporary."""
+
+    writer: int
+    number: int
+    temporary: bool
+
+    @property
+    def suffix(self) -> str:
+        return f".{self.writer}.{self.number}{TEMPORARY if self.temporary else ''}"
+
+
+def parse_name(suffix: str) -> Name | None:
+    """The name that `suffix` is, of whatever plan; None for the main file, the control arm and what no plan
+    makes."""
+    _, *parts = suffix.removesuffix(TEMPORARY).split(".")
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
+        return None
+    name = Name(int(parts[0]), int(parts[1]), suffix.endswith(TEMPORARY))
+    return name if name.suffix == suffix and name.number < limits.SLOTS_MAX else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """A run of equally long slots of one writer within one file of the target.
+
+    Slot `first_slot + i` lies at `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`.
+    """
+
+    writer: int
+    suffix: str
+    offset_bytes: int
+    first_slot: int
+    slots: int
+    record_bytes: int
+
+    @property
+    def end_bytes(self) -> int:
+        return self.offset_bytes + self.slots * self.record_bytes
+
+    def offset_of(self, slot: int) -> int:
+        """Byte offset in the file of `slot`, which must lie in the extent."""
+        assert 0 <= slot - self.first_slot < self.slots
+        return self.offset_bytes + (slot - self.first_slot) * self.record_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run's plan. Sizes in bytes; `slots` and `credit` per writer, in operations; ids are 64-bit.
+
+    `target` is a 32-bit tag of the target's identity, carried by every sector. `group` operations share one
+    sync. `block_bytes` is the largest of physical block and file-system block: what may be torn together.
+    `control_slots` 0 means no control arm. For `append`, `slots` is the number of records in one file; for
+    `create`, the number of names that a writer keeps: operation k removes the one of operation k - `slots`.
+    """
+
+    run: int
+    seed: int
+    target: int
+    target_kind: TargetKind
+    workload: Workload
+    pattern: Pattern
+    record_bytes: int
+    writers: int
+    slots: int
+    group: int
+    credit: int
+    sync: SyncMethod
+    direct: bool
+    block_bytes: int
+    control_slots: int
+    control_interval_us: int
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            raise PlanError(f"plan of run {self.run:016x}: {problem}")
+
+    def _problem(self) -> str | None:
+        """The first rule that the plan breaks, as a sentence without its beginning; None where it holds."""
+        for name in ("run", "seed"):
+            if not 0 < getattr(self, name) < 1 << 64:
+                return f"{name} is not a positive 64-bit number"
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in get_args(allowed):
+                return f"{name} {getattr(self, name)!r} is none of {', '.join(get_args(allowed))}"
+        for name, (low, high) in _RANGES.items():
+            if not low <= getattr(self, name) <= high:
+                return f"{name} {getattr(self, name)} is not within {low} to {high}"
+        for name in ("record_bytes", "block_bytes"):
+            if getattr(self, name) % limits.SECTOR_BYTES:
+                return f"{name} {getattr(self, name)} is not a multiple of {limits.SECTOR_BYTES}"
+        return self._contradiction()
+
+    def _contradiction(self) -> str | None:
+        """The first two fields that do not go together."""
+        if self.group > 1 and self.sync in WRITE_THROUGH_METHODS:
+            return f"group {self.group} has no meaning with {self.sync}, which syncs each write"
+        if self.credit < limits.CREDIT_GROUPS_MIN * self.group:
+            return f"credit {self.credit} is less than two groups of {self.group}"
+        if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
+            return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
+        needs_file = self.workload != "overwrite" and self.target_kind != "file"
+        in_sequence = self.workload in ENDLESS_WORKLOADS
+        if needs_file or (in_sequence and self.pattern != "sequential"):
+            return f"{self.workload} needs a file{' and goes in sequence' if in_sequence else ''}"
+        return None
+
+    @property
+    def names(self) -> bool:
+        """Whether the workload is on names: each slot is a file of its own."""
+        return self.workload in NAMES_WORKLOADS
+
+    @property
+    def prefilled_names(self) -> int:
+        """How many names of each writer, from slot 0 on, hold the prefill before the run is armed."""
+        return self.slots if self.workload in ("rename", "unlink") else 0
+
+    @property
+    def control_writer(self) -> int:
+        """The writer number of the control arm: one past the last writer."""
+        return self.writers
+
+    @property
+    def control_record_bytes(self) -> int:
+        return max(4096, self.block_bytes)
+
+    def schedule(self, writer: int) -> Schedule:
+        """The schedule of `writer`; append and create have none (seq k is slot k-1 for ever)."""
+        control = writer == self.control_writer
+        return Schedule(
+            seed=self.seed,
+            writer=writer,
+            slots=self.control_slots if control else self.slots,
+            shuffled=self.pattern == "random" and not control,
+        )
+
+    def extent(self, writer: int, number: int = 0) -> Extent:
+        """Where slots of `writer` lie: of append in file `number`, which counts the files before it; of a
+        workload on names only slot `number`."""
+        if writer == self.control_writer:
+            after_writers = limits.SUPERBLOCK_BYTES + self.writers * self.slots * self.record_bytes
+            aligned = -(-after_writers // self.control_record_bytes) * self.control_record_bytes
+            return Extent(
+                writer=writer,
+                suffix=CONTROL if self.target_kind == "file" else MAIN,
+                offset_bytes=0 if self.target_kind == "file" else aligned,
+                first_slot=0,
+                slots=self.control_slots,
+                record_bytes=self.control_record_bytes,
+            )
+        beside = self.workload != "overwrite"
+        slots = 1 if self.names else self.slots
+        return Extent(
+            writer=writer,
+            suffix=Name(writer, number, False).suffix if beside else MAIN,
+            offset_bytes=0 if beside else limits.SUPERBLOCK_BYTES + writer * slots * self.record_bytes,
+            first_slot=number * slots if beside else 0,
+            slots=slots,
+            record_bytes=self.record_bytes,
+        )
+
+    def extent_of(self, writer: int, slot: int) -> Extent:
+        """The extent that has `slot` of `writer`."""
+        if writer == self.control_writer or self.workload == "overwrite":
+            return self.extent(writer)
+        return self.extent(writer, slot if self.names else slot // self.slots)
+
+    def extents(self) -> Iterator[Extent]:
+        """Every extent that is prefilled before arming, writers first, then the control arm.
+
+        The files of an append writer are not prefilled; they grow. Nor are names among these: there may be
+        very many (`prefilled_names`).
+        """
+        if self.workload == "overwrite":
+            yield from (self.extent(writer) for writer in range(self.writers))
+        if self.control_slots:
+            yield self.extent(self.control_writer)
+
+    @property
+    def superblock_offsets(self) -> tuple[int, int]:
+        """Byte offsets in the main file of the two superblock copies."""
+        end = limits.SUPERBLOCK_BYTES
+        for extent in self.extents():
+            if extent.suffix == MAIN:
+                end = max(end, extent.end_bytes)
+        alignment = max(4096, self.block_bytes)
+        return 0, -(-end // alignment) * alignment
+
+    @property
+    def main_bytes(self) -> int:
+        """Length of the main file, or the part of the device that is used."""
+        return self.superblock_offsets[1] + limits.SUPERBLOCK_BYTES
+
+    def encode(self) -> bytes:
+        """The plan as versioned msgpack, see docs/record.md."""
+        return pack({"version": PLAN_VERSION, **asdict(self)})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Plan:
+        """The plan that `data` holds. Raises FormatError or PlanError, naming the field."""
+        value = unpack(data)
+        if not isinstance(value, dict):
+            raise PlanError("a plan is a map")
+        if value.get("version") != PLAN_VERSION:
+            raise PlanError(
+                f"plan version {value.get('version')!r} is not {PLAN_VERSION}: use the release that wrote it"
+            )
+        wanted = {field.name: field.type for field in fields(cls)}
+        if set(value) != {*wanted, "version"}:
+            raise PlanError(f"a plan's fields are {sorted(wanted)}, not {sorted(value)}")
+        for name, type_name in wanted.items():
+            kind = {"int": int, "bool": bool}.get(str(type_name), str)
+            if type(value[name]) is not kind:
+                raise PlanError(f"plan field {name} is {value[name]!r}, not of type {kind.__name__}")
+        return cls(**cast("dict[str, Value]", {name: value[name] for name in wanted}))  # type: ignore[arg-type]

@@ -1,0 +1,203 @@
+"""The record: what every 512-byte sector under test holds, so that any one of them can be judged alone.
+
+A sector is 64 little-endian 64-bit words, whatever the block size of the device:
+
+    word   bytes     field
+    0      0-3       magic "DURB"
+           4         format version (1)
+           5         kind: 1 record, 2 superblock
+           6-7       index of the sector within its record
+    1      8-15      run
+    2      16-19     target tag
+           20-23     writer
+    3      24-31     slot
+    4      32-39     seq (0: the prefill)
+    5      40-47     byte offset of this sector in its file or device
+    6      48-55     header check: a mix of words 0 to 5
+    7-62   56-503    body: 448 bytes, XOR the header check in every word
+    63     504-511   body check: XXH3-64 of the body before that XOR, XOR the header check
+
+The header is trusted before the body: its check holds or it says nothing. A record's body comes from a pool
+of `POOL_ROWS` rows that the plan's seed fixes, starting at a row that the header fixes; the XOR makes equal
+rows unlike each other, so that neither compression nor deduplication can shrink the data. Because the
+pool's digests are known beforehand, thousands of sectors are stamped, or held against what they should be,
+in a few numpy calls.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from durability import limits
+from durability.errors import FormatError, SetupError
+from durability.formats.mixing import U64, Words, finish, fold, stream
+from durability.formats.plan import Extent, Plan
+
+RECORD_VERSION = 1
+KIND_RECORD = 1
+KIND_SUPERBLOCK = 2
+SECTOR_WORDS = limits.SECTOR_BYTES // 8
+BODY = slice(7, 63)
+BODY_BYTES = 448
+POOL_ROWS = 512
+
+_MAGIC_WORD = int.from_bytes(b"DURB" + bytes((RECORD_VERSION, 0, 0, 0)), "little")
+_CHECK_SEED = np.full(1, 0x6475726162696C69, dtype=U64)
+
+
+def _word0(kind: int, index: Words) -> Words:
+    return (index << U64(48)) | U64(_MAGIC_WORD | kind << 40)
+
+
+def _word2(target: int, writer: int) -> np.uint64:
+    return U64(target | writer << 32)
+
+
+class Stamper:
+    """Makes the records of one plan. Holds the plan's pool (256 KiB) and no state that changes."""
+
+    def __init__(self, plan: Plan) -> None:
+        if sys.byteorder != "little":
+            raise SetupError("records are written as little-endian words: this machine is big-endian")
+        self._run = U64(plan.run)
+        self._target = plan.target
+        body = stream(plan.seed, POOL_ROWS * BODY_BYTES // 8).reshape(POOL_ROWS, -1)
+        # A row is laid out as the sector it becomes, so that one XOR masks the body and makes the body check.
+        self._pool = np.zeros((POOL_ROWS, SECTOR_WORDS), dtype=U64)
+        self._pool[:, BODY] = body
+        self._pool[:, 63] = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in body]
+
+    def stamp(self, out: Words, *, writer: int, slots: Words, seqs: Words, offsets: Words) -> None:
+        """Fill `out`, shape (n, sectors, 64), with n records; `slots`, `seqs`, `offsets` have shape (n,).
+
+        `offsets` are the byte offsets of the records' first sectors.
+        """
+        sectors = np.arange(out.shape[1], dtype=U64)
+        word2 = _word2(self._target, writer)
+        fixed = fold(fold(_CHECK_SEED, self._run), word2)
+        per_record = fold(fold(fixed, slots), seqs)[:, None]
+        word0 = _word0(KIND_RECORD, sectors)
+        word5 = offsets[:, None] + sectors * U64(limits.SECTOR_BYTES)
+        check = finish(fold(fold(per_record, word0), word5))
+        rows = (per_record + sectors).astype(np.intp) & (POOL_ROWS - 1)
+        np.take(self._pool, rows, axis=0, out=out, mode="wrap")
+        out ^= check[:, :, None]
+        out[:, :, 0] = word0
+        out[:, :, 1] = self._run
+        out[:, :, 2] = word2
+        out[:, :, 3] = slots[:, None]
+        out[:, :, 4] = seqs[:, None]
+        out[:, :, 5] = word5
+        out[:, :, 6] = check
+
+    def stamp_extent(self, out: Words, extent: Extent, *, slots: Words, seqs: Words) -> None:
+        """As `stamp`, with the offsets that `extent` gives the slots."""
+        offsets = (slots - U64(extent.first_slot)) * U64(extent.record_bytes) + U64(extent.offset_bytes)
+        self.stamp(out, writer=extent.writer, slots=slots, seqs=seqs, offsets=offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class Sectors:
+    """What n sectors say of themselves: each array has shape (n,).
+
+    `header_ok`: magic, version and header check hold, so the fields below may be believed. `intact`: the body
+    check holds as well. Fields of a sector whose header is not ok are meaningless.
+    """
+
+    header_ok: NDArray[np.bool_]
+    intact: NDArray[np.bool_]
+    kind: Words
+    index: Words
+    run: Words
+    target: Words
+    writer: Words
+    slot: Words
+    seq: Words
+    offset: Words
+
+
+def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
+    """Read `data`, a whole number of sectors, each judged alone. Nothing is assumed of what it holds."""
+    words = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype="<u8")
+    words = words.reshape(-1, SECTOR_WORDS)
+    head = [words[:, number].astype(U64) for number in range(7)]
+    state = fold(fold(_CHECK_SEED, head[1]), head[2])
+    check = finish(fold(fold(fold(fold(state, head[3]), head[4]), head[0]), head[5]))
+    magic_ok = (head[0] & U64(0xFF_FFFF_FFFF)) == U64(_MAGIC_WORD)
+    header_ok = magic_ok & (check == head[6])
+    intact = header_ok.copy()
+    for number in np.flatnonzero(header_ok):
+        body = words[number, BODY] ^ check[number]
+        intact[number] = U64(xxhash.xxh3_64_intdigest(body.tobytes())) == words[number, 63] ^ check[number]
+    return Sectors(
+        header_ok=header_ok,
+        intact=intact,
+        kind=head[0] >> U64(40) & U64(0xFF),
+        index=head[0] >> U64(48),
+        run=head[1],
+        target=head[2] & U64(0xFFFFFFFF),
+        writer=head[2] >> U64(32),
+        slot=head[3],
+        seq=head[4],
+        offset=head[5],
+    )
+
+
+def superblock(plan: Plan, offset_bytes: int) -> bytes:
+    """One superblock copy, `limits.SUPERBLOCK_BYTES` long, for byte offset `offset_bytes` of the main file.
+
+    Superblock sectors carry the encoded plan in their bodies: `slot` is the number of bytes of the plan,
+    `seq` is 0, and sector i holds bytes i*448 onwards. The rest of the copy repeats the first sectors, so
+    that one damaged sector loses nothing.
+    """
+    encoded = plan.encode()
+    fragments = -(-len(encoded) // BODY_BYTES)
+    total = limits.SUPERBLOCK_BYTES // limits.SECTOR_BYTES
+    if fragments > total:
+        raise FormatError(f"a plan of {len(encoded)} bytes does not fit a superblock")
+    index = np.arange(total, dtype=U64)
+    out = np.zeros((total, SECTOR_WORDS), dtype=U64)
+    bodies = np.zeros((fragments, BODY_BYTES), dtype=np.uint8)
+    bodies.reshape(-1)[: len(encoded)] = np.frombuffer(encoded, dtype=np.uint8)
+    out[:, BODY] = bodies.view("<u8")[np.arange(total) % fragments]
+    out[:, 63] = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in out[:, BODY]]
+    word2 = _word2(plan.target, plan.writers)
+    word0 = _word0(KIND_SUPERBLOCK, index)
+    word5 = index * U64(limits.SECTOR_BYTES) + U64(offset_bytes)
+    state = fold(fold(fold(fold(_CHECK_SEED, U64(plan.run)), word2), U64(len(encoded))), U64(0))
+    check = finish(fold(fold(state, word0), word5))
+    out ^= check[:, None]
+    for number, word in enumerate((word0, U64(plan.run), word2, U64(len(encoded)), U64(0), word5, check)):
+        out[:, number] = word
+    return out.astype("<u8").tobytes()
+
+
+def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
+    """The plan of a superblock copy, or None where too little of it is intact.
+
+    Raises FormatError for a plan that this release cannot read.
+    """
+    usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
+    sectors = parse(usable)
+    words = np.frombuffer(usable, dtype="<u8").reshape(-1, SECTOR_WORDS)
+    good = np.flatnonzero(sectors.intact & (sectors.kind == KIND_SUPERBLOCK))
+    if not len(good):
+        return None
+    length = int(sectors.slot[good[0]])
+    if not 0 < length <= limits.SUPERBLOCK_BYTES:
+        return None
+    run = sectors.run[good[0]]
+    fragments = -(-length // BODY_BYTES)
+    pieces: dict[int, bytes] = {}
+    for number in good:
+        if sectors.slot[number] == length and sectors.run[number] == run:
+            body = words[number, BODY] ^ words[number, 6]
+            pieces.setdefault(int(sectors.index[number]) % fragments, body.tobytes())
+    if len(pieces) != fragments:
+        return None
+    return Plan.decode(b"".join(pieces[number] for number in range(fragments))[:length])

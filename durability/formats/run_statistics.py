@@ -1,0 +1,77 @@
+"""Statistics: what a run did so far, in figures that outlive the machine under test.
+
+The client sends them about once per second and at a clean stop, the server keeps the newest, and the case
+brings them to `verify` and `show`. So a run that ended in a power cut has them up to its last second. They
+are no evidence of what was acknowledged: that is the frontiers' alone. Refuses a histogram that contradicts
+itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from durability.errors import FormatError
+from durability.formats.documents import from_value, to_value
+from durability.formats.histogram import Histogram
+from durability.formats.packing import Value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveFlushes:
+    """Flush requests that completed on the leaf drive `name` since arming, whoever caused them; None where
+    the system does not count them, or the drive was enumerated anew."""
+
+    name: str
+    flushes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What a commit's price depends on beside the target: the processor, its `governor` ("" where there is
+    none), the `load` average of one minute, and how much of the processors' time was busy since arming or
+    taken by the host. None where the system does not say."""
+
+    cpu_model: str
+    cpus: int
+    governor: str
+    load: float | None
+    busy_percent: float | None
+    steal_percent: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """A run from its first record to `elapsed_s` later.
+
+    `operations`: acknowledged by the target, per writer. `latency_ns`: the latencies of commits (write and
+    sync) as `Histogram.to_value` gives them. `drives`: in the order of the facts at arming.
+    `conditions`: None from a client that does not tell them.
+    """
+
+    elapsed_s: float
+    operations: tuple[int, ...]
+    latency_ns: dict[str, list[int]]
+    drives: tuple[DriveFlushes, ...]
+    conditions: Conditions | None = None
+
+    def syncs(self, group: int) -> int:
+        """How many syncs were acknowledged, `group` operations to each."""
+        return sum(operations // group for operations in self.operations)
+
+    def latencies(self) -> Histogram:
+        """The latencies of commits. Raises FormatError."""
+        return Histogram.from_value(self.latency_ns)
+
+
+def statistics_to_value(statistics: Statistics) -> dict[str, Value]:
+    """The statistics as plain values: what `Progress` and `Stop` carry."""
+    return to_value(statistics)
+
+
+def statistics_from_value(value: object, *, writers: int) -> Statistics:
+    """Reads what `statistics_to_value` wrote for a run of `writers` writers. Raises FormatError."""
+    statistics = from_value(Statistics, value)
+    statistics.latencies()
+    if len(statistics.operations) != writers:
+        raise FormatError(f"statistics of {len(statistics.operations)} writers, expected {writers}")
+    return statistics

@@ -1,0 +1,71 @@
+"""Frontiers: what a run may claim to have had acknowledged, held against what it was granted (rules 2 and 4).
+
+A frontier is the seq up to which every operation of a writer was acknowledged; it moves by whole groups. A
+writer may issue up to its last grant plus the plan's credit and no further, so an honest client cannot report
+more. A report that breaks these rules moves nothing, since a frontier that is too low costs evidence and one
+that is too high invents a loss; and it taints the run, which cannot be judged durable any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from durability.errors import ProtocolError
+from durability.formats.plan import Plan
+
+
+class Frontiers:
+    """The frontiers of one run as the server has them; `acked` and `grants` per writer, in seqs.
+
+    `tainted` is the first broken rule, as a sentence, or "".
+    """
+
+    __slots__ = ("_credit", "_group", "acked", "grants", "tainted")
+
+    def __init__(self, plan: Plan, acked: Sequence[int] = ()) -> None:
+        """`acked` are the durable frontiers of a run that goes on, each of them a grant; empty for a new
+        run."""
+        self._group = plan.group
+        self._credit = plan.credit
+        self.acked = tuple(acked) or (0,) * plan.writers
+        self.grants = self.acked
+        self.tainted = ""
+
+    def advance(self, frontiers: Sequence[int]) -> bool:
+        """Take in a cumulative report; whether any frontier rose. Writers of which the report breaks a rule
+        stay.
+
+        Raises ProtocolError where the number of writers is not the plan's.
+        """
+        reported = self._counted(frontiers, "Ack")
+        if reported == self.acked:
+            return False
+        before = self.acked
+        self.acked = tuple(
+            self._advanced(writer, old, new)
+            for writer, (old, new) in enumerate(zip(before, reported, strict=True))
+        )
+        return self.acked != before
+
+    def granted(self, frontiers: Sequence[int]) -> None:
+        """These frontiers were made durable and are sent as `Credit` now."""
+        durable = self._counted(frontiers, "Credit")
+        self.grants = tuple(map(max, self.grants, durable))
+
+    def _advanced(self, writer: int, old: int, new: int) -> int:
+        ceiling = self.grants[writer] + self._credit
+        if new < old:
+            problem = f"fell from {old} to {new}"
+        elif new % self._group:
+            problem = f"is {new}, which is not a whole number of groups of {self._group}"
+        elif new > ceiling:
+            problem = f"is {new}, beyond the grant of {self.grants[writer]} and the credit of {self._credit}"
+        else:
+            return new
+        self.tainted = self.tainted or f"the reported frontier of writer {writer} {problem}"
+        return old
+
+    def _counted(self, frontiers: Sequence[int], what: str) -> tuple[int, ...]:
+        if len(frontiers) != len(self.acked):
+            raise ProtocolError(f"{what} of {len(frontiers)} writers in a run of {len(self.acked)}")
+        return tuple(frontiers)

@@ -1,0 +1,437 @@
+"""Messages: what the two sides say to each other, each as one msgpack array `[code, field, field, ...]`.
+
+    byte      0              1            2 ...
+          +--------------+------------+--------------------------------+
+          | 0x90 + count | code       | the fields, in the order below |
+          +--------------+------------+--------------------------------+
+
+Codes stay below 128 and the count (code and fields) below 16, so the first two bytes say which message it
+is. They are looked at first: an unknown code, or a body longer than its message can be, is refused before
+anything is decoded. Then every field must be there, of exactly its type and within its bounds. What does not
+fit is a ProtocolError that names the field. Which message is legal when is the matter of `session`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, TypeAlias, TypeVar, get_args
+
+from durability import limits
+from durability.errors import FormatError, ProtocolError
+from durability.formats.packing import Value, pack, unpack
+from durability.protocol import wire
+from durability.protocol.wire import Field
+
+Role: TypeAlias = Annotated[str, wire.choice("run", "verify", "query")]
+Nonce: TypeAlias = Annotated[bytes, wire.octets(32, 32)]
+Mac: TypeAlias = Annotated[bytes, wire.octets(32, 32)]
+RunId: TypeAlias = Annotated[int, wire.integer(1, wire.U64_MAX)]
+RunIdOrNone: TypeAlias = Annotated[int, wire.integer(0, wire.U64_MAX)]
+Seq: TypeAlias = Annotated[int, wire.integer(0, limits.SEQ_MAX)]
+Seqs: TypeAlias = Annotated[tuple[int, ...], wire.integers(0, limits.SEQ_MAX, limits.WRITERS_MAX)]
+TimeNs: TypeAlias = Annotated[int, wire.integer(0, (1 << 63) - 1)]
+Code: TypeAlias = Annotated[str, wire.code()]
+Name: TypeAlias = Annotated[str, wire.name(limits.NAME_BYTES_MAX)]
+Text: TypeAlias = Annotated[str, wire.text(limits.TEXT_BYTES_MAX)]
+Flag: TypeAlias = Annotated[bool, wire.flag()]
+Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
+Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]
+VerdictDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.VERDICT_BYTES_MAX)]
+Document: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.DOCUMENT_BYTES_MAX)]
+Documents: TypeAlias = Annotated[
+    tuple[Mapping[str, Value], ...], wire.documents(limits.LISTING_ROWS_MAX, limits.DOCUMENT_BYTES_MAX)
+]
+
+T = TypeVar("T")
+
+
+class Message:
+    """Base of all messages."""
+
+    __slots__ = ()
+
+
+class ClientMessage(Message):
+    """Only the client sends it."""
+
+    __slots__ = ()
+
+
+class ServerMessage(Message):
+    """Only the server sends it."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """How one kind of message lies on the wire."""
+
+    kind: type[Message]
+    code: int
+    names: tuple[str, ...]
+    fields: tuple[Field, ...]
+    bytes_max: int
+
+
+_BY_KIND: dict[type[Message], _Layout] = {}
+_BY_HEAD: dict[bytes, _Layout] = {}
+
+
+def _wire(code: int) -> Callable[[type[T]], type[T]]:
+    """Registers a message dataclass under `code`; its annotations carry the fields' checks."""
+
+    def register(kind: type[T]) -> type[T]:
+        assert issubclass(kind, Message)
+        members = fields(kind)  # type: ignore[arg-type]  # every kind is a dataclass
+        checks = tuple(get_args(member.type)[1] for member in members)
+        head = bytes((0x91 + len(members), code))
+        assert len(members) < 15 and code < 128 and code not in (layout.code for layout in _BY_KIND.values())
+        layout = _Layout(
+            kind=kind,
+            code=code,
+            names=tuple(member.name for member in members),
+            fields=checks,
+            bytes_max=min(len(head) + sum(check.bytes_max for check in checks), limits.FRAME_BYTES_MAX),
+        )
+        _BY_KIND[kind] = _BY_HEAD[head] = layout
+        return kind
+
+    return register
+
+
+# The handshake, and what any session may say at any time after it.
+
+
+@_wire(0x01)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello(ClientMessage):
+    """First frame of a connection: the protocol versions that the client speaks and what it comes for."""
+
+    versions: Annotated[tuple[int, ...], wire.integers(1, 0xFFFF, 16)]
+    role: Role
+    nonce: Nonce
+    software: Name
+
+
+@_wire(0x02)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge(ServerMessage):
+    """The version chosen, and how often both sides send a heartbeat."""
+
+    version: Annotated[int, wire.integer(1, 0xFFFF)]
+    nonce: Nonce
+    server_id: Name
+    heartbeat_ms: Annotated[int, wire.integer(1, 60_000)]
+
+
+@_wire(0x03)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof(ClientMessage):
+    """`auth.client_mac` over both frames before it."""
+
+    mac: Mac
+
+
+@_wire(0x04)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome(ServerMessage):
+    """`auth.server_mac` over the same frames; the session is open."""
+
+    mac: Mac
+
+
+@_wire(0x05)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure(Message):
+    """Why the sender closes the connection; nothing follows it. `code` is listed in docs/protocol.md."""
+
+    code: Code
+    text: Text
+
+
+@_wire(0x06)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping(Message):
+    """Heartbeat; `sent_ns` is the sender's own clock and comes back in the `Pong`."""
+
+    sent_ns: TimeNs
+
+
+@_wire(0x07)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pong(Message):
+    """Answers a `Ping`, at once."""
+
+    sent_ns: TimeNs
+
+
+# Role `run`.
+
+
+@_wire(0x10)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Register(ClientMessage):
+    """A new run. `secret` is what a later `Resume` must prove; `force` overrides "unverified-run"."""
+
+    run: RunId
+    plan: Annotated[bytes, wire.octets(1, limits.PLAN_BYTES_MAX)]
+    facts: Facts
+    secret: Annotated[bytes, wire.octets(32, 32)]
+    label: Name
+    force: Flag
+
+
+@_wire(0x11)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume(ClientMessage):
+    """Back in the same run on a new connection; `proof` is `auth.resume_proof` with this session's nonces."""
+
+    run: RunId
+    proof: Mac
+
+
+@_wire(0x12)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted(ServerMessage):
+    """The run is this connection's. `frontiers` and `grants` per writer, as the server has them durably."""
+
+    run: RunId
+    frontiers: Seqs
+    grants: Seqs
+
+
+@_wire(0x13)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm(ClientMessage):
+    """The target is prefilled and synced; `facts` as they are now."""
+
+    facts: Facts
+
+
+@_wire(0x14)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Armed(ServerMessage):
+    """The server has made `armed` durable: seq 1 may be issued."""
+
+
+@_wire(0x15)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack(ClientMessage):
+    """Per writer: every operation up to this seq was acknowledged by the target. `control`: the control arm's
+    completed writes. Cumulative: an ack lost or merged into a later one costs nothing."""
+
+    frontiers: Seqs
+    control: Seq
+
+
+@_wire(0x16)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit(ServerMessage):
+    """Per writer: the frontier that is durable on the server. A writer may issue up to this + plan.credit."""
+
+    grants: Seqs
+
+
+@_wire(0x17)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(ServerMessage):
+    """Something that the person at the client should see; the session goes on."""
+
+    code: Code
+    text: Text
+
+
+@_wire(0x18)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFailed(ClientMessage):
+    """The target failed at `seq` of `writer`; all writers stopped. `errno` as on the client's system."""
+
+    errno: Annotated[int, wire.integer(0, 0xFFFF)]
+    writer: Annotated[int, wire.integer(0, limits.WRITERS_MAX)]
+    seq: Seq
+    text: Text
+
+
+@_wire(0x19)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFailed(ClientMessage):
+    """The client ends for a reason that is not the target."""
+
+    text: Text
+
+
+@_wire(0x1A)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(ClientMessage):
+    """A clean end: the last frontiers, and the last statistics as in `Progress`, or an empty map."""
+
+    frontiers: Seqs
+    control: Seq
+    statistics: Statistics
+
+
+@_wire(0x1B)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(ServerMessage):
+    """Answers `Stop`, `TargetFailed` or `ClientFailed`, once it is durable."""
+
+
+@_wire(0x1C)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(ClientMessage):
+    """What the run did so far, sent every second: a `statistics.Statistics` as a value; the newest counts."""
+
+    statistics: Statistics
+
+
+# Role `verify`.
+
+
+@_wire(0x20)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch(ClientMessage):
+    """Asks for the case of `run`, or with 0 of the newest armed run on the target that `facts` describe.
+
+    `end` ends the run on the server: its session is fenced and its frontiers are final.
+    """
+
+    run: RunIdOrNone
+    facts: Facts
+    end: Flag
+
+
+@_wire(0x21)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFile(ServerMessage):
+    """A case as `case.case_to_value` writes it."""
+
+    case: Document
+
+
+@_wire(0x22)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence(ClientMessage):
+    """Raw bytes to keep with the run under `name`; the same name again replaces them."""
+
+    run: RunId
+    name: Name
+    data: Annotated[bytes, wire.octets(0, limits.EVIDENCE_BYTES_MAX)]
+
+
+@_wire(0x23)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored(ServerMessage):
+    """The evidence or the verdict is durable."""
+
+
+@_wire(0x24)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(ClientMessage):
+    """The document of a verify, as `verify --json` prints it."""
+
+    run: RunId
+    document: VerdictDocument
+
+
+# Role `query`.
+
+
+@_wire(0x30)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class List(ClientMessage):
+    """Asks for the newest `limit` runs."""
+
+    limit: Annotated[int, wire.integer(1, limits.LISTING_ROWS_MAX)]
+
+
+@_wire(0x31)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(ServerMessage):
+    """One row per run, newest first."""
+
+    rows: Documents
+
+
+@_wire(0x32)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export(ClientMessage):
+    """Asks for the case of a run as it is now, without ending it."""
+
+    run: RunId
+
+
+@_wire(0x33)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show(ClientMessage):
+    """Asks for everything that is kept of a run."""
+
+    run: RunId
+
+
+@_wire(0x34)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown(ServerMessage):
+    """The run whole: `case`, `verdicts`, and names and sizes of the `evidence`."""
+
+    document: Document
+
+
+KINDS: tuple[type[Message], ...] = tuple(_BY_KIND)
+
+
+def bytes_max_of(kind: type[Message]) -> int:
+    """The longest body that a message of this kind can have."""
+    return _BY_KIND[kind].bytes_max
+
+
+def encode(message: Message) -> bytes:
+    """`message` as a frame body. Raises FormatError for a field beyond its bounds, naming it."""
+    layout = _BY_KIND[type(message)]
+    array = [layout.code]
+    for name, field in zip(layout.names, layout.fields, strict=True):
+        try:
+            array.append(field.write(getattr(message, name)))
+        except ValueError as error:
+            raise FormatError(f"cannot send {layout.kind.__name__}: {name}: {error}") from error
+    body = pack(array)
+    if len(body) > layout.bytes_max:
+        raise FormatError(
+            f"cannot send {layout.kind.__name__}: {len(body)} bytes, at most {layout.bytes_max} are allowed"
+        )
+    return body
+
+
+def kind_of(body: bytes) -> type[Message]:
+    """Which message `body` is, from its first two bytes; nothing else is decoded.
+
+    Raises ProtocolError for a message that does not exist or is longer than it can be.
+    """
+    return _layout_of(body).kind
+
+
+def decode(body: bytes) -> Message:
+    """The message that `body` is. Raises ProtocolError saying what is wrong with it."""
+    layout = _layout_of(body)
+    try:
+        array = unpack(body)
+    except FormatError as error:
+        raise ProtocolError(f"broken {layout.kind.__name__}: {error}") from error
+    assert isinstance(array, list)
+    arguments = {}
+    for name, field, value in zip(layout.names, layout.fields, array[1:], strict=True):
+        try:
+            arguments[name] = field.read(value)
+        except ValueError as error:
+            raise ProtocolError(f"wrong {layout.kind.__name__}: {name}: {error}") from error
+    return layout.kind(**arguments)
+
+
+def _layout_of(body: bytes) -> _Layout:
+    layout = _BY_HEAD.get(body[:2])
+    if layout is None:
+        raise ProtocolError(f"unknown message: its first bytes are {body[:2].hex()}")
+    if len(body) > layout.bytes_max:
+        raise ProtocolError(
+            f"{layout.kind.__name__} of {len(body)} bytes, at most {layout.bytes_max} are allowed"
+        )
+    return layout

@@ -1,0 +1,376 @@
+"""Sessions: one end of a connection as a state machine, without sockets, clocks or randomness.
+
+A shell feeds what it received to `receive` and writes what `outgoing` returns; nonces are handed in. Both
+ends walk the same tables below, from the same state by the same messages, so each refuses what is not legal
+for its role and state before decoding it. The handshake and the answers to heartbeats happen inside. After
+any error the session is closed and `outgoing` holds the `Failure` to send, where one can be sent.
+
+    client                       server              states: start, greeted, challenged, proven, ready
+      | Hello       ------------>  |
+      | <-----------   Challenge   |
+      | Proof       ------------>  |
+      | <-----------     Welcome   |
+      | the messages of the role   |
+
+It does not judge what messages mean: frontiers are `frontier`'s, runs are the server's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from durability import limits
+from durability.errors import (
+    AuthenticationError,
+    DurabilityError,
+    PeerError,
+    ProtocolError,
+    RefusedError,
+)
+from durability.protocol import auth
+from durability.protocol.frame import FrameDecoder, frame
+from durability.protocol.messages import (
+    Accepted,
+    Ack,
+    Arm,
+    Armed,
+    CaseFile,
+    Challenge,
+    ClientFailed,
+    ClientMessage,
+    Credit,
+    Evidence,
+    Export,
+    Failure,
+    Fetch,
+    Hello,
+    List,
+    Listing,
+    Message,
+    Notice,
+    Ping,
+    Pong,
+    Progress,
+    Proof,
+    Register,
+    Resume,
+    ServerMessage,
+    Show,
+    Shown,
+    Stop,
+    Stopped,
+    Stored,
+    TargetFailed,
+    Verdict,
+    Welcome,
+    bytes_max_of,
+    decode,
+    encode,
+    kind_of,
+)
+
+PROTOCOL_VERSIONS = (1,)  # newest first
+_PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
+
+State: TypeAlias = str
+Table: TypeAlias = Mapping[State, Mapping[type[Message], State]]
+
+READY: State = "ready"
+
+HANDSHAKE: Table = {
+    "start": {Hello: "greeted"},
+    "greeted": {Challenge: "challenged"},
+    "challenged": {Proof: "proven"},
+    "proven": {Welcome: READY},
+}
+
+_ENDINGS: Mapping[type[Message], State] = {Stop: "ending", TargetFailed: "ending", ClientFailed: "ending"}
+
+# A message may cross one from the other side: what the server sends stays legal in the state that the
+# client's own message led to meanwhile.
+ROLES: Mapping[str, Table] = {
+    "run": {
+        READY: {Register: "registering", Resume: "resuming"},
+        "registering": {Accepted: "registered"},
+        "registered": {Arm: "arming", **_ENDINGS},
+        "resuming": {Accepted: "resumed"},
+        "resumed": {Arm: "arming", Ack: "armed", Credit: "resumed", **_ENDINGS},
+        "arming": {Armed: "armed", Credit: "arming", **_ENDINGS},
+        "armed": {Ack: "armed", Credit: "armed", Progress: "armed", **_ENDINGS},
+        "ending": {Armed: "ending", Credit: "ending", Stopped: "ended"},
+        "ended": {},
+    },
+    "verify": {
+        READY: {Fetch: "fetching", Evidence: "storing", Verdict: "storing"},
+        "fetching": {CaseFile: READY},
+        "storing": {Stored: READY},
+    },
+    "query": {
+        READY: {List: "listing", Export: "exporting", Show: "showing"},
+        "listing": {Listing: READY},
+        "exporting": {CaseFile: READY},
+        "showing": {Shown: READY},
+    },
+}
+
+# Legal in every state after the handshake; a `Failure` is legal during it as well.
+AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
+    "run": (Ping, Pong, Notice),
+    "verify": (Ping, Pong),
+    "query": (Ping, Pong),
+}
+
+
+class _Session:
+    """What both ends share. `sends` and `receives` are the bases of the messages of either direction."""
+
+    def __init__(self, *, token: bytes, sends: type[Message], receives: type[Message]) -> None:
+        self._token = token
+        self._sends = sends
+        self._receives = receives
+        self._decoder = FrameDecoder(limits.FRAME_BYTES_HELLO_MAX)
+        self._outgoing = bytearray()
+        self._table: Table = HANDSHAKE
+        self._state: State = "start"
+        self._pings: deque[int] = deque(maxlen=_PINGS_MAX)
+        self._hello = b""
+        self._challenge = b""
+        self._client_nonce = b""
+        self._server_nonce = b""
+        self._role = ""
+        self._closed = False
+        self.undelivered: list[Message] = []
+
+    @property
+    def state(self) -> State:
+        """The state's name in the tables of this module."""
+        return self._state
+
+    @property
+    def role(self) -> str:
+        """What the client came for; "" on the server until it said so."""
+        return self._role
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether the handshake is over: both sides know the token."""
+        return self._table is not HANDSHAKE
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more will be received or sent, beside what `outgoing` still holds."""
+        return self._closed
+
+    @property
+    def nonces(self) -> tuple[bytes, bytes]:
+        """The client's and the server's nonce, as `auth.resume_proof` wants them."""
+        return self._client_nonce, self._server_nonce
+
+    def outgoing(self) -> bytes:
+        """The bytes to write now; they are handed out once."""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def may_send(self, kind: type[Message]) -> bool:
+        """Whether a message of this kind is legal now."""
+        return not self._closed and self.authenticated and self._after(kind, self._sends) is not None
+
+    def send(self, message: Message) -> None:
+        """Queue `message`. A `Failure` closes the session.
+
+        Raises DurabilityError where it is not legal now, and FormatError for a field beyond its bounds.
+        """
+        if isinstance(message, Failure):
+            self.fail(message.code, message.text)
+            return
+        if not self.may_send(type(message)):
+            state = "closed" if self._closed else self._state
+            raise DurabilityError(f"defect of this tool: {type(message).__name__} sent in state {state}")
+        self._queue(message)
+        if isinstance(message, Ping):
+            self._pings.append(message.sent_ns)
+
+    def fail(self, code: str, text: str) -> None:
+        """Queue a `Failure` and close the session; nothing happens where it is closed already."""
+        if not self._closed:
+            self._outgoing += frame(encode(Failure(code=code, text=text)))
+            self._closed = True
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[Message]:
+        """Take in `data` and return the messages of the role, in order; `Pong` among them.
+
+        Raises ProtocolError where the peer broke the protocol, AuthenticationError where it does not know the
+        token and RefusedError with the peer's `Failure`. The messages that came before the error in the same
+        `data` are in `undelivered` then. On a closed session everything is ignored.
+        """
+        if self._closed:
+            return []
+        messages: list[Message] = []
+        try:
+            for body in self._decoder.feed(data):
+                message = self._accept(body)
+                if message is not None:
+                    messages.append(message)
+        except PeerError as error:
+            self.undelivered = messages
+            self.fail("authentication" if isinstance(error, AuthenticationError) else "protocol", str(error))
+            raise
+        return messages
+
+    def _accept(self, body: bytes) -> Message | None:
+        kind = kind_of(body)
+        if kind is Failure:
+            self._closed = True
+            self._refused(decode(body))
+        state = self._after(kind, self._receives)
+        if state is None:
+            raise ProtocolError(f"{kind.__name__} is not legal in state {self._state}")
+        message = decode(body)
+        self._state = state
+        if self._table is HANDSHAKE:
+            self._shake_hands(message, body)
+            return None
+        if isinstance(message, Ping):
+            self._queue(Pong(sent_ns=message.sent_ns))
+            return None
+        if isinstance(message, Pong) and (not self._pings or self._pings.popleft() != message.sent_ns):
+            raise ProtocolError("Pong does not answer the oldest Ping")
+        return message
+
+    def _after(self, kind: type[Message], direction: type[Message]) -> State | None:
+        """The state after a message of this kind in this direction; None where it is not legal."""
+        one_way = issubclass(kind, ClientMessage | ServerMessage)
+        if one_way and not issubclass(kind, direction):
+            return None
+        if kind in AT_ANY_TIME.get(self._role, ()) and self.authenticated:
+            return self._state
+        return self._table[self._state].get(kind)
+
+    def _refused(self, failure: Message) -> None:
+        assert isinstance(failure, Failure)
+        if failure.code == "authentication":
+            raise AuthenticationError(failure.text)
+        raise RefusedError(failure.code, failure.text)
+
+    def _queue(self, message: Message) -> bytes:
+        """Queue a legal message, take its step, and return its body."""
+        body = encode(message)
+        self._outgoing += frame(body)
+        state = self._after(type(message), self._sends)
+        assert state is not None
+        self._state = state
+        return body
+
+    def _open(self) -> None:
+        """The handshake is over: the role's table and its longer frames hold from here on."""
+        self._table = ROLES[self._role]
+        kinds: Iterable[type[Message]] = (
+            *AT_ANY_TIME[self._role],
+            Failure,
+            *(kind for legal in self._table.values() for kind in legal),
+        )
+        self._decoder.limit = max(bytes_max_of(kind) for kind in kinds if not issubclass(kind, self._sends))
+
+    def _shake_hands(self, message: Message, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class ClientSession(_Session):
+    """The client's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
+
+    def __init__(self, role: str, token: bytes, *, nonce: bytes, software: str) -> None:
+        super().__init__(token=token, sends=ClientMessage, receives=ServerMessage)
+        self._role = role
+        self._client_nonce = nonce
+        self._software = software
+        self._server_id = ""
+        self._heartbeat_ns = 0
+
+    @property
+    def server_id(self) -> str:
+        """The server's name for itself, the same as long as its store is; "" before it said so."""
+        return self._server_id
+
+    @property
+    def heartbeat_ns(self) -> int:
+        """How often both sides send a `Ping`; 0 before the server said so."""
+        return self._heartbeat_ns
+
+    def start(self) -> None:
+        """Queue the first frame."""
+        hello = Hello(
+            versions=PROTOCOL_VERSIONS, role=self._role, nonce=self._client_nonce, software=self._software
+        )
+        self._hello = self._queue(hello)
+
+    def _shake_hands(self, message: Message, body: bytes) -> None:
+        if isinstance(message, Challenge):
+            if message.version not in PROTOCOL_VERSIONS:
+                raise ProtocolError(f"protocol version {message.version} was chosen, which was not offered")
+            self._challenge = body
+            self._server_nonce = message.nonce
+            self._server_id = message.server_id
+            self._heartbeat_ns = message.heartbeat_ms * 1_000_000
+            mac = auth.client_mac(self._token, hello=self._hello, challenge=body)
+            self._queue(Proof(mac=mac))
+        elif isinstance(message, Welcome):
+            expected = auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
+            if not auth.equal(expected, message.mac):
+                raise AuthenticationError(
+                    "the server does not know this client's token: is it the right server?"
+                )
+            self._open()
+
+
+class ServerSession(_Session):
+    """The server's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
+
+    def __init__(self, token: bytes, *, nonce: bytes, server_id: str, heartbeat_ns: int) -> None:
+        super().__init__(token=token, sends=ServerMessage, receives=ClientMessage)
+        self._server_nonce = nonce
+        self._server_id = server_id
+        self._heartbeat_ms = heartbeat_ns // 1_000_000
+        self._software = ""
+
+    @property
+    def software(self) -> str:
+        """The client's name and version of its software, for logs; "" before it said so."""
+        return self._software
+
+    def _shake_hands(self, message: Message, body: bytes) -> None:
+        if isinstance(message, Hello):
+            self._hello = body
+            self._role = message.role
+            self._client_nonce = message.nonce
+            self._software = message.software
+            challenge = Challenge(
+                version=self._negotiate(message.versions),
+                nonce=self._server_nonce,
+                server_id=self._server_id,
+                heartbeat_ms=self._heartbeat_ms,
+            )
+            self._challenge = self._queue(challenge)
+        elif isinstance(message, Proof):
+            expected = auth.client_mac(self._token, hello=self._hello, challenge=self._challenge)
+            if not auth.equal(expected, message.mac):
+                raise AuthenticationError(
+                    "the client's token is not this server's: give it a copy of the server's token file"
+                )
+            self._queue(
+                Welcome(mac=auth.server_mac(self._token, hello=self._hello, challenge=self._challenge))
+            )
+            self._open()
+
+    def _negotiate(self, offered: tuple[int, ...]) -> int:
+        for version in PROTOCOL_VERSIONS:
+            if version in offered:
+                return version
+        text = (
+            f"the client speaks protocol version {', '.join(map(str, offered))}, this server "
+            f"{', '.join(map(str, PROTOCOL_VERSIONS))}: install the same release on both machines"
+        )
+        self.fail("version", text)
+        raise ProtocolError(text)

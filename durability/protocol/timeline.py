@@ -1,0 +1,116 @@
+"""The timeline: when the server received which frontiers, in bounded memory however long a run lasts.
+
+The loss window and the records at risk (rules 13 and 14) need the last milliseconds before the cut finely and
+yesterday coarsely. So there are 28 levels. Level k divides time into buckets of 0.1 ms * 2^k and keeps the
+first receipt of each of its newest 128 buckets that have one; together they reach back 20 days, with a
+spacing of about 1/64 of the age. The very last receipt is always kept. A receipt that opens no bucket of
+level k opens none above it, so the work per receipt is constant on average.
+
+Times are nanoseconds of one boot's CLOCK_BOOTTIME; a server that booted anew begins a new timeline.
+
+A packed timeline is the msgpack array [version, writers, deltas]: per receipt the time and one frontier per
+writer, each less the value of the receipt before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import gt, sub
+
+from durability import limits
+from durability.errors import DurabilityError, FormatError
+from durability.formats.case import Receipt
+from durability.formats.packing import pack, unpack
+
+TIMELINE_VERSION = 1
+LEVELS = 28
+PER_LEVEL = 128
+FINEST_NS = 100_000
+RECEIPTS_MAX = LEVELS * PER_LEVEL + 1
+
+
+class Timeline:
+    """Receipts of a run with `writers` writers."""
+
+    __slots__ = ("_last", "_levels", "_writers")
+
+    def __init__(self, writers: int) -> None:
+        self._writers = writers
+        self._levels: tuple[deque[Receipt], ...] = tuple(deque(maxlen=PER_LEVEL) for _ in range(LEVELS))
+        self._last = Receipt(at_ns=0, frontiers=(0,) * writers)
+
+    def add(self, at_ns: int, frontiers: Sequence[int]) -> None:
+        """At `at_ns` these frontiers came; frontiers that did not change are passed over.
+
+        Raises DurabilityError where time or a frontier goes back, or the number of writers is another one.
+        """
+        last = self._last
+        problem = self._problem(at_ns, frontiers)
+        if problem:
+            raise DurabilityError(
+                f"defect of this tool: a receipt at {at_ns} ns {problem}; the last was {last}"
+            )
+        receipt = Receipt(at_ns=at_ns, frontiers=tuple(frontiers))
+        if receipt.frontiers == last.frontiers:
+            return
+        self._last = receipt
+        bucket = at_ns // FINEST_NS
+        last_bucket = last.at_ns // FINEST_NS
+        for number, level in enumerate(self._levels):
+            if level and last_bucket >> number == bucket >> number:
+                return
+            level.append(receipt)
+
+    def receipts(self) -> tuple[Receipt, ...]:
+        """All that is kept, oldest first, the last one last."""
+        if not self._levels[0]:
+            return ()
+        kept = [self._last]
+        for level in self._levels:
+            # What a level shares with the finer ones is there already: they reach back to kept[-1].
+            reach_ns = kept[-1].at_ns
+            kept += (receipt for receipt in reversed(level) if receipt.at_ns < reach_ns)
+        return tuple(reversed(kept))
+
+    def pack(self) -> bytes:
+        """The timeline as bytes for `unpack`."""
+        values: list[int] = []
+        for receipt in self.receipts():
+            values.append(receipt.at_ns)
+            values += receipt.frontiers
+        step = 1 + self._writers
+        return pack((TIMELINE_VERSION, self._writers, [*values[:step], *map(sub, values[step:], values)]))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Timeline:
+        """The timeline that `pack` wrote. Raises FormatError."""
+        match unpack(data):
+            case [version, int(writers), list(deltas)] if version == TIMELINE_VERSION:
+                pass
+            case [version, _, _]:
+                raise FormatError(f"timeline version {version!r} is not {TIMELINE_VERSION}")
+            case _:
+                raise FormatError("a timeline is an array of version, writers and deltas")
+        step = 1 + writers
+        if not 1 <= writers <= limits.WRITERS_MAX or len(deltas) % step or len(deltas) > RECEIPTS_MAX * step:
+            raise FormatError(f"a timeline of {writers} writers has {len(deltas)} deltas")
+        if any(type(delta) is not int or delta < 0 for delta in deltas):
+            raise FormatError("a timeline's deltas are integers, none negative")
+        timeline = cls(writers)
+        if any(sum(deltas[column::step]) > limits.SEQ_MAX for column in range(step)):
+            raise FormatError("a timeline's times and frontiers stay below 2^63")
+        columns = [accumulate(deltas[column::step]) for column in range(step)]
+        for at_ns, *frontiers in zip(*columns, strict=True):
+            timeline.add(at_ns, frontiers)
+        return timeline
+
+    def _problem(self, at_ns: int, frontiers: Sequence[int]) -> str:
+        if len(frontiers) != self._writers:
+            return f"has {len(frontiers)} writers, not {self._writers}"
+        if at_ns < self._last.at_ns:
+            return "goes back in time"
+        if any(map(gt, self._last.frontiers, frontiers)):
+            return f"goes back to frontiers {tuple(frontiers)}"
+        return ""

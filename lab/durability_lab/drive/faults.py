@@ -1,0 +1,484 @@
+"""Every way in which the lab's drives keep or break their word: one class each, chosen by a spec.
+
+A spec is `NAME`, or `NAME:parameter=value,parameter=value`, as `early-ack:delay_ms=100`. The defaults are
+such that a lying drive under some thousand synced writes of 4 KiB a second, on a target of 4 to 32 MiB, loses
+or damages what it has acknowledged in most cuts; where that cannot be, the class says so.
+
+The honest models keep every promise: after a cut each sector has the newest version that a flush or FUA had
+returned for, or one that was written later. Each liar breaks it in one way and is honest otherwise, so what a
+tester finds has one cause. No model returns wrong data before a cut.
+
+Refuses what no drive does: a parameter out of its range, or one that a model does not have, is a ValueError.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from dataclasses import dataclass, field, fields
+from typing import ClassVar, Final
+
+from durability_lab.drive.drive import Drive, HangingReadError, Model, mixed
+from durability_lab.drive.pages import PAGE_BYTES, TEAR_BYTES, page_nearby, pages, pieces, with_flips
+
+_MOST_BYTES = 1 << 40
+_MOST_MS = 86_400_000.0
+
+
+def _bytes(default: int, least: int = 0) -> int:
+    return field(default=default, metadata={"least": least, "most": _MOST_BYTES})
+
+
+def _count(default: int) -> int:
+    return field(default=default, metadata={"least": 1, "most": 1_000_000_000})
+
+
+def _chance(default: float) -> float:
+    return field(default=default, metadata={"least": 0.0, "most": 1.0})
+
+
+def _ms(default: float) -> float:
+    return field(default=default, metadata={"least": 0.0, "most": _MOST_MS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteThrough(Model):
+    """No volatile cache, or one with power-loss protection: a write is on media before it is acknowledged.
+
+    Datacenter drives with capacitors; the kernel sends them no flush.
+    """
+
+    name: ClassVar[str] = "write-through"
+    honest: ClassVar[bool] = True
+    volatile: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cached(Model):
+    """A drive with a volatile cache of `cache_bytes`; beyond that the sectors that wait longest are destaged.
+
+    `kept` and `torn`: the chance that a write is destaged at once, wholly or some of its sectors.
+    """
+
+    volatile: ClassVar[bool] = True
+
+    cache_bytes: int = _bytes(32 << 20)
+    kept: float = _chance(0.3)
+    torn: float = _chance(0.1)
+
+    def __post_init__(self) -> None:
+        Model.__post_init__(self)
+        if self.kept + self.torn > 1:
+            raise ValueError(f"{self.name}: kept and torn are more than 1 together")
+
+    def honours_flush(self, drive: Drive) -> bool:
+        """Whether a flush that arrives now is carried out, and not only acknowledged."""
+        return True
+
+    def honours_fua(self, drive: Drive) -> bool:
+        """The same of a FUA write."""
+        return self.honours_flush(drive)
+
+    def room_bytes(self) -> int:
+        """What the cache holds at most."""
+        return self.cache_bytes
+
+    def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
+        if fua and self.honours_fua(drive):
+            self._destage_now(drive, offset, data)
+            return
+        fate = drive.chance()
+        if fate < self.kept:
+            self._destage_now(drive, offset, data)
+        else:
+            self._cache(drive, offset, data, torn=fate < self.kept + self.torn)
+
+    def flush(self, drive: Drive) -> None:
+        if self.honours_flush(drive):
+            drive.settle(0)
+
+    def _destage_now(self, drive: Drive, offset: int, data: bytes) -> None:
+        if drive.cache:
+            for sector in drive.sectors(offset, len(data)):
+                drive.cache.pop(sector, None)
+        self.destage(drive, offset, data)
+
+    def _cache(self, drive: Drive, offset: int, data: bytes, *, torn: bool) -> None:
+        size = drive.sector_bytes
+        for start in range(0, len(data), size):
+            part = data[start : start + size]
+            if torn and drive.chance() < 0.5:
+                self._destage_now(drive, offset + start, part)
+            else:
+                drive.cache[(offset + start) // size] = part
+        drive.settle(self.room_bytes() // size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Honest(Cached):
+    """A volatile cache, flush and FUA honoured; what is not flushed is kept, torn or lost, in any order.
+
+    Samsung 970 EVO Plus and WD SN700 kept all flushed data under cuts (Russ Bishop, 2022).
+    """
+
+    name: ClassVar[str] = "honest"
+    honest: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushIgnored(Cached):
+    """Flush and FUA are acknowledged and move nothing; data reach media when the cache is full, oldest first.
+
+    SK Hynix Gold P31 and Sabrent Rocket lost flushed data (Russ Bishop, 2022); QEMU's `cache=unsafe` and
+    Firecracker's default cache type do the same to their guests by design.
+    """
+
+    name: ClassVar[str] = "flush-ignored"
+    honest: ClassVar[bool] = False
+
+    cache_bytes: int = _bytes(1 << 20)
+    kept: float = _chance(0.2)
+    torn: float = _chance(0.05)
+
+    def honours_flush(self, drive: Drive) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlyAck(Cached):
+    """Flush and FUA return at once, and what they cover is on media `delay_ms` later, in the same order.
+
+    In order, because that is the lie that is hardest to see: what a cut leaves is a state that the drive was
+    once in, `delay_ms` ago. Data were lost up to 700 ms after completion (Ahmadian et al., DATE 2018). A cut
+    damages something if there was a sync within the last `delay_ms`.
+    """
+
+    name: ClassVar[str] = "early-ack"
+    honest: ClassVar[bool] = False
+
+    delay_ms: float = _ms(10.0)
+    _under_way: deque[tuple[float, int, list[bytes]]] = field(  # when due, offset, sectors; soonest first
+        init=False, compare=False, repr=False, default_factory=deque
+    )
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        due_s = drive.now_s() + self.delay_ms / 1000
+        self._under_way.append((due_s, offset, drive.hold(offset, data)))
+        if drive.due_s is None:
+            drive.plan(due_s)
+
+    def tick(self, drive: Drive) -> None:
+        now_s = drive.now_s()
+        while self._under_way and self._under_way[0][0] <= now_s:
+            _, offset, sectors = self._under_way.popleft()
+            drive.media.write(offset, b"".join(sectors))
+            for sector, data in enumerate(sectors, offset // drive.sector_bytes):
+                if drive.held.get(sector) is data:  # else a newer version is under way
+                    del drive.held[sector]
+        drive.plan(self._under_way[0][0] if self._under_way else None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushSkipped(Cached):
+    """Each flush and each FUA is only acknowledged with a chance of 1 in `one_in`; else it is honoured.
+
+    A chance and not every Nth, which would keep step with what a file system sends. An honoured flush
+    makes everything before it durable: so a cut loses something only if the last flush was skipped, in
+    about one cut in `one_in`, and many writers hide it by flushing for each other. No published case is
+    known.
+    """
+
+    name: ClassVar[str] = "flush-skipped"
+    honest: ClassVar[bool] = False
+
+    one_in: int = _count(2)
+    kept: float = _chance(0.0)
+
+    def honours_flush(self, drive: Drive) -> bool:
+        return drive.chance() * self.one_in >= 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FuaIgnored(Cached):
+    """A FUA write goes to the volatile cache like any other; flush is honoured.
+
+    Flush and FUA are different paths in a firmware; QEMU's NVMe drive (7.2) claims FUA and drops it, which
+    rig C found (docs/lab.md). It shows only where the host sends FUA: not below a loop
+    device, whose kernel sends a flush instead.
+    """
+
+    name: ClassVar[str] = "fua-ignored"
+    honest: ClassVar[bool] = False
+
+    def honours_fua(self, drive: Drive) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shorn(Cached):
+    """Of a page that is destaged, by chance only the first part is programmed, up to a multiple of 512 bytes.
+
+    Three of 15 SSDs (Zheng et al., FAST 2013), in multiples of 512 bytes. The rest is served from memory
+    until the cut, or until the place is written again. The tear is within a sector where that is larger.
+    """
+
+    name: ClassVar[str] = "shorn"
+    honest: ClassVar[bool] = False
+
+    chance: float = _chance(0.005)
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        for start, part in pages(offset, data):
+            if len(part) > TEAR_BYTES and drive.chance() < self.chance:
+                tears = len(part) // TEAR_BYTES - 1
+                drive.hold(start, part)
+                drive.media.write(start, part[: TEAR_BYTES * (1 + int(drive.chance() * tears))])
+            else:
+                drive.put(start, part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misdirected(Cached):
+    """A page that is destaged lands, by chance, in another place, over what is there.
+
+    One bit of its page's number is wrong: it lies up to 2 MiB away. Both places are served from memory until
+    the cut, or until they are written again. Disks in operation hold blocks that belong elsewhere
+    (Bairavasundaram et al., FAST 2008); of a drive after a cut no published case is known.
+    """
+
+    name: ClassVar[str] = "misdirected"
+    honest: ClassVar[bool] = False
+
+    chance: float = _chance(0.003)
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        for start, part in pages(offset, data):
+            if drive.chance() < self.chance:
+                wrong = page_nearby(start, drive.size_bytes, drive.chance)
+                drive.hold(wrong, drive.settled(wrong, len(part)))
+                drive.hold(start, part)
+                drive.media.write(wrong, part)
+            else:
+                drive.put(start, part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourFlip(Cached):
+    """A page that is being programmed endangers an older one in the same cells: a cut flips bits in that one.
+
+    Bit corruption in three of 15 SSDs (Zheng et al., FAST 2013); flash with several bits in a cell programs
+    the pages that share it at different times. The last `open_pages` pages are being programmed at any
+    moment; a cut damages one sector of the neighbour of each, a page that was durable long before.
+    """
+
+    name: ClassVar[str] = "neighbour-flip"
+    honest: ClassVar[bool] = False
+
+    open_pages: int = _count(4)
+    _endangered: deque[int] = field(init=False, compare=False, repr=False, default_factory=deque)  # sectors
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        drive.put(offset, data)
+        for start, _ in list(pages(offset, data))[-self.open_pages :]:
+            self._endanger(drive, page_nearby(start, drive.size_bytes, drive.chance) // drive.sector_bytes)
+        while len(self._endangered) > self.open_pages:
+            sector = self._endangered.popleft()
+            if sector in drive.held:  # else it has been written since
+                drive.put(sector * drive.sector_bytes, drive.held[sector])
+
+    def _endanger(self, drive: Drive, sector: int) -> None:
+        """What a cut will leave is put on media now; what belongs there is held until programming is done."""
+        if sector in drive.cache or sector in drive.held:
+            return
+        start = sector * drive.sector_bytes
+        data = drive.media.read(start, drive.sector_bytes)
+        drive.hold(start, data)
+        drive.media.write(start, with_flips(data, drive.chance))
+        self._endangered.append(sector)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback(Cached):
+    """The mapping table is saved every `interval_ms`; a cut returns the whole drive to the last one saved.
+
+    Metadata corruption of one SSD (Zheng et al., FAST 2013). Flushed data are on flash, but nothing finds
+    them again: all sectors together are what they were.
+    """
+
+    name: ClassVar[str] = "rollback"
+    honest: ClassVar[bool] = False
+
+    interval_ms: float = _ms(1000.0)
+
+    def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        drive.hold(offset, data)
+        if drive.due_s is None:
+            drive.plan(drive.now_s() + self.interval_ms / 1000)
+
+    def tick(self, drive: Drive) -> None:
+        drive.media.write_as_one(list(pieces(drive.held, drive.sector_bytes)))
+        drive.held.clear()
+        drive.plan(None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regional(Cached):
+    """A drive that has regions of `region_bytes` which a cut makes fail, about a `share` of them.
+
+    Which, follows from the drive's seed and the number of cuts. A sector that is written again is healed.
+    """
+
+    share: float = _chance(0.01)
+    region_bytes: int = _bytes(8192, least=512)
+    _written: set[int] = field(init=False, compare=False, repr=False, default_factory=set)  # since the cut
+
+    def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
+        if drive.cuts:
+            self._written.update(drive.sectors(offset, len(data)))
+        Cached.accept(self, drive, offset, data, fua=fua)
+
+    def failing(self, drive: Drive, offset: int, length: int) -> int | None:
+        """The offset of the first failing sector of this range."""
+        if not drive.cuts or not length:
+            return None
+        for region in range(offset // self.region_bytes, (offset + length - 1) // self.region_bytes + 1):
+            if mixed(drive.seed, drive.cuts, region) >= self.share * 2**64:
+                continue
+            first = max(offset, region * self.region_bytes)
+            end = min(offset + length, (region + 1) * self.region_bytes)
+            for sector in drive.sectors(first, end - first):
+                if sector not in self._written:
+                    return sector * drive.sector_bytes
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable(Regional):
+    """After a cut, regions of the drive answer reads with an I/O error until they are written again.
+
+    Pages whose programming a cut interrupts fail their error correction; one of 15 SSDs was dead after its
+    cuts (Zheng et al., FAST 2013).
+    """
+
+    name: ClassVar[str] = "unreadable"
+    honest: ClassVar[bool] = False
+
+    def check_read(self, drive: Drive, offset: int, length: int) -> None:
+        if (sector := self.failing(drive, offset, length)) is not None:
+            raise OSError(errno.EIO, f"the sector at {sector} cannot be read")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hanging(Regional):
+    """After a cut, reads of regions of the drive never return, until they are written again.
+
+    As those of an SSD that lost 72.6 GB in 8 cuts (Zheng et al., FAST 2013).
+    """
+
+    name: ClassVar[str] = "hanging"
+    honest: ClassVar[bool] = False
+
+    def check_read(self, drive: Drive, offset: int, length: int) -> None:
+        if (sector := self.failing(drive, offset, length)) is not None:
+            raise HangingReadError(errno.ETIMEDOUT, f"a read of the sector at {sector} never returns")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Smaller(Cached):
+    """After a cut the drive has only a `share` of its sectors, in whole blocks of 4096 bytes.
+
+    Some of Intel's SSD 320 series came back from a power loss as drives of 8 MB ("Bad Context 13x", 2011).
+    """
+
+    name: ClassVar[str] = "smaller"
+    honest: ClassVar[bool] = False
+
+    share: float = _chance(0.001)
+
+    def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
+        if not cuts:
+            return size_bytes
+        return min(size_bytes, max(1, int(size_bytes * self.share) // PAGE_BYTES) * PAGE_BYTES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty(Cached):
+    """After a cut every sector is zeros: the mapping table is lost, the capacity is as before.
+
+    A drive that was erased reads like this, and so does one whose firmware starts anew with an empty table.
+    No published case of one that keeps its capacity is known.
+    """
+
+    name: ClassVar[str] = "empty"
+    honest: ClassVar[bool] = False
+
+    def wake(self, drive: Drive) -> None:
+        drive.media.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushBelow(Cached):
+    """Flush and FUA are honoured while no more than `cache_bytes` are dirty, above that only acknowledged.
+
+    A firmware that answers before its host's patience ends. A burst makes a liar of it, which it stays: what
+    is not flushed leaves the cache for want of room only, above twice `cache_bytes`. No published case is
+    known.
+    """
+
+    name: ClassVar[str] = "flush-below"
+    honest: ClassVar[bool] = False
+
+    cache_bytes: int = _bytes(512 << 10)
+
+    def honours_flush(self, drive: Drive) -> bool:
+        return len(drive.cache) * drive.sector_bytes <= self.cache_bytes
+
+    def room_bytes(self) -> int:
+        return 2 * self.cache_bytes
+
+
+CATALOGUE: Final[dict[str, type[Model]]] = {
+    model.name: model
+    for model in (
+        WriteThrough,
+        Honest,
+        FlushIgnored,
+        EarlyAck,
+        FlushSkipped,
+        FuaIgnored,
+        FlushBelow,
+        Shorn,
+        Misdirected,
+        NeighbourFlip,
+        Rollback,
+        Unreadable,
+        Hanging,
+        Smaller,
+        Empty,
+    )
+}
+
+
+def parse(spec: str) -> Model:
+    """The model that a spec names. Raises ValueError, which says what there is."""
+    name, _, settings = spec.partition(":")
+    kind = CATALOGUE.get(name)
+    if kind is None:
+        raise ValueError(f"no drive model {name!r}; there are {', '.join(CATALOGUE)}")
+    types = {
+        parameter.name: int if isinstance(parameter.default, int) else float
+        for parameter in fields(kind)
+        if parameter.init
+    }
+    values: dict[str, int | float] = {}
+    for setting in settings.split(",") if settings else ():
+        key, equals, text = setting.partition("=")
+        if key not in types:
+            raise ValueError(f"{name} has no parameter {key!r}; it has {', '.join(types) or 'none'}")
+        if key in values or not equals:
+            raise ValueError(f"{name}: say {key}=VALUE once, not {setting!r}")
+        try:
+            values[key] = types[key](text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {key} is a number, {text!r} is none") from error
+    return kind(**values)

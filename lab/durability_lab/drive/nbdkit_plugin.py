@@ -1,0 +1,120 @@
+"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
+
+    nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \\
+        [cuts=1] [account=FILE]
+
+nbdkit embeds the system's Python, which knows nothing of this project's environment; so what runs here uses
+the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power cut:
+what the drive held in memory is gone, and what was on media is in the file. The next nbdkit on that file is
+told by `cuts` how often that has happened.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import nbdkit  # type: ignore[import-not-found] # made by nbdkit itself
+
+# At the end: nothing that lies beside this package may take the place of a standard module.
+sys.path.append(str(Path(__file__).parents[2]))
+
+from durability_lab.drive import faults
+from durability_lab.drive.drive import Drive
+from durability_lab.drive.drive_log import Account
+from durability_lab.drive.media import FileMedia
+
+API_VERSION = 2
+
+_REQUIRED = {"media", "model", "seed", "sector_bytes"}
+_OPTIONAL = {"cuts", "account"}
+
+_settings: dict[str, str] = {}
+_drives: list[Drive] = []
+
+
+def thread_model() -> int:
+    """One request at a time, which is faster; but a read that hangs must not keep the others waiting."""
+    hangs = isinstance(_drives[0].model, faults.Hanging)
+    return int(nbdkit.THREAD_MODEL_PARALLEL if hangs else nbdkit.THREAD_MODEL_SERIALIZE_ALL_REQUESTS)
+
+
+def config(key: str, value: str) -> None:
+    """One KEY=VALUE of the command line."""
+    if key not in _REQUIRED | _OPTIONAL:
+        raise RuntimeError(f"nbdkit_plugin.py knows {', '.join(sorted(_REQUIRED | _OPTIONAL))}, not {key}")
+    # Before nbdkit may change its directory.
+    _settings[key] = str(Path(value).absolute()) if key in {"media", "account"} else value
+
+
+def config_complete() -> None:
+    """All settings are known: say early what is missing, and make the drive that all connections share."""
+    missing = _REQUIRED - set(_settings)
+    if missing:
+        raise RuntimeError(f"nbdkit_plugin.py needs {', '.join(sorted(missing))}")
+    cuts = int(_settings.get("cuts", "0"))
+    account = Account(_settings["account"]) if "account" in _settings else None
+    if account is not None and cuts:
+        account.cut()
+    _drives.append(
+        Drive(
+            FileMedia(_settings["media"]),
+            faults.parse(_settings["model"]),
+            seed=int(_settings["seed"]),
+            sector_bytes=int(_settings["sector_bytes"]),
+            cuts=cuts,
+            account=account,
+        )
+    )
+
+
+def after_fork() -> None:
+    """Threads may be started: one does what the drive does by the clock."""
+    threading.Thread(target=_keep_time, args=(_drives[0],), daemon=True).start()
+
+
+def open(readonly: bool) -> Drive:
+    """The handle of a connection: the one drive."""
+    return _drives[0]
+
+
+def get_size(drive: Drive) -> int:
+    """Size of the drive in bytes."""
+    return drive.size_bytes
+
+
+def block_size(drive: Drive) -> tuple[int, int, int]:
+    """Smallest, preferred and largest request."""
+    return drive.sector_bytes, max(4096, drive.sector_bytes), 32 << 20
+
+
+def can_fua(drive: Drive) -> int:
+    """The model knows FUA itself."""
+    return int(nbdkit.FUA_NATIVE)
+
+
+def can_multi_conn(drive: Drive) -> bool:
+    """All connections share one cache, so a flush on one covers writes on all."""
+    return True
+
+
+def pread(drive: Drive, buffer: bytearray, offset: int, flags: int) -> None:
+    """Fill `buffer` from `offset`."""
+    buffer[:] = drive.read(offset, len(buffer))
+
+
+def pwrite(drive: Drive, buffer: bytes, offset: int, flags: int) -> None:
+    """Accept a write."""
+    drive.write(offset, buffer, fua=bool(flags & nbdkit.FLAG_FUA))
+
+
+def flush(drive: Drive, flags: int) -> None:
+    """Flush, as far as the drive is honest."""
+    drive.flush()
+
+
+def _keep_time(drive: Drive) -> None:
+    while True:
+        drive.wait_until_due()
+        drive.tick()

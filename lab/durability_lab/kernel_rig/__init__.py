@@ -1,0 +1,1 @@
+"""Rig b: a drive model under a real kernel and file system."""

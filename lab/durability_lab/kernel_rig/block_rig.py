@@ -1,0 +1,391 @@
+"""A real kernel, file system and block device over a drive that can lose power. Root on Linux only.
+
+    media (a file) <- nbdkit: the drive <- nbdfuse: a file <- loop: a block device <- file system, or nothing
+
+A flush of the file system reaches the drive as an NBD flush. SIGKILL of nbdkit is the cut: everything above
+sees I/O errors, as it does when a drive drops off its bus, and what the drive held in its cache is gone.
+`power_on` then puts everything together again, on the same paths, with a loop device that the kernel
+enumerated anew.
+
+The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
+the models: `filter-honest`, and `filter-amnesiac`, which keeps nothing of what was written since it was
+powered on.
+
+A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the
+rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, as it does with a real such
+drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
+only FUA cannot be told apart here.
+
+Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
+`with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
+nor, as `caretaker` sees to it, the process that set it up.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+from durability.errors import SetupError
+from durability_lab.drive import NBDKIT_PLUGIN, faults
+from durability_lab.drive.drive_check import Aftermath, aftermath
+from durability_lab.support import privileges
+from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker, watched
+
+FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
+
+SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
+FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
+
+_SOCKET_PATH_BYTES_MAX = 107  # of Linux
+_DEADLINE_S = 20.0
+_POLL_S = 0.002
+_NO_ROOM_BYTES = 1 << 20  # with less left for the media, a failure is put down to that
+_MKFS: dict[FileSystemName, tuple[str, ...]] = {
+    "ext4": ("-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+    "xfs": ("-q", "-f"),
+    "btrfs": ("-q", "-f"),
+}
+# On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
+LEAST_BYTES: Final[dict[FileSystemName, int]] = {"ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
+# Goes before mkfs: that of btrfs looks at what backs each mounted loop device, and gives up at a dead one.
+WITHOUT_LOOP_MOUNTS: Final = (
+    *("unshare", "--mount", "sh", "-c"),
+    """
+    while read -r device directory rest; do
+        case "$device $directory" in /dev/loop*" "/?*) umount --lazy "$directory" ;; esac
+    done </proc/self/mounts
+    exec "$@"
+    """,
+    "sh",
+)
+_DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
+_PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btrfs-progs util-linux"
+
+
+class MountError(SetupError):
+    """The file system on the drive cannot be mounted, which after a cut may be the loss itself."""
+
+
+def is_honest(drive: str) -> bool:
+    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept.
+
+    Raises ValueError for what is neither.
+    """
+    return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
+
+
+def missing(file_system: FileSystemName | None = None) -> str:
+    """What this machine lacks for a rig, as a sentence; "" where nothing is missing."""
+    problem = privileges.missing(
+        "a drive under a real file system",
+        capabilities=("CAP_SYS_ADMIN",),
+        devices=_DEVICES,
+        over_machine=True,
+    )
+    if problem:
+        return problem
+    if os.statvfs("/sys").f_flag & os.ST_RDONLY:
+        return "/sys is mounted read-only, and a loop device is set up there: run in a privileged container"
+    tools = ["nbdkit", "nbdfuse", "losetup", "mount", "umount", "unshare"]
+    tools += [f"mkfs.{file_system}"] if file_system else []
+    absent = [tool for tool in tools if shutil.which(tool) is None]
+    if absent:
+        return f"{', '.join(absent)} not found: install {_PACKAGES}"
+    if subprocess.run(("nbdkit", "python", "--dump-plugin"), capture_output=True, check=False).returncode:
+        return f"nbdkit has no Python plugin: install {_PACKAGES}"
+    return ""
+
+
+class BlockRig:
+    """One drive with its block device, and the file system on it if `file_system` names one.
+
+    Use it in a `with` statement, which powers the drive on, makes the file system and mounts it. `target` is
+    where a client belongs: a file of the mounted file system, or the block device. The drive's sectors are
+    4096 bytes under a file system, because file systems rely on a block of theirs not being torn, and 512 on
+    the raw device.
+    """
+
+    def __init__(
+        self,
+        drive: str,
+        file_system: FileSystemName | None,
+        *,
+        seed: int,
+        size_bytes: int = SIZE_BYTES,
+        parent: Path | None = None,
+    ) -> None:
+        problem = missing(file_system)
+        if problem:
+            raise SetupError(f"cannot set up a drive that can lose power: {problem}")
+        self.drive = drive
+        self.file_system = file_system
+        self.sector_bytes = 4096 if file_system else 512
+        self.loop = ""
+        self.power_ons = 0
+        self._write_through = drive not in FILTERS and not faults.parse(drive).volatile
+        self._seed = seed
+        self._size_bytes = size_bytes
+        self._parent = parent
+        self._diskseq = 0
+        self._attached = False
+        self._nbdkit: _Program | None = None
+        self._nbdfuse: _Program | None = None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Power the drive on for the first time, make the file system and mount it; `close` undoes it.
+
+        Raises SetupError, and then leaves nothing behind.
+        """
+        self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or _in_memory()))
+        self._caretaker = Caretaker(self._directory)
+        self._media = self._directory / "media"
+        self._device_file = self._directory / DRIVE_FILE
+        self.mount_point = self._directory / MOUNT_POINT
+        self._account = self._directory / "account"
+        try:
+            with self._media.open("wb") as file:
+                file.truncate(self._size_bytes)
+            self._device_file.touch()
+            self.mount_point.mkdir()
+            self.power_on()
+            if self.file_system:
+                mkfs = (f"mkfs.{self.file_system}", *_MKFS[self.file_system], self.loop)
+                _run(*mkfs, before=WITHOUT_LOOP_MOUNTS)
+                self.mount()
+        except BaseException as error:
+            full = isinstance(error, SetupError) and _free_bytes(self._directory) < _NO_ROOM_BYTES
+            self.close()
+            if full:
+                where = self._directory.parent
+                raise SetupError(f"no room is left in {where} for what the drive is to hold") from error
+            raise
+
+    @property
+    def target(self) -> Path:
+        """The path to give to `durability run` and `verify`; a raw device's may change with `power_on`."""
+        return self.mount_point / "target" if self.file_system else Path(self.loop)
+
+    @property
+    def device(self) -> Path:
+        """The block device, for `verify --device`."""
+        return Path(self.loop)
+
+    def power_on(self) -> None:
+        """Start the drive and attach its block device, anew after a cut. Does not mount.
+
+        Raises SetupError where a part does not start, or where somebody still holds the device of before.
+        """
+        if self.power_ons:
+            self._detach()
+            _wait_for(self._released, f"every user of {self.loop} to let go of it")
+        self.power_ons += 1
+        socket = self._directory / f"nbd.{self.power_ons}.sock"
+        if len(os.fsencode(socket.absolute())) > _SOCKET_PATH_BYTES_MAX:
+            raise SetupError(
+                f"{self._directory.parent}: its path is too long for a socket; choose a shorter one"
+            )
+        ready = self._directory / f"nbdkit.{self.power_ons}.ready"
+        self._nbdkit = _Program(
+            self._directory, "nbdkit", "-f", "-U", str(socket), "-P", str(ready), *self._drive_command()
+        )
+        self._nbdkit.wait_for(ready.exists, "to listen")
+        self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(socket))
+        self._nbdfuse.wait_for(
+            lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
+        )
+        self.loop = _run(
+            "losetup", "--find", "--show", f"--sector-size={self.sector_bytes}", str(self._device_file)
+        ).strip()
+        self._attached = True
+        self._diskseq = _diskseq(self.loop)
+        # Said in either case: the setting is the loop device's own and outlives what was attached to it.
+        _set_write_cache(self.loop, "write through" if self._write_through else "write back")
+
+    def mount(self) -> None:
+        """Mount the file system, replaying its journal. Raises MountError."""
+        assert self.file_system
+        try:
+            _run("mount", "-t", self.file_system, self.loop, str(self.mount_point))
+        except SetupError as error:
+            raise MountError(str(error)) from error
+
+    def cut(self) -> None:
+        """Take the power away, now. Everything above sees I/O errors from here on."""
+        assert self._nbdkit is not None, "no drive to cut: power_on first"
+        self._nbdkit.kill()
+        self._nbdkit = None
+
+    def aftermath(self) -> Aftermath | None:
+        """What the drive kept of its word; None of a drive of nbdkit's own. To be asked after `cut`, before
+        `power_on`."""
+        assert self._nbdkit is None, "the drive has power: cut it first"
+        if self.drive in FILTERS:
+            return None
+        return aftermath(
+            media=self._media,
+            account=self._account,
+            drive=self.drive,
+            seed=self._seed,
+            sector_bytes=self.sector_bytes,
+            cuts=self.power_ons,
+        )
+
+    def close(self) -> None:
+        """Take everything apart and remove it, in whatever state it is."""
+        try:
+            self._detach()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._caretaker.dismiss()
+
+    def _drive_command(self) -> tuple[str, ...]:
+        if self.drive in FILTERS:
+            return "--filter=cache", "file", f"file={self._media}", f"cache={FILTERS[self.drive]}"
+        return (
+            "python",
+            f"script={NBDKIT_PLUGIN}",
+            f"media={self._media}",
+            f"model={self.drive}",
+            f"seed={self._seed}",
+            f"sector_bytes={self.sector_bytes}",
+            f"cuts={self.power_ons - 1}",
+            f"account={self._account}",
+        )
+
+    def _detach(self) -> None:
+        """Undo it all, each step whatever became of the one before.
+
+        The drive goes first: one that hangs would keep everything above it waiting.
+        """
+        if self._nbdkit is not None:
+            self.cut()
+        _unmount(self.mount_point)
+        if self._attached:
+            self._attached = False
+            with suppress(SetupError, OSError):
+                _set_write_cache(self.loop, "write back")  # or whoever has it next would send no flush
+            with suppress(SetupError):
+                _run("losetup", "--detach", self.loop)
+        _unmount(self._device_file)
+        if self._nbdfuse is not None:
+            self._nbdfuse.kill()
+            self._nbdfuse = None
+
+    def _released(self) -> bool:
+        """Whether the kernel has let go of the loop device of before, which it does after its last user."""
+        return _diskseq(self.loop) != self._diskseq
+
+
+class _Program:
+    """A program of the rig that runs; its process id is in a file, for whoever has to end it in our place."""
+
+    def __init__(self, directory: Path, name: str, *arguments: str) -> None:
+        self._name = name
+        self._log = directory / f"{name}.log"
+        self._pid_file = directory / f"{name}{PID_SUFFIX}"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                watched(directory, name, (name, *arguments)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait until `condition` holds. Raises SetupError at the deadline, or once the program has ended."""
+
+        def holds() -> bool:
+            if self._process.poll() is None:
+                return condition()
+            said = self._log.read_text(errors="replace").strip()
+            raise SetupError(f"{self._name} ended with code {self._process.returncode}: {said}")
+
+        _wait_for(holds, f"{self._name} {what}")
+
+    def kill(self) -> None:
+        """End it as a power cut does, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+        self._pid_file.unlink(missing_ok=True)  # there is none yet if it had just been started
+
+
+def _in_memory() -> Path | None:
+    """Where media lie unless asked otherwise: their own speed is not what is tested."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else None
+
+
+def _free_bytes(directory: Path) -> int:
+    room = os.statvfs(directory)
+    return room.f_bavail * room.f_frsize
+
+
+def _run(*command: str, before: tuple[str, ...] = ()) -> str:
+    """Run a tool to its end, started by what goes `before`, and return its output.
+
+    Raises SetupError with the first line that it said: some have their usage below that.
+    """
+    # Not `subprocess.run`, which after its deadline would wait for a tool that waits for its drive.
+    process = subprocess.Popen(
+        (*before, *command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        out, err = process.communicate(timeout=_DEADLINE_S)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        raise SetupError(f"{command[0]}: not done after {_DEADLINE_S:.0f} s") from error
+    if process.returncode != 0:
+        said = (err.strip() or out.strip()).partition("\n")[0]
+        raise SetupError(f"{command[0]}: exit code {process.returncode}: {said}")
+    return out
+
+
+def _diskseq(loop: str) -> int:
+    return int(Path("/sys/block", Path(loop).name, "diskseq").read_text())
+
+
+def _set_write_cache(loop: str, value: str) -> None:
+    """Have the kernel take the device for one with a volatile cache, which gets flushes, or without."""
+    setting = Path("/sys/block", Path(loop).name, "queue/write_cache")
+    setting.write_text(value)
+    if setting.read_text().strip() != value:
+        raise SetupError(f"{setting} does not become {value!r}: this kernel cannot show the drive as it is")
+
+
+def _unmount(where: Path) -> None:
+    """Unmount `where`, lazily if it is in use; nothing if nothing is mounted there."""
+    for options in ((), ("--lazy",)):
+        with suppress(SetupError):
+            _run("umount", *options, str(where))
+            return
+
+
+def _wait_for(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds. Raises SetupError past the deadline."""
+    deadline = time.monotonic() + _DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise SetupError(f"waited {_DEADLINE_S:.0f} s in vain for {what}")
+        time.sleep(_POLL_S)

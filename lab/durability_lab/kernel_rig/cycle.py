@@ -1,0 +1,260 @@
+"""Whole cycles on a block rig: run, cut under load, power on, verify.
+
+Server, client and verify are the product's own, client and verify as the commands that people type. The cut
+comes after a number of acknowledged operations that a seed draws, never after a time; what the drive loses at
+that moment is the kernel's scheduling as well, so no two cycles are quite alike.
+
+Refuses to judge: a cycle returns what `verify` said, and `Outcome.as_expected` holds that against what the
+drive is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from durability.errors import EXIT_LOSS, EXIT_OK, SetupError
+from durability.evidence.judgement import Judgement
+from durability.formats.case import Case
+from durability.formats.plan import NAMES_WORKLOADS, Plan
+from durability.units import format_run, parse_run
+from durability_client.link.server_connection import endpoint
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.case_source import ServerCasebook
+from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.scan_process import scan_here
+from durability_client.verify.target_reader import block_bytes_of
+from durability_lab.drive.drive_check import Aftermath
+from durability_lab.kernel_rig.block_rig import BlockRig, MountError, is_honest
+from durability_lab.matrix.matrix_cells import Load
+from durability_lab.support.local_server import Loopback
+from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
+from durability_lab.truth.reference_judge import SecondOpinion
+
+ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
+CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
+NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
+SIZE = "8MiB"  # which a run goes through more than once, and appends beyond
+NAMES_MIB = 2  # for each writer: as well; with less, writers would soon wait for credit, and risk nothing
+_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
+_TIMEOUT_S = 120.0
+_VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
+
+
+def load_options(load: Load) -> list[str]:
+    """The options of `durability run` that are the load's."""
+    options = ["--workload", load.workload, "--writers", str(load.writers)]
+    options += ["--sync", load.sync, "--group", str(load.group)]
+    return [*options, "--direct"] if load.direct else options
+
+
+def _run_options(load: Load) -> list[str]:
+    """And those that are this rig's."""
+    size = f"{NAMES_MIB * load.writers}MiB" if load.workload in NAMES_WORKLOADS else SIZE
+    options = ["--size", size, *load_options(load)]
+    return options if load.file_system else [*options, "--destroy-data"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a command answered: its exit code, its JSON document ({} if none), and what it told people."""
+
+    exit_code: int
+    document: dict[str, Any]
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
+
+    `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
+    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, or
+    without an answer.
+    """
+
+    drive: str
+    load: Load
+    cut_after: int
+    mounted: bool
+    answer: Answer
+    truth: Truth | None
+
+    @property
+    def as_expected(self) -> bool:
+        """Honest drives: durable, at class power, with records at risk. The others: loss."""
+        document = self.answer.document
+        if is_honest(self.drive):
+            return (
+                self.answer.exit_code == EXIT_OK
+                and document["verdict"] == "durable"
+                and document["cut"]["class"] == "power"
+                and document["at_risk"]["ms1000"] > 0
+            )
+        return self.answer.exit_code == EXIT_LOSS and document["verdict"] == "loss"
+
+
+class Client:
+    """A `durability run` that has been started. `run` is the run's id, as `--run` takes it, once it is armed;
+    `said` is its output, once it has ended."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.run = ""
+        self.said = asyncio.create_task(process.communicate())
+
+    async def end(self) -> Answer:
+        """Its end, and what it said."""
+        async with asyncio.timeout(_TIMEOUT_S):
+            _, said = await asyncio.shield(self.said)
+        assert self.process.returncode is not None
+        return Answer(exit_code=self.process.returncode, document={}, said=_text(said))
+
+
+@asynccontextmanager
+async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
+    """The rig for the time of a block, set up and taken down without keeping the server from its clients."""
+    await asyncio.to_thread(rig.open)
+    try:
+        yield rig
+    finally:
+        await asyncio.to_thread(rig.close)
+
+
+@asynccontextmanager
+async def running(lab: Loopback, target: Path, load: Load, *, acked: int) -> AsyncIterator[Client]:
+    """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
+
+    Raises SetupError where it ends before.
+    """
+    client = Client(await _start(lab, "run", str(target), *_run_options(load)))
+    try:
+        if not await lab.until_acked(target, acked, client.said):
+            raise SetupError(f"the client ended too early: {(await client.end()).said}")
+        run = lab.live_run(target)
+        assert run is not None
+        client.run = format_run(run.id)
+        yield client
+    finally:
+        if client.process.returncode is None:
+            client.process.kill()
+        await client.end()
+
+
+async def verify(lab: Loopback, target: Path, *options: str) -> Answer:
+    """What `durability verify --json` says of `target`."""
+    process = await _start(lab, "verify", str(target), "--json", *options)
+    try:
+        async with asyncio.timeout(_VERIFY_TIMEOUT_S):
+            document, said = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return Answer(
+        exit_code=process.returncode, document=json.loads(document) if document else {}, said=_text(said)
+    )
+
+
+async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
+    """Run, cut, power on, verify, on a new rig; `seed` draws the moment of the cut and the drive's chances.
+
+    Raises SetupError where the run does not get as far as the cut.
+    """
+    moments = NAMES_CUT_AFTER if load.workload in NAMES_WORKLOADS else CUT_AFTER
+    cut_after = random.Random(seed).choice(moments)
+    async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
+        async with running(lab, rig.target, load, acked=cut_after) as client:
+            await asyncio.to_thread(rig.cut)
+            await client.end()
+        left = await asyncio.to_thread(rig.aftermath)
+        mounted = await power_on(rig)
+        options = ["--run", client.run, "--attest-cut", ATTESTATION]
+        options += [] if mounted or not rig.file_system else ["--device", str(rig.device)]
+        answer = await verify(lab, rig.target, *options)
+        truth = None
+        if left is not None and answer.document:
+            readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
+            target = KernelStorage(rig.target) if readable else None
+            truth = await _truth(await _case(lab, client.run, rig), target, answer, left)
+    return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth)
+
+
+async def _case(lab: Loopback, run: str, rig: BlockRig) -> Case:
+    """What the server knows of a run."""
+    casebook = ServerCasebook(endpoint(lab.address, lab.token, ca=None, fingerprint=None))
+    case = await casebook.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
+    assert case is not None, f"the server has lost run {run}"
+    return case
+
+
+async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: Aftermath) -> Truth:
+    """Hold what `verify` answered against the account; `target` None: it cannot be read.
+
+    Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
+    tells of all of them, and must come to what `verify` has said.
+    """
+    plan = Plan.decode(bytes.fromhex(case.plan))
+    told = Claims.of_document(answer.document)
+    if target is not None:
+        with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
+            opinion = await asyncio.to_thread(
+                SecondOpinion, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
+            )
+            claims = await asyncio.to_thread(_scan, case, plan, target)
+            truth = compare(claims, opinion, plan, left.broken, promised=left.promised)
+            return replace(truth, defects=(*claims.differences(told), *truth.defects))
+    log = LogAlone(plan=plan, acked=case.frontiers)
+    return compare(told, log, plan, left.broken, promised=left.promised)
+
+
+def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:
+    """What the tester's scan finds, place by place."""
+    findings: list[Judgement] = []
+    job = ScanJob(
+        plan=plan,
+        acked=case.frontiers,
+        control_completed=case.control,
+        block_bytes=block_bytes_of(target.facts()),
+    )
+    listener = Listener(
+        tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
+    )
+    return Claims.of_scan(findings, scan_here(target, job, listener))
+
+
+async def power_on(rig: BlockRig) -> bool:
+    """Give the power back and mount; whether there is a file system that could be mounted."""
+    await asyncio.to_thread(rig.power_on)
+    if rig.file_system is None:
+        return False
+    try:
+        await asyncio.to_thread(rig.mount)
+    except MountError:
+        return False
+    return True
+
+
+async def _start(lab: Loopback, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
+    common = ("--server", lab.address, "--token-file", str(lab.token_file))
+    return await asyncio.create_subprocess_exec(
+        *_COMMAND,
+        command,
+        target,
+        *common,
+        *options,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+def _text(said: bytes) -> str:
+    return said.decode(errors="replace").strip()

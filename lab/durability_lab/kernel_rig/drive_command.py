@@ -1,0 +1,174 @@
+"""`durability lab drive`: one drive that can lose power, for any program, with the plug on standard input.
+
+The drive is a block device of this machine, with a file system on it if asked for. Words on stdin act on it,
+one a line; each is answered by one line on stdout once it is done, so a script can wait for the answer:
+
+    cut      the power goes, now             off
+    on       and comes back                  on DEVICE [MOUNT-POINT]
+    status                                   on DEVICE [MOUNT-POINT]; off
+    quit     or the end of the input
+
+Everything is taken down at the end, whatever ends it. At a terminal a mistyped word is explained and the
+drive goes on; in a script it ends the command, because what follows would act on another state than was
+meant.
+
+Refuses to judge: what the program lost, and whether it had been promised, is the caller's to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TextIO
+
+from durability.errors import SetupError, UsageError
+from durability.units import format_size
+from durability_lab.drive import faults
+from durability_lab.kernel_rig.block_rig import FILTERS, LEAST_BYTES, BlockRig, FileSystemName, MountError
+
+WORDS = "cut, on, status, quit"
+_SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds
+_FILTER_LINES = {
+    "filter-honest": "nbdkit's own cache filter: a volatile cache whose flush is honoured.",
+    "filter-amnesiac": "nbdkit's own cache filter: nothing that was written since power-on survives a cut.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveOptions:
+    """What the command line says. `directory` is where media and mount point are made, None: in memory."""
+
+    model: str
+    size_bytes: int
+    file_system: FileSystemName | None
+    seed: int
+    directory: Path | None
+
+
+def list_models(out: TextIO) -> None:
+    """Print each drive, with its parameters and their defaults, and what it is in a line."""
+    for name, model in faults.CATALOGUE.items():
+        settings = ",".join(f"{field.name}={field.default}" for field in fields(model) if field.init)
+        print(f"{name}:{settings}" if settings else name, file=out)
+        print(f"    {(model.__doc__ or '').strip().splitlines()[0]}", file=out)
+    for name, line in _FILTER_LINES.items():
+        print(name, file=out)
+        print(f"    {line}", file=out)
+
+
+def check(options: DriveOptions) -> None:
+    """Raises UsageError where the options name no drive that can be."""
+    _check_model(options.model)
+    if options.size_bytes <= 0 or options.size_bytes % 4096:
+        raise UsageError(f"--size {options.size_bytes} is not whole blocks of 4096 bytes")
+    if options.size_bytes > _SIZE_BYTES_MAX:
+        raise UsageError(f"--size {options.size_bytes} is too large: a drive has 8 TiB at most")
+    least = 0 if options.file_system is None else LEAST_BYTES[options.file_system]
+    if options.size_bytes < least:
+        raise UsageError(
+            f"--size {options.size_bytes} is too small for {options.file_system},"
+            f" which takes {format_size(least)} at least"
+        )
+    if options.directory is not None and not options.directory.is_dir():
+        raise UsageError(f"--directory {options.directory} is no directory")
+
+
+def _check_model(spec: str) -> None:
+    """Raises UsageError for what is neither a model's spec nor one of nbdkit's filters."""
+    name, parameters, _ = spec.partition(":")
+    if name not in {*faults.CATALOGUE, *FILTERS}:
+        raise UsageError(f"no drive {name!r}: `durability lab drive --list` has the drives")
+    if name in FILTERS:
+        if parameters:
+            raise UsageError(f"{name} is nbdkit's own and has no parameters, not {spec!r}")
+        return
+    try:
+        faults.parse(spec)
+    except ValueError as error:
+        raise UsageError(f"{error}. `durability lab drive --list` has the parameters") from error
+
+
+def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: TextIO) -> None:
+    """Stand the drive up and do what `commands` say until they end. Raises UsageError and SetupError."""
+    check(options)
+    if commands is None:
+        raise UsageError("stdin is closed, and the words that cut the drive come from there")
+    interactive = commands.isatty()
+    rig = BlockRig(
+        options.model,
+        options.file_system,
+        seed=options.seed,
+        size_bytes=options.size_bytes,
+        parent=options.directory,
+    )
+    with rig:
+        console = _Console(rig, out, err)
+        print(f"{options.model}, seed {options.seed}. Commands: {WORDS}.", file=err, flush=True)
+        console.status()
+        for word in _words(commands):
+            if word == "quit":
+                return
+            try:
+                console.obey(word)
+            except (UsageError, SetupError) as error:
+                if not interactive:
+                    raise
+                print(f"durability: {error}", file=err, flush=True)
+
+
+def _words(commands: TextIO) -> Iterable[str]:
+    """The lines that say something; not read ahead, so that each is obeyed when it comes."""
+    for line in iter(commands.readline, ""):
+        if line.strip():
+            yield line.strip()
+
+
+class _Console:
+    """What the words do to a rig, and what is answered."""
+
+    def __init__(self, rig: BlockRig, out: TextIO, err: TextIO) -> None:
+        self._rig = rig
+        self._out = out
+        self._err = err
+        self._powered = True
+        self._mounted = rig.file_system is not None
+
+    def obey(self, word: str) -> None:
+        """Do one thing and answer. Raises UsageError for what cannot be done now, SetupError if it fails."""
+        if word == "cut":
+            self._cut()
+        elif word == "on":
+            self._on()
+        elif word != "status":
+            raise UsageError(f"unknown command {word!r}; there are {WORDS}")
+        self.status()
+
+    def status(self) -> None:
+        """One line: whether it has power, and where it is."""
+        places = [str(self._rig.device)] if self._powered else []
+        places += [str(self._rig.mount_point)] if self._powered and self._mounted else []
+        print("on" if self._powered else "off", *places, file=self._out, flush=True)
+
+    def _cut(self) -> None:
+        if not self._powered:
+            raise UsageError("cut: the drive has no power; `on` gives it back")
+        self._rig.cut()
+        self._powered = False
+
+    def _on(self) -> None:
+        if self._powered:
+            raise UsageError("on: the drive has power; `cut` takes it away")
+        self._rig.power_on()
+        self._powered = True
+        if self._rig.file_system is not None:
+            self._mount()
+
+    def _mount(self) -> None:
+        """Mount again, or say on `err` that it cannot be: the device is there all the same."""
+        try:
+            self._rig.mount()
+            self._mounted = True
+        except MountError as error:
+            self._mounted = False
+            print(f"the file system does not mount: {error}", file=self._err, flush=True)

@@ -1,0 +1,1 @@
+"""`lab matrix`: every drive, cut again and again, each verdict graded."""

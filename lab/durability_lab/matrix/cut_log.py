@@ -1,0 +1,145 @@
+"""The results of a matrix's cuts, kept as they come, so that a matrix that was stopped goes on where it was.
+
+A text file of JSON, one document a line: first the header, then a line for each cut that is done.
+
+    {"schema":"durability.lab.cuts/1","seed":7,"options":"--quick","cells":"5f0c…"}
+    {"cell":"a honest raw overwrite x1 fdatasync","number":1,…}
+
+A line that a kill left torn at the end is cut off; any other line that does not fit is an error. A file that
+another matrix made, with other options, another seed or other cells, is refused: its cuts cannot be counted
+together with these. What is refused stays as it is. Without a file the results are kept in memory only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self, TypeVar
+
+from durability.errors import FormatError, SetupError, UsageError
+from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability_lab.matrix.graded_cut import Trial
+
+T = TypeVar("T")
+_BEGINNING = b'{"schema":"durability.lab.cuts/'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What the cuts of a file have in common. `options`: those of the command that choose the cells; `cells`:
+    a digest of the cells and their numbers of cuts."""
+
+    schema: Literal["durability.lab.cuts/1"] = "durability.lab.cuts/1"
+    seed: int
+    options: str
+    cells: str
+
+
+class CutLog:
+    """The trials of one matrix: those that are done, and those to come. Use it in a `with` statement.
+
+    `trials` has them in the order in which they were finished.
+    """
+
+    def __init__(self, header: Header, path: Path | None) -> None:
+        self.header = header
+        self.trials: list[Trial] = []
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Raises UsageError for a file of another matrix, or a path that can be no log; FormatError for a
+        file that is no log; SetupError for one that cannot be written."""
+        if self._path is not None:
+            self._file = _open(self._path)
+            try:
+                self._resume(self._file)
+            except BaseException:
+                self._file.close()
+                raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial: from now on a kill of this process does not lose it. Raises SetupError."""
+        self.trials.append(trial)
+        if self._file is not None:
+            self._write(self._file, trial)
+
+    def _resume(self, file: IO[bytes]) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"{self._path}: another matrix writes to it; wait for it, or end it") from error
+        file.seek(0)
+        whole, _, torn = file.read().rpartition(b"\n")
+        lines = whole.splitlines()
+        if lines:
+            self._check(_parse(Header, lines[0], f"{self._path}:1"))
+            for number, line in enumerate(lines[1:], 2):
+                self.trials.append(_parse(Trial, line, f"{self._path}:{number}"))
+        elif not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
+            raise FormatError(f"{self._path} is no --state file; name another")
+        file.truncate(file.seek(0, 2) - len(torn))
+        if not lines:
+            self._write(file, self.header)
+
+    def _check(self, found: Header) -> None:
+        for what, theirs, ours in (
+            ("seed", found.seed, self.header.seed),
+            ("options", found.options or "none", self.header.options or "none"),
+            ("cells of this version", found.cells, self.header.cells),
+        ):
+            if theirs != ours:
+                raise UsageError(
+                    f"{self._path} has the cuts of another matrix ({what}: {theirs} there, {ours} here):"
+                    " give the same options to go on with it, or another --state file"
+                )
+
+    def _write(self, file: IO[bytes], document: Header | Trial) -> None:
+        try:
+            file.write(to_json(to_value(document)).encode() + b"\n")
+            file.flush()
+        except OSError as error:
+            with suppress(OSError):  # or leaving the block would try to write it again
+                file.close()
+            raise SetupError(f"--state {self._path} cannot be written: {error.strerror}") from error
+
+
+def _open(path: Path) -> IO[bytes]:
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"--state {path}: there is no such directory")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"--state {path} is no regular file")
+    try:
+        return path.open("a+b")
+    except OSError as error:
+        raise SetupError(f"--state {path} cannot be written: {error.strerror}") from error
+
+
+def seed_of(path: Path | None) -> int | None:
+    """The seed of the matrix that wrote `path`, None where no file is there yet. Raises FormatError, and
+    SetupError for a file that cannot be read."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+    except OSError as error:
+        raise SetupError(f"--state {path} cannot be read: {error.strerror}") from error
+    return _parse(Header, first, f"{path}:1").seed if first.endswith(b"\n") else None
+
+
+def _parse(kind: type[T], line: bytes, where: str) -> T:
+    try:
+        return from_value(kind, from_json(line))
+    except FormatError as error:
+        raise FormatError(f"{where}: {error}. It is no --state file of this version; name another") from error

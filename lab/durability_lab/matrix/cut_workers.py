@@ -1,0 +1,156 @@
+"""Processes that make cuts: a matrix uses every processor, and survives what a cut may do to a process.
+
+A worker reads requests from its stdin and answers each on its stdout, both as lines of JSON; at the end of
+its input it ends. So it ends by itself when the matrix was killed, after the cut that it is at, and what that
+cut had set up is taken down as always. A worker that dies is a failure of the cut it was at, and another
+takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO
+
+from durability.errors import DurabilityError
+from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability_lab.matrix.cutting import Cutter
+from durability_lab.matrix.graded_cut import Trial, failed
+from durability_lab.matrix.matrix_cells import Cell
+
+_COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
+_ANSWER_BYTES_MAX = 16 << 20
+DEADLINE_S = 600.0  # for one cut: many times what the slowest takes
+_GRACE_S = 30.0  # to take down what a cut has set up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Cut `number` of `cell`, in the matrix of `seed`."""
+
+    cell: Cell
+    number: int
+    seed: int
+
+
+class Worker:
+    """One such process, seen from the matrix. It is started when it is first needed.
+
+    What it says on stderr goes to the file `said`, of which only the last line before a death is told.
+    """
+
+    def __init__(self, said: IO[bytes]) -> None:
+        self.process: asyncio.subprocess.Process | None = None
+        self._said = said
+
+    async def make(self, request: Request, *, deadline_s: float = DEADLINE_S) -> Trial:
+        """The cut, made by the process; what goes wrong is in the trial, also that it took too long."""
+        began_s = time.monotonic()
+        process = self.process or await self._start()
+        assert process.stdin is not None and process.stdout is not None
+        answer, late = b"", ""
+        try:
+            async with asyncio.timeout(deadline_s):
+                process.stdin.write(to_json(to_value(request)).encode() + b"\n")
+                await process.stdin.drain()
+                answer = await process.stdout.readline()
+        except TimeoutError:
+            late = f" after {deadline_s:g} s without an answer"
+            process.kill()  # what it had set up is the caretakers' now
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        if answer.endswith(b"\n"):
+            return from_value(Trial, from_json(answer))
+        code = await process.wait()
+        self.process = None
+        return failed(
+            request.cell,
+            request.number,
+            seed=request.cell.seed(request.seed, request.number),
+            why=f"the process that made this cut ended with code {code}{late}{self._last_words()}",
+            duration_s=time.monotonic() - began_s,
+        )
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((f": {line}" for line in reversed(lines) if line.strip()), "")
+
+    async def end(self) -> None:
+        """End the process, and wait until it has taken down what it had set up."""
+        process, self.process = self.process, None
+        if process is None or process.returncode is not None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            async with asyncio.timeout(_GRACE_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        self.process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._said,
+            limit=_ANSWER_BYTES_MAX,
+            process_group=0,  # Ctrl-C is for the matrix, which ends its workers
+        )
+        return self.process
+
+
+@asynccontextmanager
+async def workers(count: int) -> AsyncIterator[list[Worker]]:
+    """So many workers for the time of a block."""
+    with contextlib.ExitStack() as files:
+        every = [Worker(files.enter_context(tempfile.TemporaryFile())) for _ in range(count)]
+        try:
+            yield every
+        finally:
+            await asyncio.gather(*(worker.end() for worker in every))
+
+
+def main() -> None:
+    """The process: one cut for each line, until there are no more, or nobody to answer."""
+    with contextlib.suppress(asyncio.CancelledError, BrokenPipeError):
+        asyncio.run(_serve())
+
+
+async def _serve() -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    answers = sys.stdout.fileno()
+    sys.stdout = sys.stderr  # whatever else is printed is no answer
+    async with Cutter() as cutter:
+        while line := await asyncio.to_thread(sys.stdin.readline):
+            request = from_value(Request, from_json(line))
+            trial = await _make(cutter, request)
+            os.write(answers, to_json(to_value(trial)).encode() + b"\n")
+
+
+async def _make(cutter: Cutter, request: Request) -> Trial:
+    """The trial; a cut that fails, for whatever reason, is one as well."""
+    began_s = time.monotonic()
+    seed = request.cell.seed(request.seed, request.number)
+    try:
+        return await cutter.make(request.cell, request.number, seed)
+    except (DurabilityError, OSError, TimeoutError) as error:
+        why = str(error) or type(error).__name__
+    except Exception as error:  # the matrix goes on, and reports it as what it is
+        why = f"a defect of this tool: {type(error).__name__}: {error}"
+    duration_s = time.monotonic() - began_s
+    return failed(request.cell, request.number, seed=seed, why=why, duration_s=duration_s)

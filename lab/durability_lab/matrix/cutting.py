@@ -1,0 +1,82 @@
+"""Makes one cut of a cell, on whichever rig it is, and has it judged.
+
+What a cut needs and the next one can use again (a server, the virtual machine's network and image) is made
+when it is first needed and kept. Refuses to choose: which cuts are made, and when, is the matrix's to say.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from durability.errors import SetupError
+from durability_lab.kernel_rig import cycle
+from durability_lab.matrix.graded_cut import Trial, judged
+from durability_lab.matrix.matrix_cells import Cell, Load
+from durability_lab.simulated_rig.simulation import Scenario, simulate
+from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
+from durability_lab.vm_rig import vm_cycle
+
+Result: TypeAlias = tuple[dict[str, Any], Truth | None]  # the document of `verify --json`, and the truth
+
+
+class Cutter:
+    """Makes cuts, one at a time; use it in an `async with` statement, at whose end nothing is left."""
+
+    def __init__(self) -> None:
+        self._kept = AsyncExitStack()
+        self._lab: Loopback | None = None
+        self._site: vm_cycle.Site | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._kept.aclose()
+
+    async def make(self, cell: Cell, number: int, seed: int) -> Trial:
+        """Cut `number` of `cell`, by `seed`. Raises SetupError where there is no verdict."""
+        began_s = time.monotonic()
+        rigs = {"a": self._simulate, "b": self._block_device, "c": self._machine}
+        document, truth = await rigs[cell.rig](cell, seed)
+        if not document:
+            raise SetupError(f"{cell.name}: `verify` gave no verdict")
+        duration_s = time.monotonic() - began_s
+        return judged(cell, number, seed=seed, document=document, truth=truth, duration_s=duration_s)
+
+    async def _simulate(self, cell: Cell, seed: int) -> Result:
+        assert isinstance(cell.load, Scenario)
+        result = simulate(replace(cell.load, model=cell.drive), seed=seed)
+        return dict(result.document), result.truth
+
+    async def _block_device(self, cell: Cell, seed: int) -> Result:
+        assert isinstance(cell.load, Load)
+        if self._lab is None:
+            self._lab = await self._kept.enter_async_context(loopback())
+        outcome = await cycle.cycle(self._lab, cell.drive, cell.load, seed=seed)
+        if not outcome.answer.document:
+            raise SetupError(f"`verify` ended with {outcome.answer.exit_code}: {outcome.answer.said}")
+        return outcome.answer.document, outcome.truth
+
+    async def _machine(self, cell: Cell, seed: int) -> Result:
+        assert isinstance(cell.load, Load)
+        if self._site is None:
+            self._site = await self._kept.enter_async_context(vm_cycle.site())
+        return vm_result(await vm_cycle.cut(self._site, cell.drive, cell.load, seed=seed))
+
+
+def vm_result(cut: vm_cycle.VmCut) -> Result:
+    """The document and the truth of a cut of rig C; whatever is not as expected of it is a defect.
+
+    The drive is inside the guest, so what lies on it is not judged a second time.
+    """
+    log = LogAlone(plan=cut.plan, acked=cut.acked)
+    claims = Claims.of_document(cut.document)
+    truth = compare(claims, log, cut.plan, cut.left.broken, promised=cut.left.promised)
+    return cut.document, replace(truth, defects=(*truth.defects, *cut.shortcomings))

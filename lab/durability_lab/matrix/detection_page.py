@@ -1,0 +1,391 @@
+"""docs/detection.md: what a long matrix came to, as a page that says by what command it was made.
+
+Pure but for the date. It leaves nothing out: every cut counts in one of the tables, and every one that was
+not caught stands under its reason. It explains no more than the figures show; docs/limits.md does.
+"""
+
+from __future__ import annotations
+
+import datetime
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+import durability
+from durability.units import counted
+from durability_lab.matrix import detection_curves, matrix_report
+from durability_lab.matrix.graded_cut import Trial
+from durability_lab.matrix.matrix_cells import Cell, Curve, Load
+from durability_lab.matrix.matrix_report import Row, share
+from durability_lab.simulated_rig.simulation import Scenario
+
+_EXAMPLES = 3
+
+
+def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str, again: str) -> str:
+    """The page. `options`: those that chose the cells; `again`: those that find a cell called CELL among
+    them."""
+    sections = [
+        _head(trials, seed=seed, options=options, again=again),
+        _honest(cells, trials),
+        _liars(cells, trials),
+        _loads(cells, trials),
+        _classes(trials),
+        _early_ack(cells, trials),
+        _flush_skipped(cells, trials),
+        _uncaught(trials),
+        _wrong(trials),
+        _misses(cells, trials),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> list[str]:
+    count = matrix_report.totals(trials)
+    words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
+    today = datetime.datetime.now(datetime.UTC).date()
+    return [
+        "# Detection: the tester against every drive of the lab",
+        "",
+        f"This page is generated: do not edit it. Version {durability.__version__} made it on {today}, with",
+        "",
+        f"    {words} --state FILE --markdown docs/detection.md",
+        "",
+        _paragraph(f"""
+            {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
+            {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
+            {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and
+            {count["missed"]:,} were not: in {count["missed_kept"]:,} of these the drive kept every promise,
+            in {count["missed"] - count["missed_kept"]:,} it did not. What was not caught stands below with
+            its reason and seed. Verdicts and findings were held against what the drive had promised and
+            broken. {counted(count["wrong"], "cut")} came out as none must.
+        """),
+        "",
+        _paragraph(f"""
+            [lab.md](lab.md) explains rigs, loads and drives, [limits.md](limits.md) what the tester cannot
+            see and what to do about it. Any cut can be made again, with `durability lab matrix {again} --seed
+            {seed} --cut NUMBER`: on rig A it comes out the same; on the others the kernel's scheduling has
+            its part in it.
+        """),
+    ]
+
+
+def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if row.honest]
+    lines = (
+        (
+            row.rig.upper(),
+            f"`{row.drive}`",
+            f"{len(row.trials):,}",
+            f"{row.graded('right'):,}",
+            str(row.graded("false alarm")),
+            str(row.graded("undecided") + row.graded("failed")),
+        )
+        for row in every
+    )
+    return [
+        "## Honest drives",
+        "",
+        "*No verdict* counts what was left undecided, and cuts that could not be made.",
+        "",
+        *_table(("Rig", "Drive", "Cuts", "Durable", "False alarms", "No verdict"), lines),
+    ]
+
+
+def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if not row.honest]
+    return [
+        "## Drives that lie",
+        "",
+        _paragraph("""
+            *Broke*: cuts after which a promise of the drive was broken, also where nothing of the run lay;
+            of nbdkit's filter nobody knows. *Caught*: cuts with the verdict that the drive deserves, which is
+            loss, and for `hanging` inconclusive; of all cuts, and of those after which a promise was broken.
+            The smallest loss: the fewest places that a verdict of loss rested on, the fewest operations and
+            the shortest time that the oldest of them had been acknowledged before the cut, each the least of
+            all cuts by itself. *Compared*: places that were held against the truth one by one, which
+            precision and recall are of; *not compared*: places that were claimed beyond these. There are none
+            to compare on rig C, under nbdkit's filter and where nobody can read the target any more.
+        """),
+        "",
+        *_table(
+            (
+                "Rig",
+                "Drive",
+                "Cuts",
+                "Broke",
+                "Caught",
+                "Of broke",
+                "Smallest loss",
+                "Compared",
+                "Not compared",
+                "Precision",
+                "Recall",
+            ),
+            (_liar(row) for row in every),
+        ),
+    ]
+
+
+def _liar(row: Row) -> tuple[str, ...]:
+    return (
+        row.rig.upper(),
+        f"`{row.drive}`",
+        str(len(row.trials)),
+        "" if row.broke is None else str(row.broke),
+        _of(row.graded("right"), len(row.trials)),
+        _of(row.caught_of_broke, row.broke) if row.broke else "",
+        matrix_report.smallest(row),
+        f"{row.agreement.compared:,}",
+        f"{row.agreement.unjudged:,}",
+        share(row.agreement.precision),
+        share(row.agreement.recall),
+    )
+
+
+def _of(part: int, whole: int) -> str:
+    return f"{part}/{whole} ({share(part / whole)})"
+
+
+def _loads(cells: Sequence[Cell], trials: Iterable[Trial]) -> list[str]:
+    """What became of each workload on each file system, on the rigs that have these."""
+    places = {
+        cell.name: (cell.rig.upper(), cell.load.file_system or "raw device", cell.load.workload)
+        for cell in cells
+        if isinstance(cell.load, Load)
+    }
+    grouped: dict[tuple[str, str, str], list[Trial]] = {
+        place: [] for place in sorted(places.values(), key=lambda place: place[:2])
+    }
+    for trial in trials:
+        if trial.cell in places:
+            grouped[places[trial.cell]].append(trial)
+    if not grouped:
+        return []
+    lines = (
+        (rig, file_system, f"`{workload}`", *_load(members))
+        for (rig, file_system, workload), members in grouped.items()
+        if members
+    )
+    return [
+        "## File systems and workloads",
+        "",
+        _paragraph("""
+            Rigs B and C: a real kernel, and each workload on each file system that it is cut on, with one
+            writer or several, groups, `fdatasync` or `dsync`. Of honest drives the cuts that came out as
+            durable, of drives that lie those that were caught, after how many of them a promise was broken,
+            and all. `fua-ignored` is honest here, and nbdkit's filter, of which nobody knows what it broke,
+            counts as a liar that did.
+        """),
+        "",
+        *_table(
+            ("Rig", "File system", "Workload", "Honest: durable", "Liars: caught", "Broke", "Cuts"), lines
+        ),
+    ]
+
+
+def _load(trials: Sequence[Trial]) -> tuple[str, ...]:
+    honest = [trial for trial in trials if trial.honest]
+    liars = [trial for trial in trials if not trial.honest]
+    durable = sum(trial.grade == "right" for trial in honest)
+    return (
+        f"{durable}/{len(honest)}" if honest else "",
+        str(sum(trial.grade == "right" for trial in liars)) if liars else "",
+        str(sum(trial.broken != 0 for trial in liars)) if liars else "",
+        str(len(liars)) if liars else "",
+    )
+
+
+def _classes(trials: Sequence[Trial]) -> list[str]:
+    classes = matrix_report.classes(trials)
+    lines = (
+        (
+            f"`{name}`",
+            f"{one.agreed:,}",
+            str(one.false),
+            str(one.missed),
+            share(one.precision),
+            share(one.recall),
+            f"{one.unjudged:,}",
+        )
+        for name, one in classes.items()
+    )
+    left_out = sum(one.unjudged for one in classes.values())
+    return [
+        "## Findings against the truth",
+        "",
+        _paragraph(f"""
+            Places, over all cuts. A claim is true if class, writer, slot and the operations that it names are
+            what an independent second judge says, and the account has a promise broken there. *Missed* are
+            places that could have been claimed; those of which nobody could have known stand under their
+            reasons. Precision and recall leave out what was not compared place by place,
+            {counted(left_out, "claim")}: all of rig C and of nbdkit's filter, all on targets that nobody
+            could read any more, such as file systems that did not mount, and of what lies beyond the end of a
+            file those that a scan counts and does not name; of these the number was compared.
+        """),
+        "",
+        *_table(
+            (
+                "Class",
+                "Claimed and true",
+                "Claimed, not true",
+                "Missed",
+                "Precision",
+                "Recall",
+                "Not compared",
+            ),
+            lines,
+        ),
+    ]
+
+
+def _early_ack(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    points = _points(cells, trials, "early-ack")
+    if not points:
+        return []
+    lines = (
+        (
+            f"{delay_ms} ms",
+            *(_point(points, f"early-ack:delay_ms={delay_ms}", rate=rate) for rate in detection_curves.RATES),
+        )
+        for delay_ms in detection_curves.DELAYS_MS
+    )
+    return [
+        "## A drive that acknowledges early",
+        "",
+        _paragraph("""
+            `early-ack`: a flush returns at once, the data are on media d ms later. One writer, rig A. The
+            share of cuts that were caught, its 95 % interval, and in brackets the share of cuts after which
+            anything was broken.
+        """),
+        "",
+        *_table(("d", *(f"{rate:g} commits/s" for rate in detection_curves.RATES)), lines),
+    ]
+
+
+def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    points = _points(cells, trials, "flush-skipped")
+    if not points:
+        return []
+    lines = (
+        (
+            f"1 in {one_in}",
+            *(
+                _point(points, f"flush-skipped:one_in={one_in}", writers=writers, rate=rate)
+                for writers, rate in detection_curves.CREWS
+            ),
+        )
+        for one_in in detection_curves.ONE_IN
+    )
+    return [
+        "## A drive that skips a flush now and then",
+        "",
+        _paragraph(f"""
+            `flush-skipped`: of all flushes one in N is only acknowledged. Rig A; a paced writer begins
+            {detection_curves.PACED_RATE:g} commits a second, the others as many as they can. Shares as above.
+        """),
+        "",
+        *_table(("Skipped", *(_crew(writers, rate) for writers, rate in detection_curves.CREWS)), lines),
+    ]
+
+
+def _crew(writers: int, rate: float) -> str:
+    return f"{counted(writers, 'writer')}, {'paced' if rate else 'flat out'}"
+
+
+def _points(
+    cells: Sequence[Cell], trials: Iterable[Trial], curve: Curve
+) -> dict[tuple[str, int, float], list[Trial]]:
+    """The trials of a curve's points, by drive, writers and rate; points without a trial are left out."""
+    of_curve = {cell.name: cell for cell in cells if cell.curve == curve}
+    points: dict[tuple[str, int, float], list[Trial]] = defaultdict(list)
+    for trial in trials:
+        cell = of_curve.get(trial.cell)
+        if cell is not None and isinstance(cell.load, Scenario):
+            points[cell.drive, cell.load.writers, cell.load.rate].append(trial)
+    return points
+
+
+def _point(
+    points: dict[tuple[str, int, float], list[Trial]], drive: str, *, rate: float, writers: int = 1
+) -> str:
+    trials = points.get((drive, writers, rate))
+    if not trials:
+        return ""
+    caught = sum(trial.grade == "right" for trial in trials)
+    broke = sum(bool(trial.broken) for trial in trials)
+    low, high = detection_curves.interval(caught, len(trials))
+    return f"{share(caught / len(trials))}, {share(low)} to {share(high)} ({share(broke / len(trials))})"
+
+
+def _uncaught(trials: Sequence[Trial]) -> list[str]:
+    lines = (
+        (str(len(members)), reason, _drives(members), "; ".join(_examples(members)))
+        for reason, members in matrix_report.reasons(trials).items()
+    )
+    return [
+        "## Not caught, and why",
+        "",
+        *_table(("Cuts", "Reason", "Drives", "For example"), lines),
+        "",
+        "The last table has each of them.",
+    ]
+
+
+def _drives(trials: Iterable[Trial]) -> str:
+    return ", ".join(sorted({f"`{trial.cell.split()[1]}`" for trial in trials}))
+
+
+def _examples(trials: Sequence[Trial]) -> Iterator[str]:
+    for trial in trials[:_EXAMPLES]:
+        yield matrix_report.name(trial)
+
+
+def _wrong(trials: Sequence[Trial]) -> list[str]:
+    wrong = matrix_report.wrong(trials)
+    if not wrong:
+        return []
+    lines = (
+        (
+            trial.grade,
+            matrix_report.name(trial),
+            str(trial.seed),
+            "; ".join((trial.reason, *trial.defects)),
+        )
+        for trial in wrong
+    )
+    return ["## What must not be", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
+
+
+def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+    grouped: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+    for reason, members in matrix_report.reasons(trials).items():
+        for trial in members:
+            grouped[trial.cell, reason].append(trial)
+    order = {cell.name: number for number, cell in enumerate(cells)}
+    lines = (
+        (cell, reason, ", ".join(f"{trial.number} ({trial.seed})" for trial in _in_order(members)))
+        for (cell, reason), members in sorted(grouped.items(), key=lambda one: order[one[0][0]])
+    )
+    return [
+        "## Every cut that was not caught",
+        "",
+        "Each with its number, and in brackets its own seed.",
+        "",
+        *_table(("Cell", "Reason", "Cuts"), lines),
+    ]
+
+
+def _in_order(trials: Iterable[Trial]) -> list[Trial]:
+    return sorted(trials, key=lambda trial: trial.number)
+
+
+def _paragraph(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for line in lines:
+        yield f"| {' | '.join(line)} |"

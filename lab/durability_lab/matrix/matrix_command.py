@@ -1,0 +1,230 @@
+"""`durability lab matrix`: every drive on every rig, cut again and again, and what the tester made of it.
+
+The cells come from `cells`, a cut of one is made by `cutting` in a process of `workers`, its result is kept
+by `cutlog` and told by `report` and `scoreboard`; here is only the order of things. Cuts are interleaved, one
+of each cell and then the next of each, so that a matrix that is stopped has seen something of everything. Rig
+A takes all processors but one; the others are one lane of their own, since two kernels' worth of drives at a
+time would only wait for each other.
+
+Refuses to leave a rig out in silence: what this machine lacks for one that was asked for is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TextIO
+
+from durability.errors import FormatError, SetupError, UsageError
+from durability.formats.documents import to_json
+from durability.units import counted
+from durability_client.system.terminal import Terminal
+from durability_lab.kernel_rig import block_rig
+from durability_lab.matrix import detection_page, matrix_report
+from durability_lab.matrix.cut_log import CutLog, Header, seed_of
+from durability_lab.matrix.cut_workers import Request, Worker, workers
+from durability_lab.matrix.matrix_cells import Cell, Load, Rig, digest, long_cells, quick_cells
+from durability_lab.matrix.matrix_progress import Progress
+from durability_lab.vm_rig import guest_machine
+
+_PLAIN_COLUMNS = 144  # where nobody's terminal says how many there are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixOptions:
+    """What the command line says. `cuts` None: as many of each cell as it has; `cut` None: all of them, else
+    only that one, to see it again."""
+
+    quick: bool = False
+    rigs: tuple[Rig, ...] = ()
+    only: str = ""
+    cuts: int | None = None
+    cut: int | None = None
+    seed: int | None = None
+    state: Path | None = None
+    markdown: Path | None = None
+    json: bool = False
+    verbose: bool = False
+
+    def __str__(self) -> str:
+        """Those that choose the cells, as they are typed."""
+        words = ["--quick"] if self.quick else []
+        words += [f"--rig {rig}" for rig in self.rigs]
+        words += [f"--only '{self.only}'"] if self.only else []
+        words += [f"--cuts {self.cuts}"] if self.cuts is not None else []
+        words += [f"--cut {self.cut}"] if self.cut is not None else []
+        return " ".join(words)
+
+
+async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
+    """Make the cuts that are not made yet and tell what all of them came to; the exit code.
+
+    Raises UsageError, SetupError and FormatError where there is no matrix.
+    """
+    cells = choose(options)
+    _probe(options)
+    require(cells)
+    seed = options.seed if options.seed is not None else seed_of(options.state)
+    seed = secrets.randbits(32) if seed is None else seed
+    header = Header(seed=seed, options=str(options), cells=digest(cells))
+    with CutLog(header, options.state) as log:
+        _check(log, cells)
+        await _make(cells, log, options, err)
+        _tell(cells, log, options, out)
+        return matrix_report.exit_code(log.trials)
+
+
+def choose(options: MatrixOptions) -> list[Cell]:
+    """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
+    if options.cut is not None and (options.seed is None or options.state is not None):
+        raise UsageError("--cut makes a cut of an earlier matrix again: give its --seed, and no --state")
+    every = quick_cells() if options.quick else long_cells()
+    for rig in options.rigs:
+        if not any(cell.rig == rig for cell in every):
+            raise UsageError(f"the matrix of --quick has no cuts on rig {rig}: leave out one of the two")
+    every = [cell for cell in every if not options.rigs or cell.rig in options.rigs]
+    named = [cell for cell in every if options.only == cell.name]
+    cells = named or [cell for cell in every if options.only in cell.name]
+    if not cells:
+        names = "\n".join(f"  {cell.name}" for cell in every)
+        raise UsageError(f"no cell of the matrix has {options.only!r} in its name. The cells are:\n{names}")
+    if options.cuts is not None:
+        cells = [replace(cell, cuts=options.cuts) for cell in cells]
+    for cell in cells:
+        if options.cut is not None and options.cut > cell.cuts:
+            raise UsageError(
+                f"--cut {options.cut}: {cell.name} has {counted(cell.cuts, 'cut')};"
+                " give --only, and --quick and --cuts as that matrix had them"
+            )
+    return cells
+
+
+def _probe(options: MatrixOptions) -> None:
+    """Find out now, and not after the last cut, that the page cannot be written.
+
+    Raises UsageError for a path that can be no page, SetupError for one that this machine does not let us
+    write to. What is there stays as it is.
+    """
+    page = options.markdown
+    if page is None:
+        return
+    if not page.absolute().parent.is_dir():
+        raise UsageError(f"--markdown {page}: there is no such directory")
+    if page.exists() and not page.is_file():
+        raise UsageError(f"--markdown {page} is no regular file")
+    if options.state is not None and page.resolve() == options.state.resolve():
+        raise UsageError(f"--markdown and --state are the same file, {page}")
+    try:
+        if page.exists():
+            page.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=page.absolute().parent).close()
+    except OSError as error:
+        raise SetupError(f"--markdown {page} cannot be written: {error.strerror}") from error
+
+
+def _check(log: CutLog, cells: Iterable[Cell]) -> None:
+    """Raises FormatError for a log with a cut that is none of the cells', or with one twice."""
+    wanted = {
+        (cell.name, number, cell.seed(log.header.seed, number))
+        for cell in cells
+        for number in range(1, cell.cuts + 1)
+    }
+    for line, trial in enumerate(log.trials, 2):
+        try:
+            wanted.remove((trial.cell, trial.number, trial.seed))
+        except KeyError:
+            raise FormatError(
+                f"--state, line {line}: {matrix_report.name(trial)} is no cut of this matrix, or there twice;"
+                " name another file"
+            ) from None
+
+
+def require(cells: Iterable[Cell]) -> None:
+    """Raises SetupError for what this machine lacks for the rigs of `cells`."""
+    rigs = {cell.rig for cell in cells}
+    problems = []
+    if "b" in rigs:
+        names = {cell.load.file_system for cell in cells if isinstance(cell.load, Load)}
+        problems += [("b", block_rig.missing(name)) for name in sorted(names, key=str)]
+    if "c" in rigs:
+        problems.append(("c", guest_machine.missing()))
+    for rig, problem in problems:
+        if problem:
+            raise SetupError(f"rig {rig} cannot be set up: {problem}. Rig a needs nothing: --rig a")
+
+
+def pending(cells: Sequence[Cell], log: CutLog, options: MatrixOptions) -> list[Request]:
+    """The cuts that are to be made: the first of each cell, the second of each, and so on."""
+    done = {(trial.cell, trial.number) for trial in log.trials}
+    by_cell = (
+        [
+            Request(cell=cell, number=number, seed=log.header.seed)
+            for number in ([options.cut] if options.cut is not None else range(1, cell.cuts + 1))
+            if (cell.name, number) not in done
+        ]
+        for cell in cells
+    )
+    return [request for row in zip_longest(*by_cell) for request in row if request is not None]
+
+
+async def _make(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, err: TextIO) -> None:
+    """Make what is pending, each rig in a lane of its own."""
+    requests = pending(cells, log, options)
+    crews = _crews(requests)
+    lanes = {rig: iter([one for one in requests if one.cell.rig == rig]) for rig in crews}
+    with Progress(requests, crews, err) as progress:
+        await _all(_work(lanes[rig], count, log, progress) for rig, count in crews.items())
+
+
+def _crews(requests: Sequence[Request]) -> dict[Rig, int]:
+    """How many workers each rig gets. Simulations take the processors that the others leave; of these each is
+    one, since two kernels' worth of drives would only wait for each other."""
+    rigs = {request.cell.rig for request in requests}
+    spare = max(1, (os.cpu_count() or 1) - len(rigs - {"a"}))
+    return {rig: spare if rig == "a" else 1 for rig in sorted(rigs)}
+
+
+async def _work(lane: Iterator[Request], count: int, log: CutLog, progress: Progress) -> None:
+    """Have so many workers make the cuts of a lane."""
+
+    async def work(worker: Worker) -> None:
+        for request in lane:
+            progress.begin(request)
+            trial = await worker.make(request)
+            log.add(trial)
+            progress.done(request, trial)
+
+    async with workers(count) as crew:
+        await _all(work(worker) for worker in crew)
+
+
+def _tell(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, out: TextIO) -> None:
+    seed = log.header.seed
+    if options.json:
+        document = matrix_report.document(cells, log.trials, seed=seed, options=log.header.options)
+        print(to_json(document), file=out)
+    else:
+        page = matrix_report.page(cells, log.trials, seed=seed, by_cell=options.verbose)
+        width = None if out.isatty() else _PLAIN_COLUMNS
+        Terminal(file=out, highlight=False, width=width).print(page)
+    if options.markdown is not None:
+        again = str(replace(options, rigs=(), only="CELL", cut=None))
+        text = detection_page.markdown(cells, log.trials, seed=seed, options=log.header.options, again=again)
+        options.markdown.write_text(text)
+
+
+async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:
+    """Do all of them; the first error ends the others, and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for task in tasks:
+                group.create_task(task)
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from errors

@@ -1,0 +1,103 @@
+"""How far a matrix is: a bar on a terminal, a line now and then elsewhere; what is wrong is told at once.
+
+The time left is that of the slowest lane: its cuts still to be made, each as long as those of its rig have
+taken so far.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from durability_lab.matrix.cut_workers import Request
+from durability_lab.matrix.graded_cut import Trial
+from durability_lab.matrix.matrix_cells import Rig
+
+_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # of a cut, until some are done
+
+
+class Progress:
+    """Shows on `err` how far the cuts of `requests` are; `crews`: how many of a rig are made at a time."""
+
+    def __init__(self, requests: Iterable[Request], crews: Mapping[Rig, int], err: TextIO) -> None:
+        self._left = Counter(request.cell.rig for request in requests)
+        self._total = self._left.total()
+        self._crews = crews
+        self._took_s = {rig: [usual] for rig, usual in _USUAL_S.items()}
+        self._err = err
+        self._wrong = 0
+        self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rest]}"),
+            console=Console(file=err),
+            disable=not err.isatty(),
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=self._total, rest="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    @property
+    def left_s(self) -> float:
+        """About how long the rest takes."""
+        return max(
+            (
+                count * sum(self._took_s[rig]) / len(self._took_s[rig]) / self._crews[rig]
+                for rig, count in self._left.items()
+            ),
+            default=0.0,
+        )
+
+    def begin(self, request: Request) -> None:
+        """This cut is being made."""
+        self._bar.update(self._task, description=escape(f"{request.cell.name} #{request.number}"))
+
+    def done(self, request: Request, trial: Trial) -> None:
+        """It is made."""
+        rig = request.cell.rig
+        if self._took_s[rig] == [_USUAL_S[rig]]:
+            self._took_s[rig].clear()
+        self._took_s[rig].append(trial.duration_s)
+        self._left[rig] -= 1
+        rest = f"about {_words(self.left_s)} left"
+        self._bar.update(self._task, advance=1, rest=rest)
+        if trial.wrong:
+            self._wrong += 1
+            self._say(f"wrong: {trial.cell} #{trial.number}, seed {trial.seed}: {_why(trial)}")
+        if self._bar.disable and time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + _PLAIN_LINE_S
+            made = self._total - self._left.total()
+            self._say(f"{made} of {self._total} cuts, {self._wrong} wrong, {rest}; {request.cell.name}")
+
+    def _say(self, line: str) -> None:
+        if self._bar.disable:
+            print(line, file=self._err, flush=True)
+        else:
+            self._bar.console.print(line, markup=False, highlight=False)
+
+
+def _why(trial: Trial) -> str:
+    return "; ".join([trial.grade, *([trial.reason] if trial.reason else []), *trial.defects[:1]])
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,1 @@
+"""Rig a: client, server and drive in virtual time."""

@@ -1,0 +1,180 @@
+"""A simulated drive as the target of the real client: a block device that is cut on command.
+
+No kernel lies between the client and the drive model: no page cache, no file system, no privileges. So the
+target is a device, never a file, and only the workloads that a device can carry run on it. What the client
+asks for beyond that (names beside the target, growing files) is refused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from durability.errors import TargetBusyError
+from durability.formats import facts
+from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
+from durability_client.target.discovery import collect
+from durability_client.target.storage import Buffer, TargetDirectory, WritableBuffer
+from durability_lab.drive.drive import Drive, Model
+from durability_lab.drive.drive_log import Account
+from durability_lab.drive.media import SparseMedia
+
+SIZE_BYTES = 64 << 20
+
+
+class SimulatedFile:
+    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself, and a sync takes `sync_s`."""
+
+    direct = True
+
+    def __init__(self, drive: Drive, *, fua: bool, sync_s: float) -> None:
+        self._drive = drive
+        self._fua = fua
+        self._sync_s = sync_s
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        if self._fua:
+            time.sleep(self._sync_s)
+        self._drive.write(offset, memoryview(buffer), fua=self._fua)
+
+    def sync(self) -> None:
+        if not self._fua:
+            time.sleep(self._sync_s)
+            self._drive.flush()
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        length = max(0, min(len(buffer), self._drive.size_bytes - offset))
+        if length:  # beyond the end there is nothing to read, and no error
+            memoryview(buffer)[:length] = self._drive.read(offset, length)
+        return length
+
+    def size(self) -> int:
+        return self._drive.size_bytes
+
+    def truncate(self, size_bytes: int) -> None:
+        raise AssertionError("a device cannot be truncated")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimulatedStorage:
+    """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
+
+    `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
+    credit where they should meet a cut. `clock`, `account` and `hang` as `Drive` has them.
+    """
+
+    kind: TargetKind = "device"
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        seed: int,
+        size_bytes: int = SIZE_BYTES,
+        sync_s: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+        account: Account | None = None,
+        hang: Callable[[], NoReturn] | None = None,
+    ) -> None:
+        self.path = Path(f"/simulated/{model.spec}-{seed}")
+        self._drive = Drive(
+            SparseMedia(size_bytes), model, seed=seed, clock=clock, account=account, hang=hang
+        )
+        self._sync_s = sync_s
+        self._lock = threading.Lock()
+
+    def cut(self) -> None:
+        """Take the power away: every later read, write and sync raises EIO until `power_on`."""
+        self._drive.cut()
+
+    def power_on(self) -> None:
+        """Give the power back, as an operator does before `verify`."""
+        self._drive.power_on()
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
+        self._refuse_names(suffix)
+        fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
+        return SimulatedFile(self._drive, fua=fua, sync_s=self._sync_s)
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> SimulatedFile:
+        self._refuse_names(suffix)
+        return SimulatedFile(self._drive, fua=False, sync_s=0.0)
+
+    def exists(self, suffix: str) -> bool:
+        return suffix == MAIN
+
+    def suffixes(self) -> tuple[str, ...]:
+        return ()
+
+    def size(self, suffix: str) -> int:
+        self._refuse_names(suffix)
+        return self._drive.size_bytes
+
+    def unlink(self, suffix: str) -> None:
+        raise FileNotFoundError(f"{self.path}{suffix}: a device holds no files")
+
+    def rename(self, old_suffix: str, new_suffix: str) -> None:
+        raise FileNotFoundError(f"{self.path}{old_suffix}: a device holds no files")
+
+    def open_directory(self) -> TargetDirectory:
+        raise FileNotFoundError(f"{self.path}: a device has no directory")
+
+    def sync_directory(self, *, ancestors: bool = False) -> None:
+        """A device has no directory."""
+
+    def lock(self, *, create: bool = False) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise TargetBusyError(f"{self.path}: another run or verify holds it; wait for it, or end it")
+
+    def unlock(self) -> None:
+        if self._lock.locked():
+            self._lock.release()
+
+    def host(self) -> facts.Host:
+        """The machine that the drive is in."""
+        return collect(Path(tempfile.gettempdir()), "file").host
+
+    def facts(self) -> facts.Facts:
+        drive, model = self._drive, self._drive.model
+        leaf = facts.Drive(
+            name=self.path.name,
+            model=f"Simulated {model.spec}",
+            serial=f"simulated:{self.path.name}",
+            firmware="1",
+            size_bytes=drive.size_bytes,
+            logical_block_bytes=drive.sector_bytes,
+            physical_block_bytes=drive.sector_bytes,
+            rotational=False,
+            write_cache="write back" if model.volatile else "write through",
+            fua=True,
+            diskseq=drive.generation,
+            unsafe_shutdowns=None,
+            atomic_write_bytes=None,
+            flushes=drive.flushes,
+            emulated=False,
+        )
+        return facts.Facts(
+            host=self.host(),
+            path=str(self.path),
+            path_in_file_system="",
+            kind=self.kind,
+            size_bytes=drive.size_bytes,
+            offset_bytes=0,
+            file_system=None,
+            layers=(self.path.name,),
+            drives=(leaf,),
+            warnings=(),
+        )
+
+    def flushes(self, drive: str) -> int | None:
+        return self._drive.flushes
+
+    def _refuse_names(self, suffix: str) -> None:
+        if suffix != MAIN:
+            raise FileNotFoundError(f"{self.path}{suffix}: a device holds no files")

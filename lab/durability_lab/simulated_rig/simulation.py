@@ -1,0 +1,424 @@
+"""Rig A: a run, its power cut and `verify` in virtual time, thousands of times a minute.
+
+The plan, the records, the drive model, the server's `Run`, the scan and every rule of evidence are the real
+ones; processes, the network and time are simulated (`virtual`). There is no socket and no sleep, so a cut is
+a function of its scenario and its seed, both of which fit in a line of text: what the lab has found once it
+finds again.
+
+    replay("seed=7 model=early-ack:delay_ms=10 writers=4 rate=500")
+
+Only `overwrite` on a device: there is no file system in memory. A drive has one request of each writer at a
+time, and serves those of several at once. No statistics reach the server. It decides no verdict: it returns
+what the tester said, and what `truth` has to say of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any, NoReturn
+
+from durability import limits
+from durability.evidence.at_risk import at_risk, loss_window
+from durability.evidence.cut import assess
+from durability.evidence.identity import identify
+from durability.evidence.judgement import Judgement
+from durability.evidence.scan_report import Example, empty_report
+from durability.evidence.verdict import decide
+from durability.formats import facts
+from durability.formats.case import Case
+from durability.formats.packing import Value
+from durability.formats.plan import MAIN, Pattern, Plan, SyncMethod
+from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
+from durability_client.target.safety_checks import block_bytes
+from durability_client.verify.outcome import Outcome
+from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.scan_process import scan_here
+from durability_client.verify.superblocks import read_superblocks
+from durability_client.verify.target_reader import block_bytes_of
+from durability_lab.drive import faults
+from durability_lab.drive.drive import HangingReadError, Model
+from durability_lab.drive.drive_log import Account, Broken
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.simulated_rig.virtual_time import (
+    MS,
+    NO_RELATIONS,
+    US,
+    Agenda,
+    Chance,
+    Pace,
+    S,
+    VirtualClient,
+)
+from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
+from durability_lab.truth.reference_judge import SecondOpinion
+
+ATTESTATION = "the simulation cut the power of its drive"
+
+_SETTLING_NS = 10 * S  # from prefill to the first record: what a drive only delays is on media by then
+_AFTERMATH_NS = 3 * S  # for silence, or the client's last words, and for the server's last commit
+_OUTAGE_NS = 30 * S  # without power
+_BOOT_NS = 20 * S
+_CONTROL_SLOTS = 16
+_SPARE_BYTES = 64 << 10  # of the drive, beyond the plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One kind of cut; `str` of it and `parse` are inverse to each other.
+
+    `model`: the drive's spec. `slots`: per writer. `credit` 0: as much as a run of this size takes. `rate`:
+    commits that each writer begins per second, 0 for flat out. `write_us`, `sync_us`: what the drive takes,
+    on average. `lag_p50_ms`, `lag_p99_ms`: from a sync's return to the server's receipt. The cut comes when a
+    number of operations within `operations` was acknowledged, and then at any moment of the next commit; or
+    after a time within `seconds`, where that is not (0, 0). For so long before it the writers rest
+    (`idle_ms`), or the network is dead (`partition_ms`). `survives`: the drive alone loses its power; else
+    the client's machine dies with it.
+    """
+
+    model: str = "honest"
+    writers: int = 1
+    pattern: Pattern = "random"
+    record_bytes: int = 4096
+    slots: int = 128
+    credit: int = 0
+    group: int = 1
+    sync: SyncMethod = "fdatasync"
+    rate: float = 0.0
+    write_us: float = 15.0
+    sync_us: float = 85.0
+    lag_p50_ms: float = 0.12
+    lag_p99_ms: float = 0.6
+    operations: tuple[int, int] = (50, 400)
+    seconds: tuple[float, float] = (0.0, 0.0)
+    idle_ms: float = 0.0
+    partition_ms: float = 0.0
+    control: bool = True
+    survives: bool = False
+
+    def __str__(self) -> str:
+        plain = Scenario()
+        names = [one.name for one in fields(self)]
+        changed = [name for name in names if getattr(self, name) != getattr(plain, name)]
+        return " ".join(f"{name}={_text(getattr(self, name))}" for name in changed or names[:1])
+
+    @classmethod
+    def parse(cls, text: str) -> Scenario:
+        """The scenario that `text` says: NAME=VALUE, separated by blanks. Raises ValueError."""
+        plain = {one.name: getattr(cls(), one.name) for one in fields(cls)}
+        values: dict[str, Any] = {}
+        for word in text.split():
+            name, _, value = word.partition("=")
+            if name not in plain:
+                raise ValueError(f"a scenario has no {name!r}, but {', '.join(plain)}")
+            values[name] = _value(plain[name], value)
+        return cls(**values)
+
+    @property
+    def commit_ns(self) -> int:
+        """From one commit of a writer to its next, on average."""
+        return int(S / self.rate) if self.rate else int((self.group * self.write_us + self.sync_us) * US)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(
+            write_ns=int(self.write_us * US),
+            sync_ns=int(self.sync_us * US),
+            interval_ns=self.commit_ns if self.rate else 0,
+            lag_p50_ns=int(self.lag_p50_ms * MS),
+            lag_p99_ns=int(self.lag_p99_ms * MS),
+        )
+
+
+def _text(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case float():
+            return repr(value).removesuffix(".0")
+        case (low, high):
+            return f"{_text(low)}..{_text(high)}"
+    return str(value)
+
+
+def _value(plain: object, text: str) -> object:
+    """`text` as a value of the kind that `plain` is."""
+    match plain:
+        case bool():
+            if text not in ("true", "false"):
+                raise ValueError(f"{text!r} is neither true nor false")
+            return text == "true"
+        case int():
+            return int(text)
+        case float():
+            return float(text)
+        case (one, _):
+            low, _, high = text.partition("..")
+            return _value(one, low), _value(one, high)
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResult:
+    """One cut and what the tester said of it. Results of one scenario and seed are equal.
+
+    `exit_code` and `document` are those of `verify --json`. `cut_s`: virtual time from arming to the cut. Per
+    writer, the newest operation `received`: whose acknowledgement reached the server; `testified`: that is
+    proven to have been acknowledged (A'); `returned`: whose sync had returned when the cut came. `truth`:
+    whether the tester is right.
+    """
+
+    scenario: str
+    seed: int
+    exit_code: int
+    document: Mapping[str, Value]
+    cut_s: float
+    received: tuple[int, ...]
+    testified: tuple[int, ...]
+    returned: tuple[int, ...]
+    truth: Truth
+
+    @property
+    def name(self) -> str:
+        """What `replay` makes it from again."""
+        return f"seed={self.seed} {self.scenario}"
+
+
+def replay(name: str) -> CutResult:
+    """The cut of that name once more. Raises ValueError."""
+    first, _, scenario = name.partition(" ")
+    key, _, seed = first.partition("=")
+    if key != "seed":
+        raise ValueError(f"a cut is called 'seed=NUMBER SCENARIO', not {name!r}")
+    return simulate(Scenario.parse(scenario), seed=int(seed))
+
+
+def simulate(scenario: Scenario, *, seed: int) -> CutResult:
+    """Prefill, run, cut, power on, verify. Raises ValueError for a drive, and PlanError for a load, that
+    cannot be."""
+    return _Cut(scenario, seed).go()
+
+
+class _Cut:
+    """One cut, from an empty drive to the verdict."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._scenario = scenario
+        self._seed = seed
+        self._agenda = Agenda()
+        self._draw = Random(f"{seed} cut").random
+        draft = _plan(scenario, Random(f"{seed} plan").random)
+        self._storage = VirtualStorage(
+            faults.parse(scenario.model), seed, self._agenda, draft.main_bytes + _SPARE_BYTES
+        )
+        found = self._storage.facts()
+        self._plan = replace(draft, target=target_tag(found), block_bytes=block_bytes(found))
+        chance = Chance(f"{seed} load", scenario.pace)
+        self._client = VirtualClient(self._agenda, self._plan, self._storage, chance, self._on_return)
+        low, high = scenario.operations
+        self._cut_after: float = low + int(self._draw() * (high - low + 1))
+        self._armed_ns = self._cut_ns = 0
+
+    def go(self) -> CutResult:
+        """All of it."""
+        self._storage.lock(create=True)
+        self._client.create()
+        self._pass(_SETTLING_NS)
+        self._armed_ns = self._agenda.now_ns
+        if self._scenario.seconds != (0.0, 0.0):
+            low, high = self._scenario.seconds
+            self._cut_after = float("inf")
+            self._agenda.after(int((low + self._draw() * (high - low)) * S), self._decide)
+        self._client.start()
+        while not self._cut_ns:
+            self._agenda.step()
+        self._pass(_AFTERMATH_NS)
+        self._client.server.watch()
+        self._storage.unlock()
+        self._pass(_OUTAGE_NS)
+        self._storage.power_on()
+        self._pass(_BOOT_NS)
+        return self._examine()
+
+    def _pass(self, ns: int) -> None:
+        self._agenda.run(until_ns=self._agenda.now_ns + ns)
+
+    def _on_return(self) -> None:
+        if sum(self._client.returned) >= self._cut_after:
+            self._cut_after = float("inf")
+            self._agenda.after(int(self._draw() * self._scenario.commit_ns), self._decide)
+
+    def _decide(self) -> None:
+        """Now, or after what is to come before the cut."""
+        idle_ns, partition_ns = (int(ms * MS) for ms in (self._scenario.idle_ms, self._scenario.partition_ms))
+        last_ns = max(idle_ns, partition_ns)
+        if idle_ns:
+            self._agenda.after(last_ns - idle_ns, self._client.rest)
+        if partition_ns:
+            self._agenda.after(last_ns - partition_ns, self._client.server.lose_network)
+        self._agenda.after(last_ns, self._cut)
+
+    def _cut(self) -> None:
+        """The power goes. What the drive was given and has not acknowledged may have got anywhere."""
+        drive = self._storage.open_bulk(MAIN)
+        for record, offset in self._client.under_way():
+            drive.pwrite(record, offset)
+        self._storage.cut()
+        self._cut_ns = self._agenda.now_ns
+        if not self._scenario.survives:
+            self._client.dead = True
+            self._client.server.lose_network()
+            self._storage.reboot()
+
+    def _examine(self) -> CutResult:
+        """As `verify` does it, but in this thread and without a deadline."""
+        plan, run, storage = self._plan, self._client.server.run, self._storage
+        now = storage.facts()
+        run.ended(self._agenda.now_ns)
+        case = run.case(now_ns=self._agenda.now_ns, relations=NO_RELATIONS)
+        outcome, findings = judge(case, plan, storage, now)
+        promised, broken = storage.promises()
+        claims = Claims.of_scan(findings, outcome.report)
+        opinion: SecondOpinion | LogAlone
+        try:
+            opinion = SecondOpinion(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
+        except HangingReadError:
+            opinion = LogAlone(plan=plan, acked=case.frontiers)
+        return CutResult(
+            scenario=str(self._scenario),
+            seed=self._seed,
+            exit_code=outcome.verdict.exit_code,
+            document=outcome.document(),
+            cut_s=(self._cut_ns - self._armed_ns) / S,
+            received=case.frontiers,
+            testified=outcome.report.testified,
+            returned=tuple(self._client.returned),
+            truth=compare(claims, opinion, plan, broken, promised=promised),
+        )
+
+
+def judge(
+    case: Case, plan: Plan, storage: SimulatedStorage, now: facts.Facts
+) -> tuple[Outcome, list[Judgement]]:
+    """What `verify` says of the run of `case`, attested, and each of its findings."""
+    try:
+        superblocks, stalled = read_superblocks(storage, plan), ""
+    except HangingReadError as error:
+        superblocks, stalled = (), str(error)
+    identity = identify(case, now, superblocks)
+    assert identity.by is not None, identity.reasons
+    findings: list[Judgement] = []
+    examples: list[Example] = []
+    job = ScanJob(
+        plan=plan, acked=case.frontiers, control_completed=case.control, block_bytes=block_bytes_of(now)
+    )
+    listener = Listener(
+        tick=lambda: None, progress=lambda _: None, example=examples.append, finding=findings.append
+    )
+    report = empty_report(plan, failure=stalled) if stalled else scan_here(storage, job, listener)
+    cut = assess(case, now, attested=ATTESTATION, cut_class=None)
+    risk = at_risk(case, plan, newest_seen=report.newest_seen)
+    verdict = decide(
+        case=case, identity=identity, cut=cut, scan=report, at_risk=risk, require_cut="power", min_cuts=1
+    )
+    outcome = Outcome(
+        plan=plan,
+        case=case,
+        facts=now,
+        report=report,
+        cut=cut,
+        at_risk=risk,
+        window=loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost),
+        verdict=verdict,
+        examples=examples,
+        duration_s=0.0,
+    )
+    return outcome, findings
+
+
+class VirtualStorage(SimulatedStorage):
+    """A simulated drive with an account, in a machine that exists in virtual time only."""
+
+    def __init__(self, model: Model, seed: int, agenda: Agenda, size_bytes: int) -> None:
+        self._account = Account()
+        super().__init__(
+            model, seed=seed, size_bytes=size_bytes, clock=agenda.seconds, account=self._account, hang=_never
+        )
+        self._agenda = agenda
+        self._boots = 1
+        self._booted_ns = 0
+
+    def promises(self) -> tuple[int, list[Broken]]:
+        """How many sectors the drive made a promise for, and which of these it does not keep."""
+        promises = self._account.promises()
+        return promises.sectors, promises.broken(self._drive.peek, self._drive.size_bytes)
+
+    def reboot(self) -> None:
+        """The machine loses its power, and has it back, and is up again, a while before `verify`."""
+        self._boots += 1
+        self._booted_ns = self._agenda.now_ns + _AFTERMATH_NS + _OUTAGE_NS
+
+    def host(self) -> facts.Host:
+        return facts.Host(
+            machine_id="simulated-machine",
+            boot_id=f"boot-{self._boots}",
+            uptime_ns=self._agenda.now_ns - self._booted_ns,
+            kernel="simulated",
+            virtualisation="none",
+            hostname="simulated",
+        )
+
+
+def _never() -> NoReturn:
+    raise HangingReadError("a read of the drive never returns")
+
+
+def any_scenario(model: str, *, seed: int) -> Scenario:
+    """A scenario with that drive; everything else is drawn from `seed`."""
+    chance = Random(f"{seed} scenario")
+    write_through = chance.random() < 0.3
+    group = 1 if write_through else chance.choice((1, 1, 2, 3, 8))
+    least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * group
+    slow = chance.random() < 0.2
+    return Scenario(
+        model=model,
+        writers=chance.choice((1, 1, 2, 4)),
+        pattern=chance.choice(("random", "sequential")),
+        record_bytes=chance.choice((512, 1024, 2048, 4096, 8192)),
+        slots=max(least, chance.choice((8, 32, 64, 128))),
+        group=group,
+        sync="dsync" if write_through else "fdatasync",
+        rate=chance.choice((0.0, 0.0, 500.0, 50.0)),
+        lag_p50_ms=5.0 if slow else 0.12,
+        lag_p99_ms=50.0 if slow else 0.6,
+        operations=(1, chance.choice((10, 100, 300))),
+        idle_ms=chance.choice((0.0, 0.0, 0.0, 300.0)),
+        partition_ms=chance.choice((0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 300.0)),
+        control=chance.random() < 0.7,
+        survives=chance.random() < 0.3,
+    )
+
+
+def _plan(scenario: Scenario, draw: Callable[[], float]) -> Plan:
+    """The plan, but for what the target's facts give it."""
+    most = scenario.slots // limits.SLOTS_PER_CREDIT // scenario.group * scenario.group
+    slots = _CONTROL_SLOTS if scenario.control else 0
+    return Plan(
+        run=1 + int(draw() * (1 << 53)),
+        seed=1 + int(draw() * (1 << 53)),
+        target=0,
+        target_kind="device",
+        workload="overwrite",
+        pattern=scenario.pattern,
+        record_bytes=scenario.record_bytes,
+        writers=scenario.writers,
+        slots=scenario.slots,
+        group=scenario.group,
+        credit=scenario.credit or most,
+        sync=scenario.sync,
+        direct=True,
+        block_bytes=limits.SECTOR_BYTES,
+        control_slots=slots,
+        control_interval_us=CONTROL_INTERVAL_US if slots else 0,
+    )

@@ -1,0 +1,438 @@
+"""The two machines of rig A in virtual time: a client that never waits, and a server whose clock is given.
+
+What costs real time in a run (services of the drive, the network, the server's commits, waiting) is drawn
+from a seed and skipped. What evidence is made of is the product's own: the writers write the records of the
+plan in its order through a `TargetFile`, never beyond their grant and credit, and publish a frontier only
+after its sync has returned; the server's `Run` takes in the frames as they arrive. So a run of minutes takes
+milliseconds and the same seed gives the same run.
+
+Refuses to be fast where it would be untrue: one frame is never overtaken by a later one, and a frame under
+way when its machine dies is lost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from random import Random
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+
+from durability import limits
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts
+from durability.formats.mixing import U64, Words
+from durability.formats.plan import WRITE_THROUGH_METHODS, Extent, Plan
+from durability.formats.record import SECTOR_WORDS, Stamper
+from durability_client.target.kernel_storage import TargetFiles
+from durability_client.target.storage import Storage, TargetFile
+from durability_server.runs import Run
+from durability_server.store import Progress, Relations, Stored
+from durability_server.targets import TargetKeys
+
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+SERVER_BOOT = "server-boot"
+
+_STAMPED_AHEAD = 64
+_POLL_NS = 100 * US  # of the client's sender
+_NAP_NS = 500 * US  # of a writer that waits for credit
+_LOOK_NS = 50 * MS  # of the client's main loop, for writers that failed
+_COMMIT_NS = 2 * MS  # what the server's database takes, on average
+_Z99 = NormalDist().inv_cdf(0.99)
+
+Action: TypeAlias = Callable[[], None]
+Process: TypeAlias = Iterator["int | None"]  # gives the ns that it sleeps, None: until it is woken
+
+
+class Agenda:
+    """Virtual time, in ns, and what is to happen when; what is due at the same time happens in the order in
+    which it was asked for."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1000 * S
+        self._heap: list[tuple[int, int, Action]] = []
+        self._number = count()
+
+    def seconds(self) -> float:
+        """The time, for a drive."""
+        return self.now_ns / S
+
+    def at(self, at_ns: int, action: Action) -> None:
+        """`action` happens at `at_ns`."""
+        heapq.heappush(self._heap, (at_ns, next(self._number), action))
+
+    def after(self, delay_ns: int, action: Action) -> None:
+        """`action` happens `delay_ns` from now."""
+        self.at(self.now_ns + delay_ns, action)
+
+    def run(self, *, until_ns: int) -> None:
+        """Let everything happen that is due by `until_ns`, which it is then."""
+        while self._heap and self._heap[0][0] <= until_ns:
+            self.step()
+        self.now_ns = until_ns
+
+    def step(self) -> None:
+        """Let the next thing happen."""
+        self.now_ns, _, action = heapq.heappop(self._heap)
+        action()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How long things take: services of the drive (means), and the ack lag, from a sync's return to the
+    server's receipt. `interval_ns`: from one commit of a writer to its next, 0 for flat out."""
+
+    write_ns: int
+    sync_ns: int
+    interval_ns: int
+    lag_p50_ns: int
+    lag_p99_ns: int
+
+
+class Chance:
+    """What is left to chance, from one seed. Of `random` only random() is used: its sequence is documented as
+    stable."""
+
+    def __init__(self, seed: str, pace: Pace) -> None:
+        self.pace = pace
+        self.random = Random(seed).random
+        self._median_ns = pace.lag_p50_ns
+        self._spread = math.log(pace.lag_p99_ns / pace.lag_p50_ns) / _Z99
+
+    def service_ns(self, mean_ns: int) -> int:
+        """Half to one and a half times `mean_ns`."""
+        return int(mean_ns * (0.5 + self.random()))
+
+    def wait_ns(self, most_ns: int) -> int:
+        """Anything up to `most_ns`."""
+        return int(most_ns * self.random())
+
+    def lag_ns(self) -> int:
+        """Log-normal with the median and the 99th percentile of the pace."""
+        normal = math.sqrt(-2 * math.log(1 - self.random())) * math.cos(2 * math.pi * self.random())
+        return int(self._median_ns * math.exp(self._spread * normal))
+
+
+class VirtualServer:
+    """The server's part in one run: it takes in frames, commits in groups and grants credit.
+
+    `to_client` gets each `Credit` when the server sends it.
+    """
+
+    def __init__(
+        self, agenda: Agenda, plan: Plan, chance: Chance, to_client: Callable[[tuple[int, ...]], None]
+    ) -> None:
+        self._agenda = agenda
+        self._chance = chance
+        self._to_client = to_client
+        self._stored = _stored(plan, at_ns=agenda.now_ns)
+        self.run = Run(self._stored, boot_id=SERVER_BOOT)
+        self._deaf = False
+        self._dirty = self._committing = False
+        self._commit_at_ns: int | None = None
+        self._not_before_ns = 0
+
+    def arm(self, facts: Facts) -> None:
+        """The client says that the target is prepared."""
+        armed = to_value(facts)
+        self.run.arm(self._agenda.now_ns, replace(self._stored, armed=armed))
+
+    def acknowledge(self, frontiers: tuple[int, ...], control: int) -> None:
+        """An `Ack` arrives."""
+        if not self._deaf:
+            self.run.heard(self._agenda.now_ns)
+            self._touch(urgent=self.run.acknowledge(self._agenda.now_ns, frontiers, control))
+
+    def heartbeat(self) -> None:
+        """A `Ping` of the client arrives."""
+        if not self._deaf:
+            self.run.heard(self._agenda.now_ns)
+
+    def answered(self, sent_ns: int) -> None:
+        """The `Pong` for the server's own `Ping`, sent at `sent_ns`, arrives."""
+        if not self._deaf:
+            self.run.heard(self._agenda.now_ns)
+            self.run.round_trip(self._agenda.now_ns - sent_ns)
+
+    def target_failed(self, text: str) -> None:
+        """A `TargetFailed` arrives, and after it the end of the connection."""
+        if self._deaf:
+            return
+        self.run.heard(self._agenda.now_ns)
+        self.run.failed(self._agenda.now_ns, "target-error", text)
+        self.run.detached(self._agenda.now_ns, "fin", "the client's system closed the connection")
+        self._touch(urgent=True)
+
+    def lose_network(self) -> None:
+        """From now on nothing arrives here or at the client; what is under way is lost."""
+        self._deaf = True
+
+    def watch(self) -> None:
+        """Look for silence."""
+        if self._agenda.now_ns - self.run.last_receipt_ns > limits.SILENCE_NS:
+            self.run.silent(self._agenda.now_ns)
+
+    def _touch(self, *, urgent: bool) -> None:
+        """As the server's `Committer`: a commit follows the last one after 50 ms, or at once if urgent."""
+        self._dirty = True
+        if self._committing:
+            return
+        now_ns = self._agenda.now_ns
+        at_ns = now_ns if urgent else max(now_ns, self._not_before_ns)
+        if self._commit_at_ns is None or at_ns < self._commit_at_ns:
+            self._commit_at_ns = at_ns
+            self._agenda.at(at_ns, partial(self._commit, at_ns))
+
+    def _commit(self, at_ns: int) -> None:
+        if self._committing or at_ns != self._commit_at_ns:
+            return  # an urgent one came before it
+        self._commit_at_ns, self._dirty, self._committing = None, False, True
+        progress = self.run.progress(timeline=False)
+        self._agenda.after(self._chance.service_ns(_COMMIT_NS), partial(self._committed, progress))
+
+    def _committed(self, progress: Progress) -> None:
+        self._committing = False
+        self._not_before_ns = self._agenda.now_ns + limits.COMMIT_INTERVAL_NS
+        before = self.run.frontiers.grants
+        self.run.saved(progress, self._agenda.now_ns)
+        if self.run.frontiers.grants != before and not self._deaf:
+            self._to_client(self.run.frontiers.grants)
+        if self._dirty:
+            self._touch(urgent=False)
+
+
+def _stored(plan: Plan, *, at_ns: int) -> Stored:
+    """A run that was just registered, over a connection that stands."""
+    return Stored(
+        number=1,
+        label="",
+        plan=plan.encode(),
+        secret=b"",
+        keys=TargetKeys(drive="", file_system="", path=""),
+        armed=None,
+        series="",
+        progress=Progress(
+            run=plan.run,
+            finish="",
+            session_end="live",
+            frontiers=(0,) * plan.writers,
+            control=0,
+            last_receipt_ns=at_ns,
+            receipt_boot_id=SERVER_BOOT,
+            receipt_wall="",
+            rtt_max_ns=0,
+            gap_max_ns=0,
+            tainted="",
+            timeline=None,
+            statistics=None,
+            events=(),
+        ),
+    )
+
+
+NO_RELATIONS = Relations(superseded_by="", verdicts=(), series=())
+
+
+class VirtualClient:
+    """The client's part: the writers, the sender and the heartbeat.
+
+    `returned`: per writer, the newest operation whose sync returned success. `on_return` is called after each
+    such return. `dead`: its machine lost its power; nothing of it happens any more.
+    """
+
+    def __init__(
+        self, agenda: Agenda, plan: Plan, storage: Storage, chance: Chance, on_return: Action
+    ) -> None:
+        self._agenda = agenda
+        self._plan = plan
+        self._storage = storage
+        self._files = TargetFiles(storage, plan)
+        self._stamper = Stamper(plan)
+        self._pace = chance.pace
+        self._chance = chance
+        self._on_return = on_return
+        self.server = VirtualServer(agenda, plan, chance, self._granted)
+        self.returned = [0] * plan.writers
+        self.control = 0
+        self.dead = False
+        self._resting = self._halted = self._sending = False
+        self._grants = (0,) * plan.writers
+        self._under_way: dict[int, tuple[memoryview, int]] = {}
+        self._parked: list[Process] = []
+        self._arrival_ns = 0  # of the newest frame on its way to the server
+
+    def create(self) -> None:
+        """Superblocks and prefill."""
+        self._files.create()
+
+    def start(self) -> None:
+        """Arm the run and let the writers go."""
+        self.server.arm(self._storage.facts())
+        for writer in range(self._plan.writers):
+            self._resume(self._write(writer))
+        if self._plan.control_slots:
+            self._resume(self._write_control())
+        self._beat()
+        self._ping()
+
+    def rest(self) -> None:
+        """Begin no more commits."""
+        self._resting = True
+
+    def under_way(self) -> list[tuple[memoryview, int]]:
+        """The writes that the drive was given and has not acknowledged, with their offsets."""
+        return [self._under_way[writer] for writer in sorted(self._under_way)]
+
+    # Writers.
+
+    def _resume(self, process: Process) -> None:
+        if self.dead:
+            return
+        delay_ns = next(process, -1)
+        if delay_ns is None:
+            self._parked.append(process)
+        elif delay_ns >= 0:
+            self._agenda.after(delay_ns, partial(self._resume, process))
+
+    def _write(self, writer: int) -> Process:
+        """One writer: writes, sync, publish, group by group."""
+        plan, pace, chance = self._plan, self._pace, self._chance
+        file = self._files.open_writer(writer)
+        records = self._records(writer)
+        synced_writes = plan.sync in WRITE_THROUGH_METHODS
+        write_ns = pace.sync_ns if synced_writes else pace.write_ns
+        seq = limit = 0
+        due_ns = self._agenda.now_ns + chance.wait_ns(pace.interval_ns)
+        while not self._halted:
+            if due_ns > self._agenda.now_ns:
+                yield due_ns - self._agenda.now_ns
+            while seq == limit:
+                limit = (self._grants[writer] + plan.credit) // plan.group * plan.group
+                if limit == seq:
+                    yield None
+            while self._resting:
+                yield None
+            due_ns = max(due_ns + pace.interval_ns, self._agenda.now_ns) if pace.interval_ns else 0
+            for _ in range(plan.group):
+                seq += 1
+                yield from self._write_one(file, writer, next(records), chance.service_ns(write_ns))
+                if self._halted:
+                    return
+            if not synced_writes:
+                yield chance.service_ns(pace.sync_ns)
+            self._sync(file, writer, seq)
+
+    def _write_one(
+        self, file: TargetFile, writer: int, record: tuple[memoryview, int], service_ns: int
+    ) -> Process:
+        """A write takes effect when it is acknowledged; what one does that is under way at the cut is for the
+        cut to say."""
+        self._under_way[writer] = record
+        yield service_ns
+        del self._under_way[writer]
+        try:
+            file.pwrite(*record)
+        except OSError as error:
+            self._fail(writer, error)
+
+    def _sync(self, file: TargetFile, writer: int, seq: int) -> None:
+        try:
+            file.sync()
+        except OSError as error:
+            self._fail(writer, error)
+        if self._halted:
+            return
+        self.returned[writer] = seq
+        self._on_return()
+        self._publish()
+
+    def _write_control(self) -> Process:
+        """The control arm: paced, never synced."""
+        writer = self._plan.control_writer
+        file = self._files.open_writer(writer)
+        records = self._records(writer)
+        while not self._halted:
+            yield self._plan.control_interval_us * US
+            yield from self._write_one(
+                file, writer, next(records), self._chance.service_ns(self._pace.write_ns)
+            )
+            if self._halted:
+                return
+            self.control += 1
+            self._publish()
+
+    def _records(self, writer: int) -> Iterator[tuple[memoryview, int]]:
+        """The bytes and offset of each operation in turn, stamped some ahead."""
+        extent, schedule = self._plan.extent(writer), self._plan.schedule(writer)
+        for first in count(1, _STAMPED_AHEAD):
+            seqs = np.arange(first, first + _STAMPED_AHEAD, dtype=U64)
+            yield from self._stamped(extent, schedule.slot_of(seqs), seqs)
+
+    def _stamped(self, extent: Extent, slots: Words, seqs: Words) -> Iterator[tuple[memoryview, int]]:
+        size = extent.record_bytes
+        out = np.empty((len(seqs), size // limits.SECTOR_BYTES, SECTOR_WORDS), dtype=U64)
+        self._stamper.stamp_extent(out, extent, slots=slots, seqs=seqs)
+        whole = out.data.cast("B")
+        for number, slot in enumerate(slots.tolist()):
+            yield whole[number * size : (number + 1) * size], extent.offset_of(slot)
+
+    def _fail(self, writer: int, error: OSError) -> None:
+        """The first error stops all writers; the main loop notices at its next look."""
+        if not self._halted:
+            self._halted = True
+            text = f"errno {error.errno} of writer {writer}: {error.strerror}"
+            self._agenda.after(self._chance.wait_ns(_LOOK_NS), partial(self._report, text))
+
+    # Frames.
+
+    def _publish(self) -> None:
+        if not self._sending:
+            self._sending = True
+            self._agenda.after(self._chance.wait_ns(_POLL_NS), self._send)
+
+    def _send(self) -> None:
+        """One cumulative ack for all that moved."""
+        if self.dead:
+            return
+        self._sending = False
+        lag_ns = max(0, self._chance.lag_ns() - _POLL_NS // 2)
+        self._deliver(partial(self.server.acknowledge, tuple(self.returned), self.control), lag_ns)
+
+    def _deliver(self, frame: Action, delay_ns: int) -> None:
+        self._arrival_ns = max(self._arrival_ns, self._agenda.now_ns + delay_ns)
+        self._agenda.at(self._arrival_ns, frame)
+
+    def _beat(self) -> None:
+        if not self.dead and not self._halted:
+            self._deliver(self.server.heartbeat, self._chance.lag_ns())
+            self._agenda.after(limits.HEARTBEAT_NS, self._beat)
+
+    def _ping(self) -> None:
+        """The server's heartbeat and this machine's answer."""
+        if not self.dead and not self._halted:
+            self._agenda.after(self._chance.lag_ns(), partial(self._pong, self._agenda.now_ns))
+            self._agenda.after(limits.HEARTBEAT_NS, self._ping)
+
+    def _pong(self, sent_ns: int) -> None:
+        if not self.dead:
+            self._deliver(partial(self.server.answered, sent_ns), self._chance.lag_ns())
+
+    def _granted(self, grants: tuple[int, ...]) -> None:
+        self._agenda.after(self._chance.lag_ns(), partial(self._take_grants, grants))
+
+    def _take_grants(self, grants: tuple[int, ...]) -> None:
+        self._grants = tuple(map(max, self._grants, grants))
+        for process in self._parked:
+            self._agenda.after(self._chance.wait_ns(_NAP_NS), partial(self._resume, process))
+        self._parked = []
+
+    def _report(self, text: str) -> None:
+        """Tell the server the last frontiers, then why the run ends."""
+        self._send()
+        self._deliver(partial(self.server.target_failed, text), self._chance.lag_ns())

@@ -1,0 +1,1 @@
+"""What every rig needs around its drive."""

@@ -1,0 +1,423 @@
+"""A target judged again, in the plainest way: the second opinion that the tester's findings are held against.
+
+It knows what a judge knows, the plan, the frontiers that the server received and what lies on the target, and
+follows docs/evidence.md word by word: each sector is compared with the bytes that it would have to be, the
+versions of a slot are counted up from the first operation, nothing is read or judged by a shortcut. Of the
+evidence's own modules it uses none; the plan, the schedule's forward direction and the stamping of records
+are the format's. It is slow, for targets of the lab's size, and needs a server's log.
+
+Refuses to know what the drive promised: that is for `truth`.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from durability import limits
+from durability.evidence.judgement import FindingClass
+from durability.formats.mixing import U64
+from durability.formats.plan import MAIN, Extent, Name, Plan, parse_name
+from durability.formats.record import KIND_RECORD, KIND_SUPERBLOCK, SECTOR_WORDS, Stamper, parse, superblock
+from durability_client.target.storage import Storage
+from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer
+
+Place: TypeAlias = tuple[int, int]  # writer and slot; SUPERBLOCK and copy
+SUPERBLOCK = -1
+EARLIER_RUN = -1  # a seq that is older than the prefill
+
+_SECTOR = limits.SECTOR_BYTES
+_LABEL = struct.Struct("<4sBBHQIIQQQ")
+_PRECEDENCE: tuple[FindingClass, ...] = ("misdirected", "foreign", "unreadable", "corrupt", "truncated")
+_CLASSES: dict[str, FindingClass] = {
+    "stray": "misdirected",
+    "foreign": "foreign",
+    "unreadable": "unreadable",
+    "zero": "corrupt",
+    "damaged": "corrupt",
+    "absent": "truncated",
+}
+_CLASSES_OF_NAMES: dict[str, FindingClass] = {**_CLASSES, "zero": "torn", "absent": "torn", "excess": "torn"}
+
+
+class Label(NamedTuple):
+    """What a sector says of itself in its first 48 bytes, believed or not."""
+
+    magic: bytes
+    version: int
+    kind: int
+    number: int
+    run: int
+    target: int
+    writer: int
+    slot: int
+    seq: int
+    offset: int
+
+    @classmethod
+    def of(cls, data: bytes | memoryview) -> Label:
+        return cls(*_LABEL.unpack_from(data))
+
+    def place(self, plan: Plan) -> Place | None:
+        """The slot or superblock of the plan's run that the label names; None for anything else."""
+        if (self.run, self.target) != (plan.run, plan.target):
+            return None
+        if self.kind == KIND_RECORD:
+            return self.writer, self.slot
+        start = self.offset - self.number * _SECTOR
+        if self.kind == KIND_SUPERBLOCK and start in plan.superblock_offsets:
+            return SUPERBLOCK, plan.superblock_offsets.index(start)
+        return None
+
+
+class Held(NamedTuple):
+    """What one sector is. `state`: "version" of this very place, "stray" (of another one), "earlier" (run's),
+    "foreign", "zero", "damaged", "unreadable", "absent" (the file ends), "excess" (it goes on). `writer` and
+    `seq` of the first two."""
+
+    state: str
+    writer: int = SUPERBLOCK
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrong:
+    """What is wrong with a place: the finding that it deserves, the newest operation that is proven to have
+    been acknowledged there, and the oldest outdated one found."""
+
+    finding: FindingClass
+    expected: int
+    found: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """What a file holds, unreadable sectors as zeros; `unreadable` has their numbers."""
+
+    data: bytes
+    unreadable: frozenset[int]
+
+
+class SecondOpinion:
+    """The opinion on one target; `wrong` is all that must not be as it is. Raises OSError where the target
+    cannot be read."""
+
+    def __init__(self, plan: Plan, acked: Sequence[int], storage: Storage, *, block_bytes: int) -> None:
+        self._plan = plan
+        self._storage = storage
+        self._block_bytes = block_bytes
+        self._buffer = aligned_buffer(CHUNK_BYTES)
+        self._stamper = Stamper(plan)
+        self._sectors_of = cache(self._stamp_one)
+        self._endless = plan.workload in ("append", "create")
+        self._ceilings = [frontier + plan.credit for frontier in acked]
+        self._events = [{} if self._endless else self._walk(writer) for writer in range(plan.writers)]
+        self._frontiers = list(acked)
+        self._held: dict[Place, tuple[Held, ...]] = {}
+        self._heard: list[Held] = []
+        self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
+        self._look()
+        self._hear()
+        self.wrong: dict[Place, Wrong] = {}
+        self._judge()
+
+    @property
+    def testified(self) -> tuple[int, ...]:
+        """A' of each writer."""
+        return tuple(self._frontiers)
+
+    def expected(self, place: Place) -> int:
+        """The newest operation on a writer's slot that is proven to have been acknowledged, 0 for none."""
+        return self._newest(place, self._frontiers[place[0]])
+
+    def under_way(self, place: Place) -> list[int]:
+        """The operations on a writer's slot that are not, and may have been issued."""
+        events = self._events_of(place)
+        return events[bisect_right(events, self._frontiers[place[0]]) :]
+
+    def asks_for(self, place: Place) -> bool:
+        """Whether a writer's slot must still be there: the older files of a log need not."""
+        oldest = self._ceilings[place[0]] // self._plan.slots - 1
+        return self._plan.workload != "append" or place[1] // self._plan.slots >= oldest
+
+    # The plan's arithmetic, counted up from the first operation.
+
+    def _walk(self, writer: int) -> dict[int, list[int]]:
+        """The operations on each slot that may have been issued, in order."""
+        events: dict[int, list[int]] = {}
+        seqs = np.arange(1, self._ceilings[writer] + 1, dtype=U64)
+        for seq, slot in enumerate(self._plan.schedule(writer).slot_of(seqs).tolist(), 1):
+            events.setdefault(slot, []).append(seq)
+        return events
+
+    def _events_of(self, place: Place) -> list[int]:
+        writer, slot = place
+        if not self._endless:
+            return self._events[writer].get(slot, [])
+        put, removal = slot + 1, slot + 1 + self._plan.slots
+        events = [put, removal] if self._plan.workload == "create" else [put]
+        return [seq for seq in events if seq <= self._ceilings[writer]]
+
+    def _newest(self, place: Place, frontier: int) -> int:
+        events = self._events_of(place)
+        count = bisect_right(events, frontier)
+        return events[count - 1] if count else 0
+
+    def _removes(self, slot: int, seq: int) -> bool:
+        """Whether operation `seq` takes the slot's name away."""
+        if self._plan.workload == "create":
+            return seq > slot + 1
+        return self._plan.workload == "unlink" and seq > 0 and (seq - 1) // self._plan.slots % 2 == 0
+
+    # What lies there.
+
+    def _look(self) -> None:
+        """Note what each sector of every slot is; of names only those that are there."""
+        plan = self._plan
+        if plan.names:
+            for name in self._names:
+                if name.writer < plan.writers:
+                    self._look_at_name(name)
+            return
+        for writer in range(plan.writers):
+            if plan.workload == "append":
+                for number in range(self._ceilings[writer] // plan.slots + 1):
+                    if self.asks_for((writer, number * plan.slots)):
+                        self._look_at(plan.extent(writer, number))
+            else:
+                self._look_at(plan.extent(writer))
+
+    def _look_at(self, extent: Extent) -> None:
+        file = self._read(extent.suffix, extent.offset_bytes, extent.slots * extent.record_bytes)
+        slots = range(extent.first_slot, extent.first_slot + extent.slots)
+        whole = len(file.data) // extent.record_bytes
+        likely = [self._newest((extent.writer, slot), self._frontiers[extent.writer]) for slot in slots]
+        same = self._same(extent, likely[:whole], file.data[: whole * extent.record_bytes])
+        for number, slot in enumerate(slots):
+            if number < whole and same[number] and (likely[number] or not self._endless):
+                held = (Held("version", extent.writer, likely[number]),) * (extent.record_bytes // _SECTOR)
+            else:
+                held = tuple(self._sectors(extent, slot, file))
+            self._held[extent.writer, slot] = held
+
+    def _look_at_name(self, name: Name) -> None:
+        suffix, extent = name.suffix, self._plan.extent(name.writer, name.number)
+        file = self._read(suffix, 0, 2 * extent.record_bytes)
+        held = [*self._sectors(extent, name.number, file)]
+        if len(file.data) > extent.record_bytes:
+            held.append(Held("excess"))
+        if name.temporary:
+            self._heard += held
+        elif self._storage.exists(suffix):
+            self._held[name.writer, name.number] = tuple(held)
+
+    def _same(self, extent: Extent, seqs: list[int], data: bytes) -> list[bool]:
+        """Which of an extent's first records are, byte for byte, these versions."""
+        if not seqs:
+            return []
+        slots = np.arange(len(seqs), dtype=U64) + U64(extent.first_slot)
+        wanted = np.empty((len(seqs), extent.record_bytes // _SECTOR, SECTOR_WORDS), dtype=U64)
+        self._stamper.stamp_extent(wanted, extent, slots=slots, seqs=np.array(seqs, dtype=U64))
+        found = np.frombuffer(data, dtype="<u8").reshape(len(seqs), -1)
+        return [bool(one) for one in (wanted.reshape(len(seqs), -1) == found).all(axis=1)]
+
+    def _sectors(self, extent: Extent, slot: int, file: _File) -> Iterator[Held]:
+        """What each sector of one slot is; `file` begins with the extent."""
+        start = extent.offset_of(slot) - extent.offset_bytes
+        for index in range(extent.record_bytes // _SECTOR):
+            at = start + index * _SECTOR
+            data = file.data[at : at + _SECTOR]
+            if at // _SECTOR in file.unreadable:
+                yield Held("unreadable")
+            elif len(data) < _SECTOR:
+                yield Held("absent")
+            else:
+                yield self._identify(data, (extent.writer, slot), index, extent.offset_bytes + at)
+
+    def _identify(self, data: bytes, place: Place, index: int, offset: int) -> Held:
+        """What a sector is that lies at `offset`, where sector `index` of `place` belongs."""
+        if not any(data):
+            return Held("zero")
+        label = Label.of(data)
+        home = label.place(self._plan) if label.magic == b"DURB" else None
+        if home is not None and data in self._sectors_of(home, label.seq):
+            here = home == place and label.number == index
+            return Held("version" if here else "stray", home[0], label.seq)
+        if not parse(data).intact[0]:
+            return Held("damaged")
+        own_target = label.target == self._plan.target
+        earlier = own_target and label.run != self._plan.run and label.offset == offset
+        return Held("earlier" if earlier else "foreign")
+
+    def _stamp_one(self, place: Place, seq: int) -> frozenset[bytes]:
+        """The sectors of a version, or of a superblock; none where the plan has no such version."""
+        writer, slot = place
+        plan = self._plan
+        if writer == SUPERBLOCK:
+            data = superblock(plan, plan.superblock_offsets[slot])
+        elif self._is_version(place, seq):
+            extent = plan.extent_of(writer, slot)
+            out = np.empty((1, extent.record_bytes // _SECTOR, SECTOR_WORDS), dtype=U64)
+            one = [np.array([number], dtype=U64) for number in (slot, seq)]
+            self._stamper.stamp_extent(out, extent, slots=one[0], seqs=one[1])
+            data = out.tobytes()
+        else:
+            data = b""
+        return frozenset(data[start : start + _SECTOR] for start in range(0, len(data), _SECTOR))
+
+    def _is_version(self, place: Place, seq: int) -> bool:
+        writer, slot = place
+        plan = self._plan
+        if writer > plan.control_writer:
+            return False
+        if writer < plan.writers and self._endless:
+            return seq == slot + 1
+        if slot >= (plan.control_slots if writer == plan.control_writer else plan.slots):
+            return False
+        if seq == 0:
+            return True
+        at = plan.schedule(writer).slot_of(np.array([seq], dtype=U64))[0]
+        return int(at) == slot and not (writer < plan.writers and self._removes(slot, seq))
+
+    def _read(self, suffix: str, offset: int, length: int) -> _File:
+        """Up to `length` bytes of a file; none where it does not exist."""
+        parts: list[bytes] = []
+        unreadable: set[int] = set()
+        try:
+            with Reader(self._storage, suffix, block_bytes=self._block_bytes, tick=lambda: None) as reader:
+                for start in range(0, length, CHUNK_BYTES):
+                    step = min(CHUNK_BYTES, length - start)
+                    content = reader.read(self._buffer, offset + start, step)
+                    parts.append(bytes(content.data))
+                    for span in content.unreadable:
+                        first = (start + span.start) // _SECTOR
+                        unreadable.update(range(first, -(-(start + span.end) // _SECTOR)))
+                    if len(content.data) < step:
+                        break
+        except FileNotFoundError:
+            pass
+        return _File(b"".join(parts), frozenset(unreadable))
+
+    def _hear(self) -> None:
+        """Rule 6: any intact sector of seq s proves that every group before that of s was acknowledged."""
+        group = self._plan.group
+        for held in (*self._heard, *(one for slot in self._held.values() for one in slot)):
+            if self._is_operation(held) and not self._beyond(held):
+                proven = (held.seq - 1) // group * group
+                self._frontiers[held.writer] = max(self._frontiers[held.writer], proven)
+
+    def _is_operation(self, held: Held) -> bool:
+        """Whether a sector is of a writer's operation, wherever it lies; the control arm's proves nothing."""
+        return held.state in ("version", "stray") and 0 <= held.writer < self._plan.writers
+
+    def _beyond(self, held: Held) -> bool:
+        """Whether a sector is newer than any that was allowed: `log-behind`, and no finding."""
+        return self._is_operation(held) and held.seq > self._ceilings[held.writer]
+
+    # Rules 7 and 8.
+
+    def _judge(self) -> None:
+        plan = self._plan
+        places: Iterable[Place] = self._held
+        judge: Callable[[Place], Wrong | None] = self._judge_slot
+        if plan.names:
+            places, judge = self._places_of_names(), self._judge_name
+        for place in places:
+            if wrong := judge(place):
+                self.wrong[place] = wrong
+        for copy in range(2):
+            if finding := self._judge_superblock(copy):
+                self.wrong[SUPERBLOCK, copy] = Wrong(finding=finding, expected=0, found=None)
+        if plan.workload == "append":
+            self._judge_files()
+
+    def _judge_slot(self, place: Place) -> Wrong | None:
+        """A slot of `overwrite`, or a record of `append`."""
+        held, expected = self._held[place], self.expected(place)
+        if self._endless and expected == 0:
+            return None  # beyond the acknowledged end of a log
+        excused = bool(self.under_way(place))
+        outdated: list[int] = []
+        found: set[FindingClass] = set()
+        for one in held:
+            if self._beyond(one) or (one.state == "version" and one.seq >= expected):
+                continue
+            if one.state == "version":
+                outdated.append(one.seq)
+            elif one.state == "zero" and self._endless:
+                outdated.append(0)
+            elif one.state == "earlier":
+                outdated.append(EARLIER_RUN)
+            elif not (excused and one.state in ("zero", "damaged", "unreadable")):
+                found.add(_CLASSES[one.state])
+        oldest = min(outdated, default=None)
+        for finding in _PRECEDENCE:
+            if finding in found:
+                return Wrong(finding=finding, expected=expected, found=oldest)
+        if oldest is None:
+            return None
+        everywhere = len(outdated) == len(held) and len(set(outdated)) == 1
+        return Wrong(finding="lost" if everywhere else "torn", expected=expected, found=oldest)
+
+    def _places_of_names(self) -> list[Place]:
+        """The names that are there, and those that may have to be."""
+        plan, places = self._plan, set(self._held)
+        for writer in range(plan.writers):
+            slots = range(self._ceilings[writer]) if self._endless else range(plan.slots)
+            places.update((writer, slot) for slot in slots)
+        return sorted(places)
+
+    def _judge_name(self, place: Place) -> Wrong | None:
+        held, expected, under_way = self._held.get(place), self.expected(place), self.under_way(place)
+        puts = (expected > 0 or not self._endless) and not self._removes(place[1], expected)
+        remade = [seq for seq in under_way if not self._removes(place[1], seq)]
+        whole_at_all_times = self._plan.workload == "rename"
+        if held is None:
+            gone_is_legal = not puts or len(remade) < len(under_way) or (remade and not whole_at_all_times)
+            return None if gone_is_legal else Wrong(finding="absent", expected=expected, found=None)
+        if any(self._beyond(one) for one in held) or (remade and not whole_at_all_times):
+            return None
+        outdated = [EARLIER_RUN for one in held if one.state == "earlier"]
+        if not puts:
+            outdated += [one.seq for one in held if one.state == "version"]
+            if not expected and EARLIER_RUN not in outdated:
+                return None  # it was never allowed to be there: `log-behind`
+            return Wrong(finding="resurrected", expected=expected, found=min(outdated, default=None))
+        legal = {expected, *remade}
+        outdated += [one.seq for one in held if one.state == "version" and one.seq not in legal]
+        oldest = min(outdated, default=None)
+        if len(set(held)) == 1 and held[0].state in ("version", "earlier"):
+            return None if oldest is None else Wrong(finding="stale", expected=expected, found=oldest)
+        states = {one.state for one in held} - {"version", "earlier"}
+        found = {_CLASSES_OF_NAMES[state] for state in states}
+        finding: FindingClass = next((one for one in _PRECEDENCE if one in found), "torn")
+        return Wrong(finding=finding, expected=expected, found=oldest)
+
+    def _judge_superblock(self, copy: int) -> FindingClass | None:
+        offset = self._plan.superblock_offsets[copy]
+        wanted = superblock(self._plan, offset)
+        file = self._read(MAIN, offset, len(wanted))
+        if file.unreadable:
+            return "unreadable"
+        if len(file.data) < len(wanted):
+            return "truncated"
+        if file.data == wanted:
+            return None
+        sectors = parse(file.data)
+        return "lost" if (sectors.intact & (sectors.run != U64(self._plan.run))).any() else "corrupt"
+
+    def _judge_files(self) -> None:
+        """Files of a log that are back: the directory was synced when file g + 3 was made."""
+        plan = self._plan
+        for name in self._names:
+            if name.writer < plan.writers and not name.temporary:
+                removed_before = (name.number + 3) * plan.slots + 1
+                if removed_before <= self._frontiers[name.writer]:
+                    place = name.writer, name.number * plan.slots
+                    self.wrong[place] = Wrong(finding="resurrected", expected=removed_before, found=None)

@@ -1,0 +1,1 @@
+"""Rig c: a virtual machine with an NVMe drive, and its plug."""

@@ -1,0 +1,335 @@
+"""The machine under test of rig C: QEMU with a drive that can lose power, and the plug of both.
+
+    media (a file) <- nbdkit: the drive <- NBD <- QEMU: NVMe or SATA, a network card, a kernel <- the client
+
+`unplug` sends one SIGKILL to the process group of QEMU and nbdkit: machine and drive are gone in the same
+instant, with the guest's memory and the drive's cache, and nothing says goodbye. `boot` starts both anew on
+the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
+kernel and programs say goes to its console, which is kept.
+
+The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write and tells nobody:
+what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
+honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
+
+Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
+
+Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
+its `with` block, nor, as `caretaker` sees to it, the process that set it up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Literal, Self, TypeAlias
+
+from durability.errors import SetupError
+from durability_lab.drive import NBDKIT_PLUGIN
+from durability_lab.drive.drive_check import Aftermath, aftermath
+from durability_lab.support.cleanup import PID_SUFFIX, Caretaker, watched
+from durability_lab.vm_rig import guest_kernel, initramfs, network
+from durability_lab.vm_rig.network import GUEST, TAP, Network
+
+Bus: TypeAlias = Literal["nvme", "sata"]
+DRIVES: Final[Mapping[Bus, Path]] = {"nvme": Path("/dev/nvme0n1"), "sata": Path("/dev/sda")}  # in the guest
+FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
+# What `guest/init` lays over the host's root. The host's other mounts are seen: QEMU follows them.
+_GUESTS_OWN = ("/dev", "/proc", "/sys", "/durability-guest")
+SIZE_BYTES = 128 << 20
+MEMORY_MIB = 512
+_QEMU = "qemu-system-x86_64"
+# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate.
+# It is one, because two cost half as much again where the host has no two to spare: each waits for the other.
+_MACHINE = f"""
+    -accel tcg,thread=multi -cpu Nehalem,+rdrand -smp 1 -m {MEMORY_MIB} -nodefaults -display none -no-reboot
+    -chardev stdio,id=reports,signal=off
+    -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap
+    -device virtio-9p-pci,fsdev=root,mount_tag=host -device virtio-net-pci,netdev=network,romfile=
+"""
+_TOOLS = {_QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
+# Whether the timer interrupts is tested by a loop that a busy host makes too short: then the kernel panics.
+_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 no_timer_check"
+DEADLINE_S = 300.0  # for what takes seconds on an idle machine
+_START_S = 20.0
+_POLL_S = 0.002
+_REPORT_BYTES_MAX = 4 << 20  # a verdict's document is below 1 MiB
+_CONSOLE_LINES = 40  # of it, in messages
+
+
+def missing() -> str:
+    """What this machine lacks for rig C, as a sentence; "" where nothing is missing."""
+    if platform.machine() != "x86_64":
+        return f"the guest runs this machine's own programs, which must be x86_64, not {platform.machine()}"
+    if problem := network.missing() or _unseen_python():
+        return problem
+    for tool, package in _TOOLS.items():
+        if shutil.which(tool) is None:
+            return f"{tool} not found: install {package}"
+    if subprocess.run(("nbdkit", "python", "--dump-plugin"), capture_output=True, check=False).returncode:
+        return "nbdkit has no Python plugin: install nbdkit-plugin-python"
+    try:
+        initramfs.busybox()
+        guest_kernel.find()
+    except SetupError as error:
+        return str(error)
+    return ""
+
+
+def _python_path() -> list[str]:
+    """Where this process imports from, in this order: the guest's Python is to find the same modules."""
+    return [path for path in map(os.path.abspath, sys.path) if Path(path).exists()]
+
+
+def _unseen_python() -> str:
+    """A sentence about a part of this process's Python that the guest sees as something else; or ""."""
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *_python_path()):
+        for own in _GUESTS_OWN:
+            if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
+                return f"the guest does not see {path}: its {own} is its own. Have Python elsewhere"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """What every boot of every machine starts from: the kernel's file, and the archive it unpacks first."""
+
+    kernel: Path
+    initramfs: bytes
+
+
+def make_image(directory: Path) -> Image:
+    """Find the kernel and put it into `directory`, ready to be started. Raises SetupError."""
+    kernel = guest_kernel.find()
+    bare = kernel.bare()
+    path = kernel.loader
+    if bare is not None:
+        path = directory / "vmlinux"
+        path.write_bytes(bare)
+    return Image(kernel=path, initramfs=initramfs.base(kernel))
+
+
+class Machine:
+    """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`;
+    the guest runs this process's Python.
+
+    `serial` is the drive's; each machine has another, so that no two are taken for one.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        network: Network,
+        *,
+        drive: str,
+        bus: Bus,
+        file_system: bool,
+        seed: int,
+        settings: Mapping[str, str],
+    ) -> None:
+        self.drive = drive
+        self.serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
+        self.boots = 0
+        self._image = image
+        self._network = network
+        self._seed = seed
+        self._bus = bus
+        self._sector_bytes = 4096 if file_system else 512
+        self._settings = {
+            **settings,
+            "python": sys.executable,
+            "python_path": os.pathsep.join(_python_path()),
+            "file_system": "ext4" if file_system else "none",
+            "drive": str(DRIVES[bus]),
+            "guest_address": GUEST,
+            "machine_id": uuid.uuid4().hex,
+        }
+        self._nbdkit: subprocess.Popen[bytes] | None = None
+        self._qemu: subprocess.Popen[bytes] | None = None
+        self._reports: asyncio.StreamReader | None = None
+        self._transport: asyncio.BaseTransport | None = None
+
+    def __enter__(self) -> Self:
+        shared = Path("/dev/shm")
+        self._directory = Path(
+            tempfile.mkdtemp(prefix="durability-vm-", dir=shared if shared.is_dir() else None)
+        )
+        self._caretaker = Caretaker(self._directory)
+        with self._media.open("wb") as file:
+            file.truncate(SIZE_BYTES)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.unplug()
+        finally:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._caretaker.dismiss()
+
+    @property
+    def console(self) -> str:
+        """All that the guest wrote to its console, in all its boots."""
+        logs = sorted(self._directory.glob("console.*"))
+        return "".join(log.read_text(errors="replace") for log in logs)
+
+    async def boot(self, *, setup: bool) -> None:
+        """Give machine and drive power. `setup`: the drive is new, the guest prepares it and starts the
+        client.
+
+        Raises SetupError.
+        """
+        self.boots += 1
+        values = {**self._settings, "setup": "yes" if setup else ""}
+        self._initramfs.write_bytes(self._image.initramfs + initramfs.settings(values))
+        await asyncio.to_thread(self._network.call, self._start)
+        assert self._qemu is not None and self._qemu.stdout is not None
+        loop = asyncio.get_running_loop()
+        reports = asyncio.StreamReader(limit=_REPORT_BYTES_MAX)
+        self._transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reports), self._qemu.stdout
+        )
+        self._reports = reports
+
+    def unplug(self) -> None:
+        """Take the power from machine and drive, now; nothing if they have none.
+
+        In the network's thread, so after a `boot` that was cancelled while that thread was at it.
+        """
+        self._network.call(self._stop)
+        self._close_reports()
+
+    def aftermath(self) -> Aftermath:
+        """What the drive kept of its word. To be asked after `unplug`, before `boot`."""
+        assert self._nbdkit is None, "the drive has power: unplug it first"
+        return aftermath(
+            media=self._media,
+            account=self._account,
+            drive=self.drive,
+            seed=self._seed,
+            sector_bytes=self._sector_bytes,
+            cuts=self.boots,
+        )
+
+    async def report(self, *words: str) -> tuple[str, str]:
+        """The guest's next report, its first word, which must be one of `words`, and the rest.
+
+        Raises SetupError where none comes or another does.
+        """
+        assert self._reports is not None, "no machine to report: boot first"
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                line = (await self._reports.readline()).decode()
+        except TimeoutError:
+            raise self.failure(f"nothing came from the guest for {DEADLINE_S:.0f} s") from None
+        if not line.endswith("\n"):
+            raise self.failure(f"the guest ended before it reported {' or '.join(words)}")
+        word, _, rest = line.strip().partition(" ")
+        if word not in words:
+            raise self.failure(f"the guest was to report {' or '.join(words)}, and reported: {line.strip()}")
+        return word, rest
+
+    def failure(self, what: str) -> SetupError:
+        """An error that says `what`, and the end of the console."""
+        said = [f"QEMU says: {self._log('qemu')}"] if self._log("qemu") else []
+        lines = self.console.strip().splitlines()[-_CONSOLE_LINES:]
+        return SetupError("\n".join((f"{what}; the end of its console:", *lines, *said)))
+
+    @property
+    def _account(self) -> Path:
+        return self._directory / "account"
+
+    @property
+    def _media(self) -> Path:
+        return self._directory / "media"
+
+    @property
+    def _initramfs(self) -> Path:
+        return self._directory / "initramfs"
+
+    def _start(self) -> None:
+        """Start drive and machine in one process group, the drive's."""
+        socket = self._directory / f"nbd.{self.boots}.sock"
+        ready = self._directory / f"nbdkit.{self.boots}.ready"
+        self._nbdkit = self._program("nbdkit", self._drive_command(socket, ready), group=0)
+        deadline = time.monotonic() + _START_S
+        while not ready.exists():
+            if self._nbdkit.poll() is not None or time.monotonic() > deadline:
+                raise SetupError(f"nbdkit does not listen: {self._log('nbdkit')}")
+            time.sleep(_POLL_S)
+        self._qemu = self._program("qemu", self._machine_command(socket), group=self._nbdkit.pid)
+
+    def _stop(self) -> None:
+        """One signal to both at once, and wait until they are gone."""
+        if self._nbdkit is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._nbdkit.pid, signal.SIGKILL)
+        for program in (self._qemu, self._nbdkit):
+            if program is not None:
+                program.wait()
+        for file in self._directory.glob(f"*{PID_SUFFIX}"):
+            file.unlink()
+        self._nbdkit = self._qemu = None
+
+    def _close_reports(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = self._reports = None
+
+    def _program(self, name: str, command: list[str], *, group: int) -> subprocess.Popen[bytes]:
+        """Start a program, of which the caretaker knows."""
+        with (self._directory / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                watched(self._directory, name, command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                process_group=group,
+            )
+
+    def _log(self, name: str) -> str:
+        """What the program `name` said."""
+        return (self._directory / f"{name}.log").read_text(errors="replace").strip()
+
+    def _drive_command(self, socket: Path, ready: Path) -> list[str]:
+        plugin = f"script={NBDKIT_PLUGIN}"
+        return [
+            *("nbdkit", "-f", "-U", str(socket), "-P", str(ready), "python", plugin),
+            f"media={self._media}",
+            f"model={self.drive}",
+            f"seed={self._seed}",
+            f"sector_bytes={self._sector_bytes}",
+            f"cuts={self.boots - 1}",
+            f"account={self._account}",
+        ]
+
+    def _machine_command(self, socket: Path) -> list[str]:
+        return [
+            *(_QEMU, *_MACHINE.split()),
+            *("-kernel", str(self._image.kernel), "-initrd", str(self._initramfs)),
+            *("-append", _KERNEL_OPTIONS),
+            *("-chardev", f"file,id=console,path={self._directory / f'console.{self.boots}'}"),
+            *("-serial", "chardev:console", "-serial", "chardev:reports"),
+            *("-netdev", f"tap,id=network,ifname={TAP},script=no,downscript=no"),
+            *("-blockdev", f"driver=nbd,node-name=drive,server.type=unix,server.path={socket}"),
+            *self._drive_devices(),
+        ]
+
+    def _drive_devices(self) -> list[str]:
+        block = f"drive=drive,serial={self.serial},physical_block_size={self._sector_bytes}"
+        if self._bus == "nvme":
+            return ["-device", f"nvme,{block},logical_block_size={self._sector_bytes}"]
+        return ["-device", "ich9-ahci,id=sata", "-device", f"ide-hd,bus=sata.0,{block}"]

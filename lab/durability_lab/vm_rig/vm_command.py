@@ -1,0 +1,167 @@
+"""`durability lab vm`: pulls the plug of a virtual machine, and says what happened.
+
+Each step is told on stderr as it is done, in plain words; stdout has a table of the cuts, or one JSON
+document. The exit code says whether each verdict was the one that its drive deserves. What the guest's kernel
+and the programs in it said is kept with `--keep-log`, and of a cut that came to no verdict its end is in the
+error.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TextIO, TypeAlias
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+import durability_server
+from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
+from durability.formats.documents import to_json
+from durability.formats.plan import Workload
+from durability.units import counted
+from durability_client.system.terminal import Terminal
+from durability_lab.drive import faults
+from durability_lab.kernel_rig.block_rig import FILTERS
+from durability_lab.matrix.matrix_cells import Load
+from durability_lab.vm_rig.vm_cycle import VmCut, bus_of, cut, site
+
+GuestFileSystem: TypeAlias = Literal["ext4", "none"]
+VM_SCHEMA = "durability.lab.vm/1"
+_WRONG = "  (!)"
+_KEPT = "  *"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmOptions:
+    """What the command line says. `drives`: specs of models; `cuts` of each. `seed` None: any."""
+
+    drives: tuple[str, ...] = ("honest", "flush-ignored")
+    file_system: GuestFileSystem = "ext4"
+    workload: Workload = "overwrite"
+    cuts: int = 1
+    seed: int | None = None
+    json: bool = False
+    keep_log: Path | None = None
+
+
+async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
+    """Make the cuts, one after the other, and return the exit code.
+
+    Raises UsageError, and SetupError where this machine lacks something or a cut comes to no verdict.
+    """
+    _check(options)
+    tell = partial(print, file=err, flush=True)
+    # That a guest is gone is told here.
+    logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
+    seed = secrets.randbits(32) if options.seed is None else options.seed
+    drives = [drive for drive in options.drives for _ in range(options.cuts)]
+    file_system = None if options.file_system == "none" else options.file_system
+    load = Load(file_system=file_system, workload=options.workload)
+    cuts = []
+    async with site() as place:
+        tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
+        tell(f"A server listens on {place.lab.address}, in a network of its own.")
+        for number, drive in enumerate(drives):
+            tell(f"{drive}: {load} on {bus_of(load)}, seed {seed + number}")
+            one = await cut(place, drive, load, seed=seed + number, tell=tell, log=options.keep_log)
+            tell(f"          {_sentence(one)}")
+            cuts.append(one)
+    agreed = all(one.as_expected for one in cuts)
+    if options.json:
+        print(to_json(_document(seed, cuts, agreed=agreed)), file=out)
+    else:
+        _print(cuts, out, agreed=agreed)
+    return EXIT_OK if agreed else EXIT_INTERNAL
+
+
+def _check(options: VmOptions) -> None:
+    """Refuse at once what cannot be. Raises UsageError, and SetupError for a log that cannot be written."""
+    for drive in options.drives:
+        if drive in FILTERS:
+            raise UsageError(
+                f"{drive} is nbdkit's own, of which no account is kept, and so no drive for a guest:"
+                f" there are {', '.join(faults.CATALOGUE)}"
+            )
+        try:
+            faults.parse(drive)
+        except ValueError as error:
+            raise UsageError(f"{error}. `durability lab drive --list` has their parameters") from error
+    if options.file_system == "none" and options.workload != "overwrite":
+        raise UsageError(f"--workload {options.workload} needs files: leave --file-system none out")
+    if options.keep_log is not None:
+        try:
+            options.keep_log.open("a").close()
+        except OSError as error:
+            raise SetupError(f"cannot write the log {options.keep_log}: {error.strerror}") from error
+
+
+def _sentence(one: VmCut) -> str:
+    """The verdict on one cut, and whether it is right."""
+    verdict = one.document["verdict"]
+    reasons = "; ".join(reason["text"] for reason in one.document["reasons"])
+    text = f"{verdict}: {reasons}" if reasons else f"{verdict}, class {one.document['cut']['class']}"
+    return text if one.as_expected else f"{text} (!) {one.expected} was expected"
+
+
+def _mark(one: VmCut) -> str:
+    """What is to be said of a verdict that is not the one that such a drive deserves as a rule."""
+    if not one.as_expected:
+        return _WRONG
+    return "" if one.document["verdict"] == one.expected else _KEPT
+
+
+def _document(seed: int, cuts: list[VmCut], *, agreed: bool) -> dict[str, Any]:
+    return {
+        "schema": VM_SCHEMA,
+        "seed": seed,
+        "as_expected": agreed,
+        "cuts": [
+            {
+                "drive": one.drive,
+                "bus": bus_of(one.load),
+                "file_system": one.load.file_system,
+                "workload": one.load.workload,
+                "seed": one.seed,
+                "cut_after": one.cut_after,
+                "session_end": one.session_end,
+                "mounted": one.mounted,
+                "promised": one.left.promised,
+                "broken": len(one.left.broken),
+                "broken_records": one.broken_records,
+                "expected": one.expected,
+                "as_expected": one.as_expected,
+                "exit_code": one.exit_code,
+                "verify": one.document,
+                "seconds": {step: round(seconds, 3) for step, seconds in one.seconds.items()},
+            }
+            for one in cuts
+        ],
+    }
+
+
+def _print(cuts: list[VmCut], out: TextIO, *, agreed: bool) -> None:
+    table = Table(box=SIMPLE_HEAD)
+    for heading in ("drive", "acked", "at risk", "lost", "expected", "found"):
+        table.add_column(heading)
+    for one in cuts:
+        document = one.document
+        table.add_row(
+            one.drive,
+            str(document["acked"]),
+            str(document["at_risk"]["ms1000"]),
+            str(sum(document["findings"].values())),
+            one.expected,
+            f"{document['verdict']}{_mark(one)}",
+        )
+    console = Terminal(file=out, highlight=False)
+    console.print(table)
+    if any(_mark(one) == _KEPT for one in cuts):
+        console.print("* This time the drive broke no promise of an acknowledged record.")
+    if agreed:
+        console.print("Each verdict is the one that its drive deserves.")
+    else:
+        console.print("A verdict is not the one that its drive deserves: this is a defect of the tool.")

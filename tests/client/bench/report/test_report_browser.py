@@ -1,0 +1,55 @@
+"""The pages in a real browser: nothing asked for, nothing complained of, nothing wider than a phone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.client.bench.report import chromium
+from tests.client.bench.report.test_html_page import NAMES, pages
+
+_PHONE = 400
+# Pictures that have no extent, or text that reaches beyond its picture by more than other fonts explain.
+_UNSEEN = """
+[...document.querySelectorAll('svg')].filter(svg => {
+  const box = svg.getBoundingClientRect();
+  return !svg.closest('details') && (box.width < 8 || box.height < 8);
+}).map(svg => svg.outerHTML.slice(0, 200))
+"""
+_CUT = """
+[...document.querySelectorAll('svg text')].filter(text => {
+  const svg = text.ownerSVGElement.getBoundingClientRect(), box = text.getBoundingClientRect();
+  return box.right > svg.right + 4 || box.left < svg.left - 4 || box.bottom > svg.bottom + 4;
+}).map(text => text.textContent)
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    """A browser for all of these, unless there is none and DURABILITY_LAB_REQUIRED=1 does not ask for it."""
+    problem = chromium.missing()
+    if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip(problem)
+    assert not problem, problem
+    with chromium.browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.mark.parametrize(("name", "dark"), [*((name, False) for name in NAMES), ("result", True)])
+def test_a_page_in_a_browser(browser: chromium.Browser, tmp_path: Path, name: str, dark: bool) -> None:
+    """It asks for nothing but itself, says nothing to the console, fits a phone, and shows every picture."""
+    path = tmp_path / f"{name}.html"
+    path.write_text(pages()[name], encoding="utf-8")
+    for width in (_PHONE, 1280):
+        browser.open(path, width=width, dark=dark)
+        assert browser.requests == [path.as_uri()]
+        assert browser.complaints == []
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+        assert browser.evaluate(_UNSEEN) == []
+        assert browser.evaluate(_CUT) == []
+        assert browser.evaluate("document.title") != "taken"
+    lightness = browser.evaluate("parseInt(getComputedStyle(document.body).backgroundColor.slice(4))")
+    assert (lightness < 60) == dark

@@ -1,0 +1,435 @@
+"""`run` whole: a real server, real files, writer processes, and every way in which a run can end."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from durability import limits
+from durability.errors import EXIT_OK, PeerError, RefusedError, TargetError, UsageError
+from durability.formats.facts import Facts
+from durability.formats.mixing import U64
+from durability.formats.plan import Plan, TargetKind, Workload
+from durability.formats.record import parse
+from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
+from durability_client.link.server_connection import Endpoint, connect
+from durability_client.run.planning import RunOptions, check_options, make_plan
+from durability_client.run.run_command import RunSummary, run
+from durability_client.target import safety_checks
+from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.drive.faults import Honest
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_server.app import Server
+from tests.client.verify.targets import existing_plan, job_of, scanned
+
+TOKEN = b"a token of both machines"
+SIZE_BYTES = 4 << 20
+
+
+class Lines(io.StringIO):
+    """The JSON lines of a run; waits for one of a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._written = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self._written.set()
+        return super().write(text)
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.getvalue().splitlines()]
+
+    async def until_under_way(self, task: asyncio.Task[RunSummary]) -> dict[str, Any]:
+        """The first line after the start of the writers, which use up a small target's credit at once."""
+        return await self.until(("running", "waiting for credit"), task)
+
+    async def until(self, states: tuple[str, ...], task: asyncio.Task[RunSummary]) -> dict[str, Any]:
+        """The first line that says one of `states`; what ended the run instead is raised."""
+        while True:
+            self._written.clear()
+            for document in self.documents:
+                if document["state"] in states:
+                    return document
+            written = asyncio.ensure_future(self._written.wait())
+            await asyncio.wait({written, task}, return_when=asyncio.FIRST_COMPLETED)
+            written.cancel()
+            if task.done():
+                raise AssertionError(f"ended before it was {states}: {task.result()}")
+
+
+class Lab:
+    """A real server on a store of its own, and runs against it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = directory / "store.sqlite"
+        self.port = 0
+        self.server: Server | None = None
+        self.lines = Lines()
+
+    async def start(self) -> None:
+        self.server = Server(store_url=f"sqlite:///{self.store}", token=TOKEN)
+        _, self.port = await self.server.start("127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        if self.server is not None:
+            await self.server.stop()
+            self.server = None
+
+    def options(self, **changes: Any) -> RunOptions:
+        options = RunOptions(
+            server=f"127.0.0.1:{self.port}",
+            token=TOKEN,
+            size_bytes=SIZE_BYTES,
+            json=True,
+            allow_shared_blocks=True,
+            force=True,
+        )
+        return replace(options, **changes)
+
+    def run(self, storage: Any, **changes: Any) -> asyncio.Task[RunSummary]:
+        return asyncio.create_task(run(self.options(**changes), storage, self.lines))
+
+    async def case(self, run_id: int) -> dict[str, Any]:
+        """The case that the server has of a run."""
+        query = await connect(Endpoint(host="127.0.0.1", port=self.port, token=TOKEN), "query")
+        case = (await query.request(Export(run=run_id), CaseFile)).case
+        query.close()
+        return dict(case)
+
+    @property
+    def run_id(self) -> int:
+        return int(self.lines.documents[-1]["run"], 16)
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+    lab = Lab(tmp_path)
+    await lab.start()
+    yield lab
+    await lab.stop()
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> KernelStorage:
+    return KernelStorage(tmp_path / "target")
+
+
+async def test_a_run_of_some_time(lab: Lab, storage: KernelStorage) -> None:
+    """After --duration the server has exactly the frontiers that the target holds, and the figures."""
+    summary = await lab.run(storage, duration_s=1.2, writers=2)
+    plan = existing_plan(storage)
+    assert plan is not None and plan.run == summary.run
+    assert summary.exit_code == EXIT_OK and min(summary.frontiers) > 0 and summary.control > 0
+    case = await lab.case(summary.run)
+    assert (case["state"], case["session_end"], case["tainted"]) == ("stopped", "stop", "")
+    assert tuple(case["frontiers"]) == summary.frontiers and case["control"] == summary.control
+    for writer, frontier in enumerate(summary.frontiers):
+        extent = plan.extent(writer)
+        with storage.path.open("rb") as file:
+            file.seek(extent.offset_bytes)
+            sectors = parse(file.read(extent.slots * extent.record_bytes))
+        expected = plan.schedule(writer).newest_at(np.arange(plan.slots, dtype=U64), frontier)
+        assert sectors.intact.all()
+        assert sectors.seq.tolist() == np.repeat(expected, plan.record_bytes // 512).tolist()
+    assert 0 < len(summary.latencies) <= sum(summary.frontiers)
+    query = await connect(Endpoint(host="127.0.0.1", port=lab.port, token=TOKEN), "query")
+    shown = await query.request(Show(run=summary.run), Shown)
+    query.close()
+    assert json.dumps(shown.document)
+
+
+async def test_the_lines_for_programs(lab: Lab, storage: KernelStorage) -> None:
+    """stdout has one JSON document per second with the documented keys, the last one says stopped."""
+    summary = await lab.run(storage, duration_s=1.2)
+    documents = lab.lines.documents
+    assert documents[-1]["state"] == "stopped"
+    assert documents[-1]["acked"] == sum(summary.frontiers)
+    assert [document["state"] for document in documents].count("stopped") == 1
+    for document in documents:
+        assert list(document)[:7] == [
+            "schema",
+            "run",
+            "elapsed_s",
+            "acked",
+            "rate",
+            "latency_us",
+            "unconfirmed",
+        ]
+        assert document["schema"] == "durability.run/1" and set(document["latency_us"]) == {
+            "p50",
+            "p99",
+            "max",
+        }
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"workload": "append", "record_bytes": 512, "group": 5},
+        {"sync": "dsync", "direct": True, "pattern": "sequential"},
+        {"sync": "rwf-dsync", "writers": 3, "control": False},
+    ],
+)
+async def test_other_workloads_and_sync_methods(
+    lab: Lab, storage: KernelStorage, how: dict[str, Any]
+) -> None:
+    """Append with rotation, and writes that sync themselves, run as overwrite with fdatasync does."""
+    summary = await lab.run(storage, duration_s=0.8, **how)
+    case = await lab.case(summary.run)
+    assert tuple(case["frontiers"]) == summary.frontiers and min(summary.frontiers) > 0
+    assert case["tainted"] == ""
+
+
+@pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
+async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: Workload) -> None:
+    """The server has the frontiers that the directory holds; the commits have latencies, one for each."""
+    storage = KernelStorage(memory_path / "target")
+    summary = await lab.run(storage, duration_s=1.2, workload=workload, writers=2, group=3)
+    plan = existing_plan(storage)
+    assert plan is not None and min(summary.frontiers) > 0
+    case = await lab.case(summary.run)
+    assert tuple(case["frontiers"]) == summary.frontiers
+    assert (case["session_end"], case["tainted"]) == ("stop", "")
+    assert 0 < len(summary.latencies) <= sum(summary.frontiers) // plan.group
+    report, _, _ = scanned(storage, job_of(plan, summary.frontiers))
+    assert (report.finished, report.findings, report.testified) == (True, {}, summary.frontiers)
+
+
+async def test_what_is_no_io_error_is_not_reported_as_one(lab: Lab, memory_path: Path) -> None:
+    """A stranger's file where a name belongs ends the run as the client's failure: no trace of a cut."""
+    storage = KernelStorage(memory_path / "target")
+    task = lab.run(storage, workload="create")
+    line = await lab.lines.until_under_way(task)
+    storage.path_of(f".0.{line['acked'] + 5000}").write_text("mine")
+    with pytest.raises(TargetError, match=r"File exists.*no I/O error and no cut"):
+        await task
+    case = await lab.case(lab.run_id)
+    assert case["session_end"] == "client-error"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_is_a_clean_stop(
+    lab: Lab, storage: KernelStorage, number: signal.Signals, code: int
+) -> None:
+    """Ctrl-C and SIGTERM stop the run in order; the exit code is the signal's."""
+    before = signal.getsignal(number)
+    task = lab.run(storage)
+    await lab.lines.until_under_way(task)
+    os.kill(os.getpid(), number)
+    summary = await task
+    assert summary.exit_code == code
+    assert (await lab.case(summary.run))["session_end"] == "stop"
+    assert signal.getsignal(number) is before
+
+
+class Interrupting(KernelStorage):
+    """A target during whose prefill somebody presses Ctrl-C."""
+
+    def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return super().open_bulk(suffix, create=create, direct=direct)
+
+
+async def test_a_signal_during_prefill_ends_the_run_before_it_is_armed(lab: Lab, tmp_path: Path) -> None:
+    """Ctrl-C before arming leaves a run that never acknowledged anything, and exit code 130."""
+    with pytest.raises(Exception, match="before the run was armed") as interrupted:
+        await lab.run(Interrupting(tmp_path / "target"), size_bytes=64 << 20)
+    assert getattr(interrupted.value, "exit_code", None) == 130
+    case = await lab.case(int(existing_plan(KernelStorage(tmp_path / "target")).run))  # type: ignore[union-attr]
+    assert (case["state"], case["armed"], case["session_end"]) == ("stopped", None, "stop")
+
+
+class Bufferless(KernelStorage):
+    """A target on a file system that has no O_DIRECT."""
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> Any:
+        if plan is not None and plan.direct:
+            raise UsageError("its file system has no O_DIRECT; leave --direct out")
+        return super().open(suffix, plan=plan, create=create)
+
+
+async def test_a_file_system_without_o_direct_is_a_usage_error(lab: Lab, tmp_path: Path) -> None:
+    """--direct where there is none is refused as such, and not as a writer's failure."""
+    with pytest.raises(UsageError, match="leave --direct out"):
+        await lab.run(Bufferless(tmp_path / "target"), direct=True)
+
+
+async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
+    """When the drive loses power under the client, the server hears of the I/O error and the person does."""
+    drive = SimulatedStorage(Honest(), seed=1)
+    task = lab.run(drive, writers=2)
+    await lab.lines.until_under_way(task)
+    drive.cut()
+    with pytest.raises(TargetError, match="Errno 5") as failed:
+        await task
+    assert "acknowledged operations" in str(failed.value)
+    case = await lab.case(lab.run_id)
+    assert case["session_end"] == "target-error"
+    assert min(case["frontiers"]) > 0 and case["tainted"] == ""
+
+
+async def test_a_run_outlives_its_server(lab: Lab, storage: KernelStorage) -> None:
+    """While the server is away the run says so; with a new one on the store it goes on and stops cleanly."""
+    task = lab.run(storage)
+    await lab.lines.until_under_way(task)
+    await lab.stop()
+    await lab.lines.until(("reconnecting",), task)
+    await lab.start()
+    lab.lines.seek(0)
+    lab.lines.truncate()
+    before = (await lab.lines.until_under_way(task))["acked"]
+    os.kill(os.getpid(), signal.SIGINT)
+    summary = await task
+    assert sum(summary.frontiers) >= before
+    case = await lab.case(summary.run)
+    assert tuple(case["frontiers"]) == summary.frontiers
+    assert (case["session_end"], case["tainted"]) == ("stop", "")
+
+
+async def test_a_run_that_the_server_ended_stops(
+    lab: Lab, storage: KernelStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When verify takes the run away, the writers stop and the command says who ended it."""
+    task = lab.run(storage)
+    run_id = int((await lab.lines.until_under_way(task))["run"], 16)
+    monkeypatch.setattr(limits, "SILENCE_NS", 0)
+    verify = await connect(Endpoint(host="127.0.0.1", port=lab.port, token=TOKEN), "verify")
+    await verify.request(Fetch(run=run_id, facts={}, end=True), CaseFile)
+    verify.close()
+    with pytest.raises(RefusedError):
+        await task
+
+
+async def test_an_unverified_run_is_not_overwritten(lab: Lab, storage: KernelStorage) -> None:
+    """A run that ended in a cut and was never verified keeps its target, unless forced."""
+    drive = SimulatedStorage(Honest(), seed=2)
+    task = lab.run(drive)
+    await lab.lines.until_under_way(task)
+    drive.cut()
+    with pytest.raises(TargetError):
+        await task
+    drive.power_on()
+    with pytest.raises(RefusedError) as refused:
+        await lab.run(drive, force=False)
+    assert refused.value.code == "unverified-run"
+
+
+async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
+    """Where no server answers, the target is not even created."""
+    with pytest.raises(PeerError):
+        await run(
+            RunOptions(server="127.0.0.1:1", token=TOKEN, size_bytes=SIZE_BYTES),
+            KernelStorage(tmp_path / "target"),
+            io.StringIO(),
+        )
+    assert not (tmp_path / "target").exists()
+
+
+async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelStorage) -> None:
+    """The lock is held while the run lasts and given back at its end."""
+    task = lab.run(storage, duration_s=1.5)
+    await lab.lines.until_under_way(task)
+    with pytest.raises(TargetError):
+        KernelStorage(storage.path).lock()
+    await task
+    other = KernelStorage(storage.path)
+    other.lock()
+    other.unlock()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"group": 2, "sync": "dsync"}, "--group 2 has no meaning with --sync dsync"),
+        ({"workload": "append", "pattern": "random"}, "append goes in sequence"),
+        ({"workload": "create", "pattern": "random"}, "create goes in sequence"),
+        ({"record_bytes": 1000}, "--record-size 1000"),
+        ({"record_bytes": 2 << 20}, "--record-size"),
+        ({"duration_s": 0.0}, "--duration"),
+        ({"label": "two\nlines"}, "--label"),
+    ],
+)
+def test_options_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
+    """They are refused in the words of the command line, before anything is touched."""
+    options = RunOptions(server="127.0.0.1:1", token=b"")
+    check_options(options)
+    with pytest.raises(UsageError, match=message):
+        check_options(replace(options, **changes))
+
+
+@pytest.fixture
+def facts(tmp_path: Path) -> Facts:
+    return KernelStorage(tmp_path / "target").facts()
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 20, 64 << 20, 1 << 30, 4 << 40])
+@pytest.mark.parametrize("kind", ["file", "device"])
+@pytest.mark.parametrize("group", [1, 16])
+def test_the_plan_fits_the_size_that_was_asked_for(
+    facts: Facts, size_bytes: int, kind: TargetKind, group: int
+) -> None:
+    """Superblocks, slots and, on a device, the control arm stay within --size, and use nearly all of it."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", size_bytes=size_bytes, group=group, writers=1)
+    plan = make_plan(options, facts, kind)
+    assert size_bytes * 0.9 <= plan.main_bytes <= size_bytes
+    assert plan.credit % group == 0 and plan.credit <= limits.CREDIT_MAX
+
+
+def test_a_size_too_small_for_its_writers_is_refused(facts: Facts) -> None:
+    """The message says how many records there would be and how many are needed."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", size_bytes=1 << 20, writers=64)
+    with pytest.raises(UsageError, match=r"3 records.*at least 8 are needed"):
+        make_plan(options, facts, "file")
+
+
+@pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink"])
+def test_names_need_a_file(facts: Facts, workload: Workload) -> None:
+    """A log cannot grow on a device, and a device has no names."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload)
+    with pytest.raises(UsageError, match=f"{workload} needs a file"):
+        make_plan(options, facts, "device")
+
+
+@pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
+def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: Workload) -> None:
+    """64 MiB of names where nothing is said; each takes its record in whole blocks, and its inode."""
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload, record_bytes=512)
+    plan = make_plan(options, facts, "file")
+    each = safety_checks.name_bytes(512, facts)
+    assert (64 << 20) * 0.99 <= plan.slots * each <= 64 << 20
+    larger = make_plan(replace(options, size_bytes=1 << 30, writers=4), facts, "file")
+    assert (1 << 30) * 0.99 <= 4 * larger.slots * each <= 1 << 30
+    assert larger.pattern == ("sequential" if workload == "create" else "random")
+    with pytest.raises(UsageError, match=f"names, with all that they take, of {each} bytes"):
+        make_plan(replace(options, size_bytes=1 << 20, writers=64), facts, "file")
+
+
+def test_a_group_of_names_fits_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More files than the process may have open at once are refused; of writes in place no file is."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
+    options = RunOptions(server="127.0.0.1:1", token=b"", workload="rename", group=37)
+    with pytest.raises(UsageError, match=r"--group 37 of names .* may have 36"):
+        check_options(options)
+    check_options(replace(options, group=36))
+    check_options(replace(options, workload="overwrite"))
+
+
+def test_no_two_runs_are_alike(facts: Facts) -> None:
+    """Run and seed are fresh each time; the tag of the target stays."""
+    options = RunOptions(server="127.0.0.1:1", token=b"")
+    plans = [make_plan(options, facts, "file") for _ in range(3)]
+    assert len({plan.run for plan in plans}) == len({plan.seed for plan in plans}) == 3
+    assert len({plan.target for plan in plans}) == 1

@@ -1,0 +1,270 @@
+"""Writers: what is on the target when they acknowledge, and when they must not acknowledge."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from durability.formats.mixing import U64
+from durability.formats.plan import Plan
+from durability.formats.record import parse
+from durability_client.run.shared_state import WriterFailure, WriterState
+from durability_client.target.kernel_storage import KernelFile, KernelStorage
+from durability_client.target.storage import Buffer
+from tests.client.run.thread_writers import DEADLINE_S, Crewless
+
+MakePlan = Callable[..., Plan]
+
+
+class Gate(KernelFile):
+    """A real file that counts its calls and runs `before_sync(commit)` before each sync."""
+
+    __slots__ = ("before_sync", "syncs", "writes")
+
+    def __init__(self, file: KernelFile, before_sync: Callable[[int], None]) -> None:
+        super().__init__(file._fd, sync=file._sync, direct=file.direct)
+        self.before_sync = before_sync
+        self.writes = self.syncs = 0
+
+    def pwrite(self, buffer: Buffer, offset: int) -> None:
+        super().pwrite(buffer, offset)
+        self.writes += 1
+
+    def sync(self) -> None:
+        self.before_sync(self.syncs)
+        super().sync()
+        self.syncs += 1
+
+
+class GatedStorage(KernelStorage):
+    """A real target whose writers' files are gates, kept in `gates`."""
+
+    def __init__(self, path: Path, before_sync: Callable[[int], None] = lambda commit: None) -> None:
+        super().__init__(path)
+        self.before_sync = before_sync
+        self.gates: list[Gate] = []
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        file = super().open(suffix, plan=plan, create=create)
+        if plan is None:
+            return file
+        self.gates.append(Gate(file, self.before_sync))
+        return self.gates[-1]
+
+
+def newest_seqs(plan: Plan, path: Path, writer: int) -> list[int]:
+    """The seq that each slot of an overwrite writer holds, all of its sectors intact and in place."""
+    extent = plan.extent(writer)
+    with path.open("rb") as file:
+        file.seek(extent.offset_bytes)
+        sectors = parse(file.read(extent.slots * extent.record_bytes))
+    per_record = plan.record_bytes // 512
+    assert sectors.intact.all() and (sectors.writer == writer).all() and (sectors.run == plan.run).all()
+    seqs = sectors.seq.reshape(-1, per_record)
+    assert (seqs == seqs[:, :1]).all()
+    assert (sectors.slot.reshape(-1, per_record) == np.arange(plan.slots)[:, None]).all()
+    return [int(seq) for seq in seqs[:, 0]]
+
+
+@pytest.mark.parametrize("pattern", ["random", "sequential"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"sync": "fdatasync"},
+        {"sync": "fsync", "group": 7, "direct": True},
+        {"sync": "dsync", "direct": True},
+        {"sync": "rwf-dsync"},
+    ],
+)
+def test_the_target_holds_exactly_what_was_acknowledged(
+    tmp_path: Path, make_plan: MakePlan, pattern: str, how: dict[str, object]
+) -> None:
+    """After a clean stop every slot of every writer holds the newest record up to its frontier."""
+    plan = make_plan(pattern=pattern, slots=64, credit=16, control_slots=0, **how)
+    crew = Crewless(plan, KernelStorage(tmp_path / "target"))
+    crew.start(0, 1)
+
+    def two_passes() -> bool:
+        crew.ledger.grant(tuple(crew.ledger.frontiers()))
+        return min(crew.ledger.frontiers()) > 2 * plan.slots
+
+    crew.until(two_passes)
+    frontiers = crew.finish()
+    for writer, frontier in enumerate(frontiers):
+        assert frontier % plan.group == 0
+        found = newest_seqs(plan, tmp_path / "target", writer)
+        assert found == plan.schedule(writer).newest_at(np.arange(plan.slots, dtype=U64), frontier).tolist()
+
+
+def test_a_writer_without_credit_waits_and_goes_on(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Nothing beyond the grant plus the credit is issued, and whole groups only; a grant sets it free."""
+    plan = make_plan(writers=1, slots=400, group=3, credit=100, control_slots=0)
+    storage = GatedStorage(tmp_path / "target")
+    crew = Crewless(plan, storage)
+    crew.start(0)
+    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
+    assert (crew.ledger.frontiers(), storage.gates[0].writes) == ([99], 99)
+    crew.ledger.grant((50,))
+    crew.until(lambda: crew.ledger.frontiers() == [150])
+    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
+    assert (crew.finish(), storage.gates[0].writes) == ([150], 150)
+    assert crew.ledger.state(0) == WriterState.DONE
+
+
+def test_each_group_has_one_sync(tmp_path: Path, make_plan: MakePlan) -> None:
+    """With --group N there is one sync per N writes."""
+    plan = make_plan(writers=1, slots=400, group=10, credit=100, control_slots=0)
+    storage = GatedStorage(tmp_path / "target")
+    crew = Crewless(plan, storage)
+    crew.start(0)
+    crew.until(lambda: crew.ledger.frontiers() == [100])
+    crew.finish()
+    assert (storage.gates[0].writes, storage.gates[0].syncs) == (100, 10)
+
+
+def test_an_error_of_the_sync_is_not_acknowledged_and_not_retried(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """The first failing sync ends the writer: its frontier stays, errno and seq are in the ledger."""
+
+    def fail_fourth(commit: int) -> None:
+        if commit == 3:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    storage = GatedStorage(tmp_path / "target", fail_fourth)
+    crew = Crewless(make_plan(writers=1, control_slots=0), storage)
+    crew.start(0)
+    assert crew.join() == [3]
+    failure = crew.ledger.first_failure()
+    assert failure is not None and (failure.errno, failure.seq, failure.writer) == (errno.EIO, 4, 0)
+    assert (storage.gates[0].syncs, storage.gates[0].writes) == (3, 4)
+    assert crew.ledger.state(0) == WriterState.FAILED
+
+
+def test_a_sync_that_returns_after_another_writers_error_is_not_acknowledged(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """A writer inside a sync when the target fails elsewhere ends without publishing that sync."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait_in_third(commit: int) -> None:
+        if commit == 2:
+            inside.set()
+            assert go_on.wait(DEADLINE_S)
+
+    crew = Crewless(make_plan(writers=2, control_slots=0), GatedStorage(tmp_path / "target", wait_in_third))
+    crew.start(0)
+    assert inside.wait(DEADLINE_S)
+    crew.ledger.fail(WriterFailure(at_ns=1, writer=1, errno=errno.EIO, seq=1, text="elsewhere"))
+    go_on.set()
+    assert crew.join() == [2, 0]
+    assert crew.ledger.state(0) == WriterState.DONE
+
+
+def test_a_defect_of_the_writer_is_told_from_an_error_of_the_target(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """An exception that is no OSError halts the run as a crash of this tool, errno 0."""
+
+    def crash(commit: int) -> None:
+        raise ZeroDivisionError("in the tool")
+
+    crew = Crewless(make_plan(writers=1, control_slots=0), GatedStorage(tmp_path / "target", crash))
+    crew.start(0)
+    assert crew.join() == [0]
+    failure = crew.ledger.first_failure()
+    assert failure is not None and (failure.errno, failure.text) == (0, "ZeroDivisionError: in the tool")
+    assert crew.ledger.state(0) == WriterState.CRASHED
+
+
+@pytest.mark.parametrize("group", [1, 7])
+def test_a_log_rotates_to_a_new_file_and_never_has_more_than_three(
+    tmp_path: Path, make_plan: MakePlan, group: int
+) -> None:
+    """Append goes on in the next generation when a file is full; the records are where the plan says."""
+    plan = make_plan(
+        workload="append", pattern="sequential", writers=1, slots=64, credit=14, group=group, control_slots=0
+    )
+    storage = KernelStorage(tmp_path / "target")
+    crew = Crewless(plan, storage)
+    crew.start(0)
+
+    def past_four_files() -> bool:
+        crew.ledger.grant(tuple(crew.ledger.frontiers()))
+        assert len(storage.suffixes()) <= 3
+        return crew.ledger.frontiers()[0] > 4 * plan.slots + 10
+
+    crew.until(past_four_files)
+    (frontier,) = crew.finish()
+    last = frontier // plan.slots
+    assert storage.suffixes()[-1] in (f".0.{last}", f".0.{last - 1}")
+    for generation in range(last - 1, last + 1):
+        extent = plan.extent(0, generation)
+        file = tmp_path / f"target{extent.suffix}"
+        expected = np.arange(extent.first_slot, min(extent.first_slot + plan.slots, frontier))
+        sectors = parse(file.read_bytes()[: len(expected) * plan.record_bytes])
+        assert sectors.intact.all()
+        assert sectors.seq.tolist() == np.repeat(expected + 1, plan.record_bytes // 512).tolist()
+
+
+def test_the_control_arm_writes_at_its_pace_and_never_syncs(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Completed control writes are published one by one, no faster than the interval, without a sync."""
+    plan = make_plan(control_slots=8, control_interval_us=2000)
+    crew = Crewless(plan, GatedStorage(tmp_path / "target"))
+    began = time.monotonic()
+    crew.start(plan.control_writer)
+    crew.until(lambda: crew.ledger.frontiers()[plan.control_writer] >= 20)
+    completed = crew.finish()[plan.control_writer]
+    assert completed - 1 <= (time.monotonic() - began) / 0.002
+    sectors = parse((tmp_path / "target.control").read_bytes())
+    expected = plan.schedule(plan.control_writer).newest_at(np.arange(8, dtype=U64), completed)
+    assert sectors.seq[:: plan.control_record_bytes // 512].tolist() == expected.tolist()
+
+
+ORPHANS = """
+import sys
+from durability.formats.plan import Plan
+from durability_client.run.writer_processes import Crew
+from durability_client.run.shared_state import Order
+from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+
+if __name__ == "__main__":
+    plan = Plan.decode(bytes.fromhex(sys.argv[2]))
+    storage = KernelStorage(sys.argv[1])
+    TargetFiles(storage, plan).create()
+    crew = Crew(plan, storage)
+    crew.start()
+    crew.ledger.give_order(Order.GO)
+    while min(crew.ledger.frontiers()) < 1:
+        pass
+    print(*(member.pid for member in crew._members), flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_writers_do_not_outlive_the_process_that_started_them(tmp_path: Path, make_plan: MakePlan) -> None:
+    """When the client is killed, its writers stop by themselves, one that waits for credit included."""
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    plan = make_plan(credit=20, slots=100, control_slots=0)
+    command = [sys.executable, str(script), str(tmp_path / "target"), plan.encode().hex()]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    writers = [os.pidfd_open(int(pid)) for pid in client.stdout.readline().split()]
+    assert len(writers) == 2
+    client.send_signal(signal.SIGKILL)
+    client.communicate()
+    for writer in writers:
+        assert select.select([writer], [], [], DEADLINE_S)[0], "a writer outlived its client"
+        os.close(writer)

@@ -1,0 +1,142 @@
+"""The account of a run, from the drive's own counter to the page of `verify` and `show`."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.errors import TargetError
+from durability.formats.case import Case, case_from_value
+from durability.formats.plan import Plan
+from durability.protocol.messages import CaseFile, Export
+from durability_client import queries
+from durability_client.link.server_connection import Endpoint, connect, endpoint
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import run
+from durability_client.run.shared_state import Ledger
+from durability_client.run.statistics_collector import Account
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.drive.faults import Honest
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.support.local_server import Loopback, loopback
+from tests.core.evidence.memory_target import drive, facts
+
+SIZE_BYTES = 4 << 20
+DEADLINE_S = 60
+
+
+def options(lab: Loopback, **changes: Any) -> RunOptions:
+    made = RunOptions(server=lab.address, token=lab.token, size_bytes=SIZE_BYTES, destroy_data=True)
+    return replace(made, **changes)
+
+
+def endpoint_of(lab: Loopback) -> Endpoint:
+    return endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+
+
+async def case_of(lab: Loopback, run_id: int) -> Case:
+    """The case that the server has of a run."""
+    asker = await connect(endpoint_of(lab), "query")
+    case = case_from_value((await asker.request(Export(run=run_id), CaseFile)).case)
+    asker.close()
+    return case
+
+
+async def test_flushes_of_a_real_drive_reach_verdict_and_page(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """A file system on a loop device flushes it for every sync: case, document, page and `show` say so."""
+    device, directory = make_mount("ext4")
+    async with loopback() as lab:
+        summary = await run(
+            options(lab, duration_s=1.2, sync="fdatasync"), KernelStorage(directory / "target"), io.StringIO()
+        )
+        statistics = (await case_of(lab, summary.run)).statistics
+        answer, page, shown = io.StringIO(), io.StringIO(), io.StringIO()
+        wanted = VerifyOptions(target=directory / "target", endpoint=endpoint_of(lab))
+        await verify(replace(wanted, json=True), out=answer)
+        await verify(wanted, out=page)
+        await queries.show(endpoint_of(lab), summary.run, json=False, out=shown)
+    assert statistics is not None
+    assert statistics.operations == summary.frontiers
+    assert len(statistics.latencies()) == len(summary.latencies) > 0
+    assert [one.name for one in statistics.drives] == [device.name]
+    flushes = statistics.drives[0].flushes
+    assert flushes is not None and flushes >= sum(summary.frontiers)
+    subject = json.loads(answer.getvalue())["subject"]
+    assert (subject["syncs"], subject["drives"][0]["flushes"]) == (sum(summary.frontiers), flushes)
+    assert subject["drives"][0]["flushes_per_sync"] >= 1
+    for text in (page.getvalue(), shown.getvalue()):
+        assert f"{device.name}: " in text and " per sync (" in text
+        assert re.search("commits +p50 .* max ", text)
+        assert re.search(r"rate +[0-9.,e+]+ per second, in ", text)
+        assert re.search(r"processor +\d+ x ", text)
+
+
+async def test_the_account_of_a_run_outlives_its_drive() -> None:
+    """While the run goes on the server has its figures, so a cut takes at most the last second of them."""
+    storage = SimulatedStorage(Honest(), seed=1)
+    async with loopback() as lab:
+        task = asyncio.create_task(run(options(lab), storage, io.StringIO()))
+        async with asyncio.timeout(DEADLINE_S):
+            while (live := lab.live_run(storage.path)) is None or live.statistics is None:
+                assert not task.done()
+                await asyncio.sleep(0)
+        before = live.statistics
+        storage.cut()
+        with pytest.raises(TargetError):
+            await task
+        case = await case_of(lab, live.id)
+    assert case.session_end == "target-error"
+    assert sum(before.operations) > 0 and len(before.latencies()) > 0
+    assert case.statistics is not None
+    assert sum(case.statistics.operations) >= sum(before.operations)
+    assert case.statistics.drives[0].flushes == sum(case.statistics.operations)
+
+
+class Counting(KernelStorage):
+    """Files on a drive whose counter the test sets."""
+
+    count: int | None = 0
+
+    def flushes(self, drive: str) -> int | None:
+        return self.count
+
+
+@pytest.mark.parametrize(("now", "since"), [(107, 7), (100, 0), (None, None), (3, None)])
+def test_flushes_are_counted_since_arming(
+    make_plan: Callable[..., Plan], tmp_path: Path, now: int | None, since: int | None
+) -> None:
+    """A counter that fell is of a drive that was enumerated anew, and says nothing."""
+    storage = Counting(tmp_path / "target")
+    account = Account(make_plan(), storage, Ledger(3))
+    account.armed(facts(drives=(drive(flushes=100),)))
+    storage.count = now
+    (flushed,) = account.statistics(1.0).drives
+    assert (flushed.name, flushed.flushes) == ("sda", since)
+
+
+def test_latencies_of_all_seconds_are_kept(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
+    """The line shows a second, the server gets the whole; commits are counted once."""
+    plan, ledger = make_plan(group=2), Ledger(3)
+    account = Account(plan, KernelStorage(tmp_path / "target"), ledger)
+    for commits in (3, 5):
+        for commit in range(commits):
+            ledger.words[ledger.ring_index(0) + commit] = 1000
+        ledger.words[ledger.frontier_index(0)] = commits * plan.group
+        account.digest()
+        account.digest()
+        account.next_second()
+    assert len(account.second) == 0
+    statistics = account.statistics(2.0)
+    assert (statistics.operations, statistics.syncs(plan.group)) == ((10, 0), 5)
+    assert len(statistics.latencies()) == 5

@@ -1,0 +1,125 @@
+"""The live line and the JSON lines: what is shown, where, and how often."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+
+from durability_client.run.status_line import Live, Sample
+
+SAMPLE = Sample(
+    elapsed_s=12.3456,
+    acked=130_260,
+    rate=10_855.4,
+    p50_ns=91_000,
+    p99_ns=130_000,
+    max_ns=2_100_000,
+    unconfirmed=12,
+    rtt_ns=180_000,
+    state="running",
+    detail="",
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_json_line_per_sample_and_nothing_else_on_stdout() -> None:
+    """Each sample is one document whose first key is its schema; stderr gets no lines of its own."""
+    out, err = io.StringIO(), io.StringIO()
+    live = Live("00000000000000ff", out=out, err=err)
+    live.show(SAMPLE)
+    live.show(replace(SAMPLE, state="stopped"))
+    first, last = map(json.loads, out.getvalue().splitlines())
+    assert next(iter(first)) == "schema"
+    assert first == {
+        "schema": "durability.run/1",
+        "run": "00000000000000ff",
+        "elapsed_s": 12.346,
+        "acked": 130_260,
+        "rate": 10_855.4,
+        "latency_us": {"p50": 91.0, "p99": 130.0, "max": 2100.0},
+        "unconfirmed": 12,
+        "state": "running",
+        "detail": "",
+    }
+    assert last["state"] == "stopped"
+    assert err.getvalue() == ""
+
+
+def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two samples take one line; a message between them starts on a line of its own."""
+    monkeypatch.setenv("COLUMNS", "160")
+    err = Terminal()
+    live = Live("00000000000000ff", out=None, err=err)
+    live.show(SAMPLE)
+    live.show(SAMPLE)
+    assert "\n" not in err.getvalue() and err.getvalue().count("\r") == 2
+    live.say("server: the disk is full")
+    assert err.getvalue().endswith("running\nserver: the disk is full\n")
+
+
+@pytest.mark.parametrize("columns", [30, 40, 80, 120])
+def test_a_narrow_terminal_gets_rows_that_are_rewritten(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    """No row is as wide as the terminal, which would break it, and the next second replaces all rows."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    err = Terminal()
+    live = Live("00000000000000ff", out=None, err=err)
+    detail = "no answer from the server since 12:00"
+    live.show(replace(SAMPLE, state="reconnecting", detail=detail))
+    rows = err.getvalue().removeprefix("\r\x1b[J").split("\n")
+    assert max(map(len, rows)) < columns
+    assert rows[0].startswith("    12 s")
+    assert " ".join(" ".join(rows).split()).endswith(f"reconnecting: {detail}")
+    before = len(err.getvalue())
+    live.show(SAMPLE)
+    assert err.getvalue()[before:].startswith(f"\x1b[{len(rows) - 1}A\r\x1b[J    12 s")
+
+
+def test_a_log_tells_how_far_the_prefill_is() -> None:
+    """Where no bar can be drawn, the line of the prefill has bytes and no rates of nothing."""
+    err = io.StringIO()
+    live = Live("00000000000000ff", out=None, err=err)
+    with live.prefill() as progress:
+        progress(1 << 20, 4 << 20)
+    live.show(replace(SAMPLE, state="prefill"))
+    assert err.getvalue() == "    12 s  prefill  1,048,576 of 4,194,304 bytes\n"
+
+
+def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:
+    """No line is written across the bar of the prefill."""
+    err = Terminal()
+    Live("00000000000000ff", out=None, err=err).show(replace(SAMPLE, state="prefill"))
+    assert err.getvalue() == ""
+
+
+def test_without_a_terminal_a_line_comes_with_news_only() -> None:
+    """A log gets a line when the state changes, not one per second, and no control characters."""
+    err = io.StringIO()
+    live = Live("00000000000000ff", out=None, err=err)
+    live.show(SAMPLE)
+    live.show(SAMPLE)
+    live.show(replace(SAMPLE, state="waiting for credit", detail="the server's disk is full"))
+    lines = err.getvalue().splitlines()
+    assert len(lines) == 2 and err.getvalue().replace("\n", "").isprintable()
+    assert "10,855/s" in lines[0] and "p99 130 µs" in lines[0] and "12 behind" in lines[0]
+    assert lines[1].endswith("waiting for credit: the server's disk is full")
+
+
+def test_no_bar_without_a_terminal() -> None:
+    """The prefill's progress writes nothing into a log, and its bar works on a terminal."""
+    for err in (io.StringIO(), Terminal()):
+        live = Live("00000000000000ff", out=None, err=err)
+        with live.prefill() as progress:
+            progress(1 << 20, 4 << 20)
+            progress(4 << 20, 4 << 20)
+        assert bool(err.getvalue()) == err.isatty()

@@ -1,0 +1,39 @@
+"""The machine under a measurement, as it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from durability_client.system import host
+from durability_client.system.host import Ticks
+
+
+def test_this_machine_is_described() -> None:
+    """It has a processor with a name, as many as the system says, and memory."""
+    machine = host.machine()
+    assert machine.cpu_model
+    assert machine.cpus == os.cpu_count()
+    assert machine.memory_bytes > 1 << 20
+
+
+def test_the_processors_time_is_shared_out(tmp_path: Path) -> None:
+    """Busy and stolen shares are of the time since, and the file system is filled to what it is filled."""
+    now = host.ticks()
+    assert now is not None
+    long_ago = Ticks(total=0, busy=0, stolen=0)
+    moment = host.moment(tmp_path, since=long_ago)
+    assert moment.busy_percent is not None
+    assert moment.steal_percent is not None
+    assert 0 <= moment.steal_percent <= 100 >= moment.busy_percent >= 0
+    assert moment.size_bytes == os.statvfs(tmp_path).f_blocks * os.statvfs(tmp_path).f_frsize
+    assert moment.used_bytes is not None
+    assert 0 <= moment.used_bytes <= moment.size_bytes
+
+
+def test_without_a_time_before_there_is_no_share() -> None:
+    """Nor has a device a fill."""
+    moment = host.moment(None, since=None)
+    assert (moment.busy_percent, moment.used_bytes) == (None, None)
+    future = Ticks(total=1 << 62, busy=0, stolen=0)
+    assert host.moment(None, since=future).busy_percent is None

@@ -1,0 +1,28 @@
+"""Helper programs of the system: run with a deadline, and never relied upon."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.errors import TargetError
+from durability_client.system.programs import output_of, run_tool
+
+
+def test_output_and_exit_code_come_back() -> None:
+    """What a program prints and how it ends is handed on, whatever its exit code."""
+    done = run_tool("sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 3)
+    assert output_of("sh", "-c", "echo ' text '; exit 1") == "text"
+
+
+def test_a_missing_program_is_named() -> None:
+    """A program that is not installed is an error that names it, or silence where it is optional."""
+    with pytest.raises(TargetError, match="no-such-program is not installed"):
+        run_tool("no-such-program")
+    assert output_of("no-such-program") == ""
+
+
+def test_a_program_that_does_not_end_is_given_up() -> None:
+    """A program that hangs is killed at its deadline, and the error says so."""
+    with pytest.raises(TargetError, match="no answer within"):
+        run_tool("sh", "-c", "exec sleep 600", timeout_s=0.05)

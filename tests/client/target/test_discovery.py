@@ -1,0 +1,431 @@
+"""Facts of real loop devices and file systems, and of other machines' /sys trees rebuilt in a directory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durability.formats.documents import from_value, to_value
+from durability.formats.facts import Drive, Facts, FileSystem
+from durability_client.system import block_devices
+from durability_client.system.smart import counter_in
+from durability_client.target.discovery import collect, mount_of, parse_mount
+from durability_client.target.target_warnings import cautions
+
+DRIVE = Drive(
+    name="nvme0n1",
+    model="Model",
+    serial="S1",
+    firmware="1",
+    size_bytes=1 << 30,
+    logical_block_bytes=512,
+    physical_block_bytes=4096,
+    rotational=False,
+    write_cache="write back",
+    fua=True,
+    diskseq=1,
+    unsafe_shutdowns=3,
+    atomic_write_bytes=None,
+    flushes=0,
+    emulated=False,
+)
+
+
+def _codes(
+    *, file_system: str = "ext4", options: str = "rw", drive: Drive = DRIVE, layers: tuple[str, ...] = ()
+) -> list[str]:
+    """Codes of the warnings for a set-up that gives rise to none but for what is named."""
+    mounted = FileSystem(
+        type=file_system, uuid="", source="", mount_point="/", options=options, block_bytes=4096
+    )
+    found = cautions(file_system=mounted, layers=layers, drives=(drive,), virtualisation="none")
+    return [warning.code for warning in found]
+
+
+def _tree(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content + "\n")
+    return root
+
+
+def _link(root: Path, name: str, target: str) -> None:
+    (root / "class" / "block").mkdir(parents=True, exist_ok=True)
+    (root / "class" / "block" / name).symlink_to(root / target)
+
+
+def _nvme(root: Path, name: str = "nvme0n1", serial: str = "S4EW12345") -> str:
+    """A /sys tree of an NVMe drive with a partition that starts at sector 2048."""
+    directory = f"devices/pci/{name}"
+    _tree(
+        root,
+        {
+            f"{directory}/size": "2048000",
+            f"{directory}/diskseq": "7",
+            f"{directory}/ro": "0",
+            f"{directory}/stat": " ".join(str(number) for number in range(17)),
+            f"{directory}/device/model": "Samsung SSD 980 PRO 1TB                 ",
+            f"{directory}/device/serial": f"{serial}      ",
+            f"{directory}/device/firmware_rev": "5B2QGXA7",
+            f"{directory}/queue/logical_block_size": "512",
+            f"{directory}/queue/physical_block_size": "4096",
+            f"{directory}/queue/rotational": "0",
+            f"{directory}/queue/write_cache": "write back",
+            f"{directory}/queue/fua": "1",
+            f"{directory}/queue/atomic_write_max_bytes": "131072",
+            f"{directory}/{name}p1/partition": "1",
+            f"{directory}/{name}p1/start": "2048",
+        },
+    )
+    _link(root, name, directory)
+    _link(root, f"{name}p1", f"{directory}/{name}p1")
+    return name
+
+
+def _stacked(root: Path, name: str, members: list[str], files: dict[str, str]) -> None:
+    """An md or dm device over `members`."""
+    directory = f"devices/virtual/{name}"
+    _tree(root, {f"{directory}/{path}": content for path, content in files.items()})
+    (root / directory / "slaves").mkdir(parents=True)
+    for member in members:
+        (root / directory / "slaves" / member).symlink_to(root / "class" / "block" / member)
+    _link(root, name, directory)
+
+
+def test_a_loop_device_is_a_drive_known_by_its_backing_file(make_loop: Callable[..., Path]) -> None:
+    """A loop device is a leaf: its serial is the backing file, size and diskseq are the kernel's."""
+    device = make_loop(8 << 20)
+    facts = collect(device, "device")
+    (drive,) = facts.drives
+    backing = (Path("/sys/block") / device.name / "loop" / "backing_file").read_text().strip()
+    assert drive.serial == f"loop:{backing}"
+    assert facts.size_bytes == drive.size_bytes == 8 << 20
+    assert drive.diskseq == int((Path("/sys/block") / device.name / "diskseq").read_text())
+    assert facts.offset_bytes == 0
+    assert facts.layers == (f"{device.name} (loop)",)
+    assert facts.file_system is None
+    assert facts.path_in_file_system == ""
+    assert not drive.emulated
+    assert "loop-device" in [warning.code for warning in facts.warnings]
+
+
+def test_a_loop_device_attached_anew_has_a_higher_diskseq(make_loop: Callable[..., Path]) -> None:
+    """Detaching and attaching, which is what a drive that lost power looks like, raises diskseq."""
+    device = make_loop()
+    before = collect(device, "device").drives[0]
+    subprocess.run(["/usr/sbin/losetup", "-d", str(device)], check=True)
+    subprocess.run(["/usr/sbin/losetup", str(device), before.serial.removeprefix("loop:")], check=True)
+    after = collect(device, "device").drives[0]
+    assert before.diskseq is not None
+    assert after.diskseq is not None
+    assert after.diskseq > before.diskseq
+    assert after.serial == before.serial
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_a_file_is_found_on_its_file_system_and_drive(
+    make_mount: Callable[..., tuple[Path, Path]], kind: str
+) -> None:
+    """Type, UUID, options, block size, mount point, place within it, and the drive below, on real mounts."""
+    device, directory = make_mount(kind, options="noatime", mkfs=("-b", "4096") if kind == "ext4" else ())
+    path = directory / "sub" / "target"
+    path.parent.mkdir()
+    path.write_bytes(bytes(12345))
+    facts = collect(path, "file")
+    file_system = facts.file_system
+    assert file_system is not None
+    assert (file_system.type, file_system.mount_point) == (kind, str(directory))
+    assert file_system.source == str(device)
+    assert file_system.block_bytes == 4096
+    assert "noatime" in file_system.options.split(",")
+    assert facts.path_in_file_system == "sub/target"
+    assert facts.size_bytes == 12345
+    assert facts.layers == (f"{device.name} (loop)",)
+    blkid = ["/usr/sbin/blkid", "-p", "-o", "value", "-s", "UUID", str(device)]
+    assert file_system.uuid == subprocess.check_output(blkid, text=True).strip()
+
+
+def test_the_place_in_the_file_system_survives_a_bind_mount(
+    make_mount: Callable[..., tuple[Path, Path]], tmp_path: Path
+) -> None:
+    """Through a bind mount of a directory the same file has the same place and UUID."""
+    _, directory = make_mount()
+    (directory / "sub").mkdir()
+    other = tmp_path / "other place"
+    other.mkdir()
+    subprocess.run(["mount", "--bind", str(directory / "sub"), str(other)], check=True)
+    try:
+        direct, bound = collect(directory / "sub" / "t", "file"), collect(other / "t", "file")
+        assert bound.path_in_file_system == direct.path_in_file_system == "sub/t"
+        assert bound.file_system is not None
+        assert direct.file_system is not None
+        assert bound.file_system.mount_point == str(other)
+        assert bound.file_system.uuid == direct.file_system.uuid
+    finally:
+        subprocess.run(["umount", str(other)], check=True)
+
+
+def test_a_missing_file_gets_the_facts_of_where_it_would_be(tmp_path: Path) -> None:
+    """A target that is gone has no size, and the file system of its nearest existing parent."""
+    facts = collect(tmp_path / "gone" / "target", "file")
+    here = collect(tmp_path, "file")
+    assert facts.size_bytes == 0
+    assert facts.file_system == here.file_system
+    assert facts.path_in_file_system == f"{here.path_in_file_system}/gone/target"
+
+
+def test_facts_of_this_machine_cross_the_wire_unchanged(tmp_path: Path) -> None:
+    """Real facts survive the document codec, and name machine, boot and uptime."""
+    facts = collect(tmp_path / "target", "file")
+    assert from_value(Facts, to_value(facts)) == facts
+    assert facts.host.boot_id == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert 0 < facts.host.uptime_ns <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    assert facts.host.virtualisation
+    assert facts.host.kernel.startswith("Linux ")
+
+
+def test_a_partition_of_an_nvme_drive(tmp_path: Path) -> None:
+    """The layers lead from the partition to the drive, with the partition's offset in bytes."""
+    _nvme(tmp_path)
+    stack = block_devices.stack_of(("nvme0n1p1",), sys=tmp_path)
+    assert stack.layers == ("nvme0n1p1 (partition)", "nvme0n1 (drive)")
+    assert stack.leaves == ("nvme0n1",)
+    assert stack.offset_bytes == 2048 * 512
+    assert block_devices.stack_of(("nvme0n1",), sys=tmp_path).offset_bytes == 0
+    assert block_devices.partitions_of("nvme0n1", sys=tmp_path) == ["nvme0n1p1"]
+    drive = block_devices.drive("nvme0n1", sys=tmp_path)
+    assert (drive.model, drive.serial, drive.firmware) == ("Samsung SSD 980 PRO 1TB", "S4EW12345", "5B2QGXA7")
+    assert (drive.size_bytes, drive.physical_block_bytes, drive.atomic_write_bytes) == (
+        2048000 * 512,
+        4096,
+        131072,
+    )
+    assert (drive.rotational, drive.write_cache, drive.fua) == (False, "write back", True)
+    assert (drive.diskseq, drive.flushes, drive.emulated) == (7, 15, False)
+
+
+def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path) -> None:
+    """LVM over md over partitions: each layer is named once, both drives are found, no offset is."""
+    _nvme(tmp_path, "nvme0n1", "A")
+    _nvme(tmp_path, "nvme1n1", "B")
+    _stacked(tmp_path, "md0", ["nvme0n1p1", "nvme1n1p1"], {"md/level": "raid1"})
+    _stacked(tmp_path, "dm-0", ["md0"], {"dm/uuid": "LVM-abcdef"})
+    stack = block_devices.stack_of(("dm-0",), sys=tmp_path)
+    assert stack.layers == (
+        "dm-0 (dm lvm)",
+        "md0 (md raid1)",
+        "nvme0n1p1 (partition)",
+        "nvme1n1p1 (partition)",
+        "nvme0n1 (drive)",
+        "nvme1n1 (drive)",
+    )
+    assert stack.leaves == ("nvme0n1", "nvme1n1")
+    assert stack.offset_bytes is None
+    assert [block_devices.drive(name, sys=tmp_path).serial for name in stack.leaves] == ["A", "B"]
+    assert "layers" in _codes(layers=stack.layers)
+
+
+def test_a_sata_drive_has_its_serial_from_the_vital_product_data(tmp_path: Path) -> None:
+    """A SCSI drive without a serial file gives it in VPD page 0x80, and its WWN otherwise."""
+    _tree(
+        tmp_path,
+        {
+            "devices/sda/device/vendor": "ATA     ",
+            "devices/sda/device/model": "INTEL SSDSC2KB96",
+            "devices/sda/device/rev": "0132",
+            "devices/sda/device/wwid": "naa.55cd2e414f000000",
+            "devices/sda/queue/rotational": "1",
+        },
+    )
+    _link(tmp_path, "sda", "devices/sda")
+    assert block_devices.drive("sda", sys=tmp_path).serial == "naa.55cd2e414f000000"
+    (tmp_path / "devices/sda/device/vpd_pg80").write_bytes(b"\x00\x80\x00\x14  PHYF000000000000AA")
+    drive = block_devices.drive("sda", sys=tmp_path)
+    assert (drive.serial, drive.model, drive.firmware) == ("PHYF000000000000AA", "INTEL SSDSC2KB96", "0132")
+    assert drive.rotational is True
+    assert (drive.write_cache, drive.fua, drive.diskseq, drive.flushes) == (None, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "vendor", "model", "emulated"),
+    [
+        ("vda", "0x1af4", "", True),
+        ("sda", "QEMU", "QEMU HARDDISK", True),
+        ("sda", "VMware", "Virtual disk", True),
+        ("nvme0n1", "", "Amazon Elastic Block Store", True),
+        ("nvme0n1", "", "QEMU NVMe Ctrl", True),
+        ("nvme0n1", "", "KINGSTON SKC3000S1024G", False),
+    ],
+)
+def test_emulated_drives_are_known(
+    tmp_path: Path, name: str, vendor: str, model: str, emulated: bool
+) -> None:
+    """Drives that a hypervisor makes up are marked, so that their counters prove nothing."""
+    _tree(tmp_path, {f"devices/{name}/device/vendor": vendor, f"devices/{name}/device/model": model})
+    _link(tmp_path, name, f"devices/{name}")
+    assert block_devices.drive(name, sys=tmp_path).emulated is emulated
+
+
+def _ata(row: dict[str, object]) -> dict[str, object]:
+    return {"ata_smart_attributes": {"table": [row]}}
+
+
+@pytest.mark.parametrize(
+    ("document", "count"),
+    [
+        ({"nvme_smart_health_information_log": {"unsafe_shutdowns": 42}}, 42),
+        (
+            _ata({"id": 174, "name": "Unexpect_Power_Loss_Ct", "raw": {"value": 7}}),
+            7,
+        ),
+        (_ata({"id": 192, "name": "Unsafe_Shutdown_Count", "raw": {"value": 8}}), 8),
+        (_ata({"id": 192, "name": "Power-Off_Retract_Count", "raw": {"value": 9}}), None),
+        (_ata({"id": 235, "name": "POR_Recovery_Count", "raw": {"value": 9}}), None),
+        (_ata({"id": 12, "name": "Unsafe_Shutdown_Count", "raw": {"value": 9}}), None),
+        ({"ata_smart_attributes": {"table": "nonsense"}}, None),
+        ({"smartctl": {"exit_status": 2}}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_unsafe_shutdown_counter_of_smartctl(document: object, count: int | None) -> None:
+    """Only a counter that means power lost without warning counts, and nonsense is no counter."""
+    assert counter_in(document) == count
+
+
+@pytest.mark.parametrize(
+    ("file_system", "options", "code"),
+    [
+        ("ext4", "rw,nobarrier", "nobarrier"),
+        ("ext3", "rw,barrier=0", "nobarrier"),
+        ("f2fs", "rw,fsync_mode=nobarrier", "nobarrier"),
+        ("ext4", "rw,data=writeback", "data-writeback"),
+        ("ext4", "rw,no-journal", "no-journal"),
+        ("ext2", "rw", "no-journal"),
+        ("vfat", "rw", "no-journal"),
+        ("ext4", "rw,sync", "mounted-sync"),
+        ("xfs", "ro,norecovery", "no-recovery"),
+        ("ext4", "ro,noload", "no-recovery"),
+        ("btrfs", "ro,rescue=nologreplay,space_cache=v2", "no-recovery"),
+        ("btrfs", "ro,rescue=usebackuproot:nologreplay", "no-recovery"),
+        ("btrfs", "ro,rescue=all", "no-recovery"),
+        ("btrfs", "ro,nologreplay", "no-recovery"),
+        ("f2fs", "ro,disable_roll_forward", "no-recovery"),
+        ("tmpfs", "rw", "memory-file-system"),
+        ("ramfs", "rw", "memory-file-system"),
+        ("overlay", "rw,volatile", "overlay-volatile"),
+        ("overlay", "rw", "overlay"),
+        ("nfs4", "rw", "network-file-system"),
+        ("cifs", "rw", "network-file-system"),
+        ("9p", "rw", "network-file-system"),
+        ("fuse.sshfs", "rw", "fuse-file-system"),
+        ("fuseblk", "rw", "fuse-file-system"),
+        ("zfs", "rw,sync=disabled", "zfs-sync-disabled"),
+    ],
+)
+def test_file_systems_that_weaken_a_verdict_are_named(file_system: str, options: str, code: str) -> None:
+    """Each file system or option of the false-pass list gives its warning, with a sentence."""
+    assert code in _codes(file_system=file_system, options=options)
+
+
+def test_an_honest_set_up_gives_no_warning() -> None:
+    """A journalled file system on a real drive with a readable counter is nothing to warn of."""
+    assert _codes(options="rw,relatime,data=ordered") == []
+    assert _codes(file_system="xfs", options="rw,attr2,inode64") == []
+    assert _codes(file_system="btrfs", options="ro,rescue=usebackuproot") == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"write_cache": "write through"}, "write-through"),
+        ({"unsafe_shutdowns": None}, "no-shutdown-counter"),
+        ({"emulated": True}, "emulated-drive"),
+        ({"name": "nbd0"}, "network-drive"),
+        ({"name": "zram0"}, "memory-drive"),
+        ({"name": "loop3"}, "loop-device"),
+        ({"model": "AVAGO MR9361-8i"}, "raid-controller"),
+        ({"model": "DELL PERC H730"}, "raid-controller"),
+    ],
+)
+def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code: str) -> None:
+    """Each kind of drive that a verdict can mislead about gives its warning."""
+    drive = from_value(Drive, {**to_value(DRIVE), **change})
+    assert code in _codes(drive=drive)
+
+
+def test_virtual_machines_and_unknown_drives_are_named() -> None:
+    """A hypervisor, and a target below which no drive was found, give their warnings."""
+    found = cautions(file_system=None, layers=(), drives=(), virtualisation="kvm")
+    assert [warning.code for warning in found] == ["drives-unknown", "virtual-machine"]
+
+
+def test_eatmydata_in_the_environment_is_seen() -> None:
+    """A process started with libeatmydata in LD_PRELOAD is warned of it."""
+    program = (
+        "from durability_client.target.target_warnings import cautions\n"
+        "print(cautions(file_system=None, layers=(), drives=(), virtualisation='none')[-1].code)"
+    )
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": "libeatmydata.so",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "eatmydata"
+
+
+def test_a_journal_less_ext4_is_seen(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """An ext4 made without a journal is told from one with a journal, on real mounts."""
+    _, with_journal = make_mount()
+    _, without = make_mount(mkfs=("-O", "^has_journal"))
+    for directory, expected in ((with_journal, False), (without, True)):
+        codes = [warning.code for warning in collect(directory / "target", "file").warnings]
+        assert ("no-journal" in codes) is expected
+
+
+def test_nobarrier_is_seen_on_a_real_mount(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """An ext4 that is mounted with nobarrier gives the warning."""
+    _, directory = make_mount(options="nobarrier")
+    assert "nobarrier" in [warning.code for warning in collect(directory / "target", "file").warnings]
+
+
+def test_a_small_block_size_is_the_file_systems_own(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """The block size of an ext4 made with 1 KiB blocks is 1 KiB."""
+    _, directory = make_mount(mkfs=("-b", "1024"))
+    file_system = collect(directory / "target", "file").file_system
+    assert file_system is not None
+    assert file_system.block_bytes == 1024
+
+
+def test_a_mount_that_hides_another_is_the_one_found(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """Of two mounts on one directory the upper one holds the target."""
+    _, directory = make_mount()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(directory)], check=True)
+    try:
+        mount = mount_of(directory / "target")
+        assert mount is not None
+        assert mount.type == "tmpfs"
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_mountinfo_with_optional_fields_and_escapes() -> None:
+    """Optional fields, octal escapes and both lists of options are read as proc(5) describes them."""
+    mount = parse_mount(
+        "36 35 98:0 /mnt1 /a\\040b rw,noatime master:1 shared:2 - ext3 /dev/root\\134x rw,errors=continue"
+    )
+    assert (mount.id, mount.device_number, mount.root) == (36, (98, 0), "/mnt1")
+    assert (mount.mount_point, mount.type, mount.source) == ("/a b", "ext3", "/dev/root\\x")
+    assert mount.options == "rw,noatime,errors=continue"

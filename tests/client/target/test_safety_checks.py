@@ -1,0 +1,354 @@
+"""What a run refuses to overwrite or to plan: real files, devices, mounts and file systems."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
+from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.safety_checks import (
+    Consent,
+    block_bytes,
+    check_contents,
+    check_path,
+    check_plan,
+    check_space,
+    name_bytes,
+)
+from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+
+MakePlan = Callable[..., Plan]
+NOTHING = Consent()
+DESTROY = Consent(destroy_data=True)
+
+
+def _facts(path: Path, *, physical: int = 4096, block: int = 4096, offset: int | None = 0) -> Facts:
+    """Real facts of `path`, with block sizes and partition offset of some other drive."""
+    facts = KernelStorage(path).facts()
+    assert facts.file_system is not None
+    drives = tuple(replace(drive, physical_block_bytes=physical) for drive in facts.drives)
+    return replace(
+        facts, drives=drives, file_system=replace(facts.file_system, block_bytes=block), offset_bytes=offset
+    )
+
+
+def test_a_new_file_in_a_directory_passes(tmp_path: Path) -> None:
+    """A name that does not exist, in a directory that does, may become a target."""
+    check_path(tmp_path / "target", NOTHING)
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo", "socket", "character device"])
+def test_what_is_no_file_and_no_block_device_is_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Directories, FIFOs, sockets and character devices are refused, without waiting for their other end."""
+    path = tmp_path / "thing"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        monkeypatch.chdir(tmp_path)  # a socket's path must be short
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind("thing")
+    else:
+        path = Path("/dev/null")
+    with pytest.raises(TargetError, match=r"is a directory; name a file|neither a regular file nor"):
+        check_path(path, NOTHING)
+
+
+def test_a_missing_directory_is_refused_by_name(tmp_path: Path) -> None:
+    """A target below a directory that does not exist names that directory, and makes nothing."""
+    with pytest.raises(TargetError, match=f"directory {tmp_path / 'no'} does not exist"):
+        check_path(tmp_path / "no" / "target", NOTHING)
+    assert not (tmp_path / "no").exists()
+
+
+def test_a_mistyped_device_name_is_refused() -> None:
+    """A name below /dev that does not exist never becomes a file in memory."""
+    with pytest.raises(TargetError, match="no such device"):
+        check_path(Path("/dev/nvme99n1"), DESTROY)
+
+
+def test_a_read_only_file_system_is_refused(make_mount: Callable[..., tuple[Path, Path]]) -> None:
+    """A target on a file system that is mounted read-only is refused."""
+    _, directory = make_mount()
+    subprocess.run(["mount", "-o", "remount,ro", str(directory)], check=True)
+    with pytest.raises(TargetError, match="mounted read-only"):
+        check_path(directory / "target", NOTHING)
+
+
+def test_a_directory_without_permission_is_refused() -> None:
+    """A user who may not write to the directory is told so before anything happens."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user needs root")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own is below one that only root may enter
+        Path(directory).chmod(0o755)
+        program = (
+            "import os, pathlib\n"
+            "from durability_client.target.safety_checks import Consent, check_path\n"
+            "os.setgid(65534); os.setuid(65534)\n"
+            f"check_path(pathlib.Path('{directory}/target'), Consent())"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False
+        )
+    assert f"{directory}: no permission to write" in done.stderr
+
+
+def test_a_device_needs_consent(make_loop: Callable[..., Path]) -> None:
+    """A whole device is overwritten only when that was said."""
+    device = make_loop()
+    with pytest.raises(UsageError, match="--destroy-data"):
+        check_path(device, NOTHING)
+    check_path(device, DESTROY)
+
+
+def test_a_mounted_device_is_refused_whatever_was_said(
+    make_mount: Callable[..., tuple[Path, Path]],
+) -> None:
+    """A mounted device is refused with its mount point, --force or not."""
+    device, directory = make_mount()
+    with pytest.raises(TargetBusyError, match=f"mounted at {directory}"):
+        check_path(device, Consent(destroy_data=True, force=True))
+
+
+def test_a_device_that_another_holds_is_refused(make_loop: Callable[..., Path]) -> None:
+    """A device that somebody opened with O_EXCL is refused."""
+    device = make_loop()
+    holder = KernelStorage(device)
+    holder.lock()
+    with pytest.raises(TargetBusyError, match="held by"):
+        check_path(device, DESTROY)
+    holder.unlock()
+    check_path(device, DESTROY)
+
+
+def test_a_read_only_device_is_refused(make_loop: Callable[..., Path]) -> None:
+    """A device that the kernel takes for read-only is refused."""
+    with pytest.raises(TargetError, match="read-only"):
+        check_path(make_loop(read_only=True), DESTROY)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "swap", "dos"])
+def test_a_device_with_a_signature_needs_force(make_loop: Callable[..., Path], kind: str) -> None:
+    """File systems, swap and partition tables on a device are recognised and named."""
+    device = make_loop(384 << 20)
+    if kind == "dos":
+        linux_partition = struct.pack("<B3sB3sII", 0, bytes(3), 0x83, bytes(3), 2048, 4096)
+        with device.open("r+b") as file:
+            file.write(bytes(446) + linux_partition + bytes(48) + b"\x55\xaa")
+    else:
+        program = "/usr/sbin/mkswap" if kind == "swap" else f"/usr/sbin/mkfs.{kind}"
+        subprocess.run([*WITHOUT_LOOP_MOUNTS, program, "-q", str(device)], check=True)
+    with pytest.raises(NotOursError, match=f"carries {kind}"):
+        check_path(device, DESTROY)
+    check_path(device, Consent(destroy_data=True, force=True))
+
+
+def test_a_device_of_ours_may_be_used_again(make_loop: Callable[..., Path], make_plan: MakePlan) -> None:
+    """What an earlier run left on a device is no signature that needs force."""
+    device = make_loop()
+    storage = KernelStorage(device)
+    TargetFiles(storage, make_plan(target_kind="device")).create()
+    check_path(device, DESTROY)
+    check_contents(storage)
+
+
+@pytest.mark.parametrize("content", [b"somebody's notes", os.urandom(1 << 20), bytes(1 << 20)])
+def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, content: bytes) -> None:
+    """A file that holds anything that this tool did not write is refused, and stays as it is."""
+    path = tmp_path / "target"
+    path.write_bytes(content)
+    with pytest.raises(NotOursError, match="holds nothing that this tool wrote"):
+        check_contents(KernelStorage(path))
+    assert path.read_bytes() == content
+
+
+def test_empty_files_and_files_of_ours_pass(tmp_path: Path, make_plan: MakePlan) -> None:
+    """An empty file, and the files of an earlier run, even without their superblocks, may be overwritten."""
+    storage, plan = KernelStorage(tmp_path / "target"), make_plan()
+    storage.lock(create=True)
+    check_contents(storage)
+    TargetFiles(storage, plan).create()
+    check_contents(storage)
+    for offset in plan.superblock_offsets:
+        with storage.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(60 << 10))
+    check_contents(storage)
+    storage.unlock()
+
+
+@pytest.mark.parametrize("suffix", [".control", ".0.3", ".0.3.tmp"])
+def test_a_sibling_that_is_not_ours_is_refused(tmp_path: Path, make_plan: MakePlan, suffix: str) -> None:
+    """A file that happens to have the name of one of the target's is not removed."""
+    storage = KernelStorage(tmp_path / "target")
+    TargetFiles(storage, make_plan()).create()
+    (tmp_path / f"target{suffix}").write_bytes(b"mine")
+    with pytest.raises(NotOursError, match=f"target{suffix} exists"):
+        check_contents(storage)
+
+
+def test_empty_siblings_pass_only_beside_a_target_of_ours(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A name that was being made in a cut may be empty; without our main file an empty file is not ours."""
+    storage = KernelStorage(tmp_path / "target")
+    storage.lock(create=True)
+    (tmp_path / "target.0.3").touch()
+    with pytest.raises(NotOursError, match=r"target\.0\.3 exists"):
+        check_contents(storage)
+    (tmp_path / "target.0.3").unlink()
+    TargetFiles(storage, make_plan(workload="rename", slots=20, credit=5)).create()
+    (tmp_path / "target.0.3").write_bytes(b"")
+    check_contents(storage)
+    storage.unlock()
+
+
+@pytest.mark.parametrize(
+    ("record", "physical", "block", "passes"),
+    [
+        (4096, 512, 4096, True),
+        (4096, 4096, 4096, True),
+        (8192, 4096, 4096, True),
+        (512, 512, 512, True),
+        (512, 4096, 512, False),
+        (512, 512, 4096, False),
+        (2048, 512, 4096, False),
+        (6144, 4096, 4096, False),
+        (4096, 16384, 4096, False),
+    ],
+)
+def test_records_that_share_a_block_need_consent(  # noqa: PLR0917 - the parameters of a matrix
+    tmp_path: Path, make_plan: MakePlan, record: int, physical: int, block: int, passes: bool
+) -> None:
+    """A record must fill whole blocks of the drive and of the file system."""
+    facts = _facts(tmp_path / "target", physical=physical, block=block)
+    plan = make_plan(record_bytes=record)
+    check_plan(facts, plan, Consent(allow_shared_blocks=True))
+    if passes:
+        check_plan(facts, plan, NOTHING)
+        return
+    with pytest.raises(UsageError, match="--allow-shared-blocks"):
+        check_plan(facts, plan, NOTHING)
+
+
+def test_small_files_share_no_block(tmp_path: Path, make_plan: MakePlan) -> None:
+    """A name of 512 bytes has a block of its file system, but not where the drive's blocks are larger."""
+    plan = make_plan(workload="rename", record_bytes=512)
+    check_plan(_facts(tmp_path / "target", block=4096), plan, Consent(force=True))
+    with pytest.raises(UsageError, match="share blocks of 16384"):
+        check_plan(_facts(tmp_path / "target", physical=16384), plan, Consent(force=True))
+
+
+def test_a_misaligned_partition_needs_consent(tmp_path: Path, make_plan: MakePlan) -> None:
+    """Records on a partition that starts within a physical block share blocks, whatever their size."""
+    facts = _facts(tmp_path / "target", offset=63 * 512)
+    with pytest.raises(UsageError, match="partition starts at byte 32256"):
+        check_plan(facts, make_plan(), NOTHING)
+    check_plan(facts, make_plan(), Consent(allow_shared_blocks=True))
+    check_plan(_facts(tmp_path / "target", offset=2048 * 512), make_plan(), NOTHING)
+    check_plan(_facts(tmp_path / "target", offset=None), make_plan(), NOTHING)
+
+
+def test_the_block_is_the_largest_of_drive_and_file_system(tmp_path: Path) -> None:
+    """What may be torn together is the larger of physical and file-system block, and never below 512."""
+    path = tmp_path / "target"
+    assert block_bytes(_facts(path, physical=4096, block=1024)) == 4096
+    assert block_bytes(_facts(path, physical=512, block=4096)) == 4096
+    assert block_bytes(replace(_facts(path), drives=(), file_system=None)) == 512
+
+
+def test_direct_io_needs_whole_logical_blocks(tmp_path: Path, make_plan: MakePlan) -> None:
+    """O_DIRECT with records below the drive's logical block is a usage error, even with shared blocks."""
+    facts = _facts(tmp_path / "target")
+    facts = replace(facts, drives=tuple(replace(drive, logical_block_bytes=4096) for drive in facts.drives))
+    plan = make_plan(record_bytes=512, direct=True)
+    with pytest.raises(UsageError, match="logical block, 4096"):
+        check_plan(facts, plan, Consent(allow_shared_blocks=True))
+
+
+def test_names_and_lengths_need_a_journal_or_force(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """They prove nothing on a file system without a journal; overwriting in place may still."""
+    _, directory = make_mount(mkfs=("-O", "^has_journal", "-b", "4096"))
+    facts = KernelStorage(directory / "target").facts()
+    for workload in ("append", "create", "rename", "unlink"):
+        plan = make_plan(workload=workload, pattern="sequential")
+        with pytest.raises(TargetError, match=f"without a journal .* --workload {workload} proves nothing"):
+            check_plan(facts, plan, NOTHING)
+        check_plan(facts, plan, Consent(force=True))
+    check_plan(facts, make_plan(), NOTHING)
+
+
+def test_a_device_too_small_for_the_plan_is_refused(
+    make_loop: Callable[..., Path], make_plan: MakePlan
+) -> None:
+    """A plan that does not fit the device is refused with both sizes."""
+    facts = KernelStorage(make_loop(1 << 20)).facts()
+    with pytest.raises(UsageError, match="the device has 1048576 bytes"):
+        check_plan(facts, make_plan(target_kind="device"), DESTROY)
+
+
+def test_a_file_system_too_small_for_the_plan_is_refused(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """Space is checked before anything is written; what the target itself holds counts as free."""
+    _, directory = make_mount()
+    storage = KernelStorage(directory / "target")
+    with pytest.raises(TargetError, match="MiB free"):
+        check_space(storage, storage.facts(), make_plan(slots=60_000))
+    growing = make_plan(workload="append", pattern="sequential", slots=20_000)
+    with pytest.raises(TargetError, match="MiB free"):
+        check_space(storage, storage.facts(), growing)
+    large = make_plan(slots=30_000)
+    check_space(storage, storage.facts(), large)
+    TargetFiles(storage, large).create()
+    check_space(storage, storage.facts(), large)
+    with pytest.raises(TargetError, match="MiB free"):
+        check_space(storage, storage.facts(), make_plan(workload="rename", slots=40_000))
+
+
+def test_a_file_system_with_too_few_inodes_is_refused(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan
+) -> None:
+    """Names take an inode each; those that the target itself has count as free."""
+    _, directory = make_mount(mkfs=("-N", "1000"))
+    storage = KernelStorage(directory / "target")
+    free = os.statvfs(directory).f_favail
+    with pytest.raises(TargetError, match=f"inodes for {free} files free, {free // 2 * 2 + 4} needed"):
+        check_space(storage, storage.facts(), make_plan(workload="rename", slots=free // 2, credit=10))
+    fitting = make_plan(workload="rename", slots=free // 2 - 2, credit=10)
+    check_space(storage, storage.facts(), fitting)
+    TargetFiles(storage, fitting).create()
+    check_space(storage, storage.facts(), fitting)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])  # btrfs gives room away in chunks
+def test_names_take_what_is_planned_for_them(
+    make_mount: Callable[..., tuple[Path, Path]], make_plan: MakePlan, kind: str
+) -> None:
+    """A file of one record, its inode and its directory entry take no more than the plan reckons with."""
+    _, directory = make_mount(kind)
+    storage = KernelStorage(directory / "target")
+    plan = make_plan(workload="rename", slots=2000, record_bytes=512)
+    before = os.statvfs(directory)
+    TargetFiles(storage, plan).create()
+    os.sync()
+    after = os.statvfs(directory)
+    taken = (before.f_bavail - after.f_bavail) * after.f_frsize
+    assert taken <= 4000 * name_bytes(512, storage.facts()) + (2 << 20)

@@ -1,0 +1,78 @@
+"""The JUnit report: what a CI system shows of a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+from xml.etree import ElementTree
+
+import pytest
+
+from durability.errors import SetupError
+from durability.evidence.judgement import FindingClass
+from durability.formats.plan import Plan
+from durability_client.verify import junit
+from durability_client.verify.outcome import Outcome
+from tests.client.verify.outcomes import judged
+from tests.core.evidence.memory_target import facts
+
+MakePlan = Callable[..., Plan]
+
+
+def suite_of(outcome: Outcome, directory: Path) -> ElementTree.Element:
+    """The suite as a CI system reads it."""
+    path = directory / "report.xml"
+    junit.write(outcome, path)
+    (suite,) = ElementTree.parse(path).getroot()
+    return suite
+
+
+def results(suite: ElementTree.Element) -> dict[str | None, str]:
+    """What each test case came to."""
+    return {case.get("name"): case[0].tag if len(case) else "passed" for case in suite.iter("testcase")}
+
+
+def test_durable_passes_everywhere(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A durable verdict is a suite of passes, one for each class that was looked for."""
+    suite = suite_of(judged(make_plan), tmp_path)
+
+    assert results(suite) == dict.fromkeys(("verdict", *get_args(FindingClass)), "passed")
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["11", "0", "0", "0"]
+
+
+def test_loss_fails_with_its_examples(make_plan: MakePlan, tmp_path: Path) -> None:
+    """The verdict and each class that was found fail; the message counts, the text names places."""
+    suite = suite_of(judged(make_plan, findings={"lost": 3}), tmp_path)
+
+    failed = {name for name, result in results(suite).items() if result == "failure"}
+    assert failed == {"verdict", "lost"}
+    failure = suite.find("testcase[@name='lost']/failure")
+    assert failure is not None
+    assert failure.get("message") == "3 lost"
+    assert "writer 0 slot 7" in str(failure.text)
+
+
+def test_inconclusive_is_an_error_and_no_pass(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A job that could not test the drive must not look like one that did."""
+    suite = suite_of(judged(make_plan, now=facts(uptime_s=5000)), tmp_path)
+
+    outcome = results(suite)
+    assert outcome.pop("verdict") == "error"
+    assert set(outcome.values()) == {"skipped"}
+    assert [suite.get(name) for name in ("failures", "errors", "skipped")] == ["0", "1", "10"]
+
+
+def test_characters_that_xml_cannot_hold_are_replaced(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A path may hold any byte; the report stays readable."""
+    suite = suite_of(judged(make_plan, now=facts(uptime_s=5000, path="/mnt/\x1b\udc80 & <file>")), tmp_path)
+
+    target = suite.find("properties/property[@name='target']")
+    assert target is not None
+    assert target.get("value") == "/mnt/\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} & <file>"
+
+
+def test_report_that_cannot_be_written_is_said(make_plan: MakePlan, tmp_path: Path) -> None:
+    """The message names the file."""
+    with pytest.raises(SetupError, match=r"cannot write the JUnit report .*nowhere/report\.xml"):
+        junit.write(judged(make_plan), tmp_path / "nowhere" / "report.xml")

@@ -1,0 +1,130 @@
+"""Whether a file system mounts after a cut, asked without writing to its drive."""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durability.errors import TargetError
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.mount_probe import probe_mount
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path], kind: str
+) -> None:
+    """A file system that was cut while mounted probes well, its journal included; a wiped one does not."""
+    mounted, directory = make_mount(kind)
+    storage = KernelStorage(directory / "target")
+    for number in range(50):
+        (directory / str(number)).touch()
+        storage.sync_directory()
+    device = make_loop(384 << 20)
+    # As the drive is at this moment: the journal is full.
+    shutil.copyfile(_backing(mounted), _backing(device))
+    probe = probe_mount(device)
+    assert probe.mounts, probe.text
+    file_system = storage.facts().file_system
+    assert file_system is not None
+    assert (probe.type, probe.uuid) == (kind, file_system.uuid)
+    raw = KernelStorage(device).open_bulk("")
+    raw.pwrite(mmap.mmap(-1, 1 << 20), 0)
+    raw.sync()
+    raw.close()
+    lost = probe_mount(device)
+    assert not lost.mounts
+    assert (lost.type, lost.uuid) == ("", "")
+    assert "no file system is recognised" in lost.text
+
+
+def test_the_mount_probe_says_why_a_damaged_file_system_does_not_mount(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A file system of which only the superblock survived is recognised; why it does not mount is said."""
+    mounted, _ = make_mount("xfs")
+    device = make_loop(384 << 20)
+    with _backing(mounted).open("rb") as source, _backing(device).open("r+b") as file:
+        file.write(source.read(4096))
+    probe = probe_mount(device)
+    assert probe.type == "xfs"
+    assert not probe.mounts
+    assert "does not mount with ro,nouuid" in probe.text
+
+
+def test_the_mount_probe_asks_only_for_what_a_mount_with_replay_gives(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A file system that is whole only once its log is replayed mounts: that is all an honest drive owes."""
+    mounted, directory = make_mount("ext4", mkfs=("-b", "4096"))
+    (directory / "file").touch()
+    KernelStorage(directory / "file").sync_directory()
+    device = make_loop(384 << 20)
+    shutil.copyfile(_backing(mounted), _backing(device))
+    _spoil_what_the_journal_restores(device)
+    failed = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"mount -o ro,noload {device} /mnt && ls -A /mnt/"],
+        capture_output=True,
+        check=False,
+    )
+    assert failed.returncode, "without replay it does not mount, or its root cannot be listed"
+
+    probe = probe_mount(device)
+
+    assert probe.mounts, probe.text
+
+
+def test_the_mount_probe_takes_no_set_up_for_damage(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: Callable[..., Path]
+) -> None:
+    """A read-only device, or one with signatures of two file systems, is refused: it proves no damage."""
+    mounted, directory = make_mount("ext4")
+    KernelStorage(directory / "file").sync_directory()
+    device = make_loop(384 << 20)
+    shutil.copyfile(_backing(mounted), _backing(device))
+    subprocess.run(["blockdev", "--setro", device], check=True)
+    with pytest.raises(TargetError, match="is read-only"):
+        probe_mount(device)
+    subprocess.run(["blockdev", "--setrw", device], check=True)
+    other, _ = make_mount("xfs")
+    with other.open("rb") as source, device.open("r+b") as file:
+        file.write(source.read(512))  # its superblock lies before that of ext4
+    with pytest.raises(TargetError, match="several file systems"):
+        probe_mount(device)
+
+
+def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Callable[..., Path]) -> None:
+    """A file system that mounts only without its journal does not mount; the probe wrote nothing."""
+    device = make_loop(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-b", "4096", device], check=True)
+    journal = subprocess.run(
+        ["debugfs", "-R", "bmap <8> 0", device], check=True, capture_output=True, text=True
+    ).stdout
+    with device.open("r+b") as file:
+        file.seek(int(journal) * 4096)
+        file.write(bytes(4096))
+    before = _backing(device).read_bytes()
+    probe = probe_mount(device)
+    assert not probe.mounts
+    assert "does not mount with ro:" in probe.text
+    assert _backing(device).read_bytes() == before
+
+
+def _spoil_what_the_journal_restores(device: Path) -> None:
+    """Zero the block of the root directory's names, of which the journal of an ext4 in use has a copy."""
+    block = subprocess.run(
+        ["debugfs", "-R", "bmap <2> 0", device], check=True, capture_output=True, text=True
+    ).stdout
+    with device.open("r+b") as file:
+        file.seek(int(block) * 4096)
+        file.write(bytes(4096))
+
+
+def _backing(device: Path) -> Path:
+    """The file under a loop device."""
+    return Path((Path("/sys/block") / device.name / "loop" / "backing_file").read_text().strip())

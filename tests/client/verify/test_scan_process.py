@@ -1,0 +1,172 @@
+"""The reading process: what it says, and what becomes of it when its drive never answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durability.errors import TargetError
+from durability.evidence.scan_report import Example
+from durability.formats.plan import MAIN, Plan
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.scan_base import Progress
+from durability_client.verify.scan_process import Scanner, StalledError
+from durability_lab.drive.faults import Honest
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from tests.client.verify.targets import job_of, lay_down, scanned
+from tests.core.evidence.memory_target import Disk, small
+
+MakePlan = Callable[..., Plan]
+STALL_S = 60.0
+
+
+@pytest.fixture
+def written(make_plan: MakePlan) -> Disk:
+    disk = Disk(small(make_plan, slots=4096, credit=16))
+    disk.write_to(0, 500)
+    return disk
+
+
+_ELDERS: set[int] = set()  # begun by tests before this one: multiprocessing keeps helpers for good
+
+
+@pytest.fixture(autouse=True)
+def elders() -> None:
+    """What `children` leaves out in this test."""
+    _ELDERS.clear()
+    _ELDERS.update(children())
+
+
+def children() -> list[int]:
+    """The processes that this test has begun, except those that have ended."""
+    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    alive = (int(pid) for pid in pids if Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z")
+    return [pid for pid in alive if pid not in _ELDERS]
+
+
+async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -> None:
+    """Report and examples of the child are those of a scan without one, and the child is gone at the end."""
+    written.put(0, 3000, bytes(1024))
+    storage = lay_down(written, tmp_path)
+    job, examples, told = job_of(written.plan, (500,)), list[Example](), list[Progress]()
+
+    with Scanner(storage, stall_s=STALL_S) as scanner:
+        plans = await scanner.superblocks(None)
+        report = await scanner.scan(job, on_progress=told.append, on_example=examples.append)
+
+    expected, expected_examples, _ = scanned(storage, job)
+    assert plans == (written.plan, written.plan)
+    assert (report, examples) == (expected, expected_examples)
+    assert told
+    assert not children()
+
+
+async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> None:
+    """A simulated drive, which no other process could read, needs none."""
+    storage = SimulatedStorage(Honest(), seed=1, size_bytes=4 << 20)
+    plan = make_plan(target_kind="device", writers=1, slots=64, credit=8, control_slots=0)
+
+    with Scanner(storage, stall_s=STALL_S) as scanner:
+        assert not children()
+        report = await scanner.scan(job_of(plan, (0,)), on_progress=lambda _: None, on_example=lambda _: None)
+
+    assert report.finished
+    assert report.findings["corrupt"] == 64 - 8 + 2
+
+
+def stop_children(*_: object) -> None:
+    """Make the children as silent as a process that waits for its drive."""
+    for child in children():
+        os.kill(child, signal.SIGSTOP)
+
+
+async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_path: Path) -> None:
+    """A child that says nothing for the deadline is left, before the scan as well."""
+    with Scanner(lay_down(written, tmp_path), stall_s=1.0) as scanner:
+        stop_children()
+        with pytest.raises(StalledError, match="returned nothing for 1 s and were abandoned"):
+            await scanner.superblocks(None)
+
+    assert not children()
+
+
+async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path) -> None:
+    """What was counted before the reads hung stands, as a part; what was not read is not lost."""
+    plan = make_plan(writers=1, slots=1 << 18, credit=16, control_slots=0)
+    storage = KernelStorage(tmp_path / "target")
+    storage.path.touch()
+    os.truncate(storage.path, plan.main_bytes)  # a gibibyte of findings, which no machine scans in an instant
+
+    began_s = time.monotonic()
+    with Scanner(storage, stall_s=1.0) as scanner:
+        report = await scanner.scan(
+            job_of(plan, (plan.slots,)), on_progress=stop_children, on_example=lambda _: None
+        )
+
+    assert not report.finished
+    assert "returned nothing for 1 s and were abandoned" in report.failure
+    assert sum(report.findings.values()) <= report.checked + 2 < plan.slots
+    assert time.monotonic() - began_s < 30
+    assert not children()
+
+
+async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) -> None:
+    """A crashed reader makes the scan unfinished, and says how it ended."""
+    with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+        for child in children():
+            os.kill(child, signal.SIGKILL)
+        report = await scanner.scan(
+            job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
+        )
+
+    assert not report.finished
+    assert report.failure == "the process that reads the target ended unexpectedly with status -9"
+
+
+async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path: Path) -> None:
+    """A file that goes away under the scan ends it with a sentence for people, not with a loss."""
+    storage = lay_down(written, tmp_path)
+    storage.path.unlink()
+    storage.path.mkdir()
+
+    with Scanner(storage, stall_s=STALL_S) as scanner:
+        with pytest.raises(TargetError, match="directory"):
+            await scanner.superblocks(None)
+        report = await scanner.scan(
+            job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
+        )
+
+    assert not report.finished
+    assert "cannot be read" in report.failure
+
+
+async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Path) -> None:
+    """Cancelling a scan whose child hangs returns at once, and the child is ended."""
+    with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+        for child in children():
+            os.kill(child, signal.SIGSTOP)
+        task = asyncio.create_task(scanner.superblocks(None))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert not children()
+
+
+async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -> None:
+    """A missing target has no copies; a damaged copy holds no plan; the other one tells both places."""
+    written.files[MAIN][: 64 << 10] = bytes(64 << 10)
+    storage = lay_down(written, tmp_path)
+    gone = KernelStorage(tmp_path / "gone")
+
+    with Scanner(storage, stall_s=STALL_S) as scanner:
+        assert await scanner.superblocks(None) == (None, written.plan)
+    with Scanner(gone, stall_s=STALL_S) as scanner:
+        assert await scanner.superblocks(written.plan) == ()

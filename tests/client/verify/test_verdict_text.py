@@ -1,0 +1,211 @@
+"""The page: a verdict that a person understands from its first line, at 80 columns, without colour."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from durability.evidence.verdict import REASONS
+from durability.formats.case import PastVerdict
+from durability.formats.facts import TargetWarning
+from durability.formats.plan import Plan
+from durability_client.verify import verdict_text as page
+from durability_client.verify.outcome import Outcome
+from tests.client.verify.outcomes import judged
+from tests.core.evidence.memory_target import after_power_loss, drive, facts, make_statistics
+
+MakePlan = Callable[..., Plan]
+HEADINGS = ["Why", "What was checked", "What this does not prove", "What to do next"]
+
+
+def printed(outcome: Outcome) -> str:
+    out = io.StringIO()
+    page.write(outcome, out)
+    return out.getvalue()
+
+
+def words(text: str) -> str:
+    """The text without its line breaks."""
+    return re.sub(r"\s+", " ", text)
+
+
+def section(text: str, heading: str) -> str:
+    """The lines under a heading."""
+    return text.partition(f"\n{heading}\n")[2].partition("\n\n")[0]
+
+
+def test_durable_names_its_class_first_and_its_limits_after(make_plan: MakePlan) -> None:
+    """One line says what is shown; the page goes on with why, what was checked, and what is not proved."""
+    text = printed(judged(make_plan))
+
+    assert text.splitlines()[0] == "DURABLE across power loss"
+    assert [line for line in text.splitlines() if line and line[0] != " "][1:] == HEADINGS
+    assert "unsafe-shutdown counter of every drive rose" in words(section(text, "Why"))
+    assert "100 operations of 1 writer" in text
+    assert "rarer than 95.0% of cuts: no loss seen in 1 cut" in words(section(text, HEADINGS[2]))
+
+
+def test_lesser_class_stands_in_the_first_line(make_plan: MakePlan) -> None:
+    """What an operating system's death shows is not sold as more (rule 11)."""
+    text = printed(judged(make_plan, now=facts(boot="boot-2", uptime_s=30)))
+
+    assert text.splitlines()[0] == "DURABLE across the death of the operating system; power loss not shown"
+    assert "survive a loss of the drive's power" in words(section(text, HEADINGS[2]))
+
+
+def test_names_are_called_names(make_plan: MakePlan) -> None:
+    """A verdict on names speaks of names, and of what makes them durable; its classes say what is wrong."""
+    workload = {"workload": "unlink", "group": 4}
+    durable = printed(judged(make_plan, plan=workload))
+    loss = printed(judged(make_plan, plan=workload, findings={"resurrected": 2, "absent": 1, "torn": 1}))
+
+    assert "all of 64 names are as was acknowledged, there or gone, or newer" in words(durable)
+    assert (
+        "unlink random, files of 1,024 bytes, fdatasync, then fsync of the directory, 4 to a sync"
+        in words(durable)
+    )
+    assert "read 64 names in" in words(durable)
+    assert "8 names may show operations that were never acknowledged" in words(durable)
+    assert "slot" not in section(durable, "What was checked")
+    assert loss.splitlines()[0] == "LOSS: 4 of 64 names are not as was acknowledged"
+    lost = words(section(loss, "What was lost"))
+    assert "resurrected 2 names: a removed name is back" in lost
+    assert "absent 1 name: the name is gone" in lost
+    assert "torn 1 name: there, but empty, short, or right only in part" in lost
+
+
+def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
+    """A loss is one line, then classes, operations, the window before the cut, and examples."""
+    outcome = judged(
+        make_plan,
+        findings={"torn": 1, "lost": 3},
+        oldest_lost=(98,),
+        newest_lost=(100,),
+        order_violations=2,
+        unstable=1,
+    )
+    text = printed(outcome)
+
+    assert text.splitlines()[0] == "LOSS: 4 of 64 slots do not hold what was acknowledged"
+    lost = words(section(text, "What was lost"))
+    assert lost.index("lost 3 slots") < lost.index("torn 1 slot:")
+    assert "between seq 98 and seq 100" in lost
+    assert "the oldest of it was acknowledged 1.5 to 54.0 ms before the cut, 3 operations back" in lost
+    assert "writer 0 slot 7 (TARGET offset 72704)" in lost
+    assert f"durability show {outcome.plan.run:016x}" in words(section(text, HEADINGS[3]))
+
+
+def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> None:
+    """Where the run explains what is wrong, the page says so instead of accusing the drive."""
+    text = printed(judged(make_plan, findings={"lost": 3}, case={"superseded_by": "00ff"}))
+
+    assert text.splitlines()[0] == "INCONCLUSIVE: a later run was made on this target"
+    assert "lost 3 slots" in words(section(text, "What was found, and does not count"))
+    assert "What was lost" not in text
+
+
+def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
+    """Each thing that was missing comes with what to do about it."""
+    text = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
+
+    assert (
+        text.splitlines()[0]
+        == "INCONCLUSIVE: the run ended with a clean stop, not in a cut (and 1 more reason)"
+    )
+    advice = words(section(text, HEADINGS[3]))
+    assert "cut the power while it runs" in advice
+    assert "--attest-cut TEXT" in advice
+
+
+def test_every_reason_has_advice() -> None:
+    """No reason leaves people alone; those of a loss have the section of the loss."""
+    assert {*page.ADVICE} == {*REASONS} - {"findings", "earlier-loss"}
+
+
+def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:
+    """A target that looks right now is still one that lost data."""
+    past = PastVerdict(run="0", verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
+
+    text = printed(judged(make_plan, case={"verdicts": (past,)}))
+
+    assert text.splitlines()[0] == f"LOSS: {REASONS['earlier-loss']}"
+
+
+def test_damage_in_flight_is_set_against_the_drives_promise(make_plan: MakePlan) -> None:
+    """Damage is not loss, but one within AWUPF breaks what the drive says of itself (rule 7)."""
+    promising = facts(boot="boot-2", uptime_s=30, drives=(drive(atomic_write_bytes=4096),))
+    text = words(section(printed(judged(make_plan, now=promising, in_flight_damaged=2)), HEADINGS[1]))
+
+    assert "2 of them are damaged, which is not loss, though the drive promises to write 4,096 bytes" in text
+
+
+@pytest.mark.parametrize(("lost", "words_of_it"), [(0, "which shows nothing"), (3, "a volatile cache below")])
+def test_control_arm_is_explained(make_plan: MakePlan, lost: int, words_of_it: str) -> None:
+    """The control arm's loss shows a cache; its survival shows nothing (rule 15)."""
+    outcome = judged(make_plan, plan={"control_slots": 16}, case={"control": 10}, control_lost=lost)
+
+    text = words(section(printed(outcome), HEADINGS[1]))
+    assert f"control arm {lost} lost of 10" in text
+    assert words_of_it in text
+
+
+def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None:
+    """What could hide a lie is said where it is read: many writers, unread copies, the set-up's warnings."""
+    now = replace(after_power_loss(), warnings=(TargetWarning(code="loop", text="this is a loop device"),))
+    second = drive(name="sdb", serial="S2")
+    armed = facts(drives=(drive(), second))
+    now = replace(now, drives=(*now.drives, replace(second, unsafe_shutdowns=4)))
+    outcome = judged(make_plan, now=now, plan={"writers": 2}, case={"armed": armed})
+    page = printed(outcome)
+
+    for phrase in ("many writers flush for each other", "of a mirror, one copy was"):
+        assert phrase in words(section(page, HEADINGS[2]))
+    assert "this is a loop device" in words(section(page, "Mind"))
+
+
+@pytest.mark.parametrize("columns", ["80", "200", "40"])
+def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """Not on a terminal there is no escape sequence, no trailing blank, and no line beyond the width."""
+    monkeypatch.setenv("COLUMNS", columns)
+    text = printed(judged(make_plan, findings={"lost": 3}, oldest_lost=(98,), newest_lost=(100,)))
+
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert all(line == line.rstrip() for line in lines)
+    assert max(map(len, lines[1:])) <= min(int(columns), 100)
+
+
+def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:
+    """Each drive's flushes per sync stand beside what the commits cost."""
+    text = words(section(printed(judged(make_plan)), HEADINGS[1]))
+
+    assert "flushes sda: 1 per sync (100 for 100 syncs)" in text
+    assert "commits p50 1 ms, max 1 ms rate 10 per second, in 10.0 s" in text  # too few for a p95
+    assert "processor 2 x CPU, governor powersave, load 0.50, 40 % busy, 1.2 % taken by the host" in text
+
+
+def test_drive_that_got_no_flush_was_not_tested_for_it(make_plan: MakePlan) -> None:
+    """A pass without one flush is no pass of the flush, and the page says so (rule 17)."""
+    silent = make_statistics(operations=(100,), flushes={"sda": 0})
+
+    text = printed(judged(make_plan, case={"statistics": silent}))
+
+    assert "sda: no flush was sent" in words(section(text, HEADINGS[1]))
+    assert "that sda honours a flush: no flush was sent" in words(section(text, HEADINGS[2]))
+
+
+def test_run_without_statistics_claims_nothing(make_plan: MakePlan) -> None:
+    """Where no figures arrived, flushes are unknown, not none."""
+    text = printed(judged(make_plan, case={"statistics": None}))
+
+    assert "sda: flushes unknown: no statistics of this run arrived" in words(section(text, HEADINGS[1]))
+    assert "no flush was sent" not in text
+
+
+def test_brackets_are_not_markup(make_plan: MakePlan) -> None:
+    """A path or label that looks like markup comes out as it is."""
+    assert "[bold]bench[/bold]" in printed(judged(make_plan, case={"label": "[bold]bench[/bold]"}))

@@ -1,0 +1,438 @@
+"""`verify` whole: real files, a real server, runs that were cut, and everything that is no verdict."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INCONCLUSIVE,
+    EXIT_LOSS,
+    EXIT_OK,
+    FormatError,
+    RefusedError,
+    SetupError,
+    TargetBusyError,
+    TargetError,
+    UsageError,
+    WrongTargetError,
+)
+from durability.formats.case import case_to_value
+from durability.formats.documents import to_json
+from durability.formats.facts import Facts
+from durability.formats.plan import MAIN, Plan
+from durability_client.link.server_connection import Endpoint
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.mount_probe import MountProbe
+from durability_client.verify.unmountable import UnmountableStorage
+from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_server.app import Server
+from tests.client.verify.targets import FlickeringStorage, KnownStorage, lay_down
+from tests.client.verify.verify_lab import ACKED, Ending, Lab
+from tests.core.evidence.memory_target import Disk, after_power_loss, drive, facts, make_case, small
+
+MakePlan = Callable[..., Plan]
+TOKEN = b"a token of both machines"
+ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+KEYS = """
+schema run verdict reasons subject cut acked checked at_risk in_flight in_flight_damaged findings
+order_violations collateral unstable loss_window control strength examples duration_s
+"""
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, make_plan: MakePlan) -> AsyncIterator[Lab]:
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}", token=TOKEN)
+    host, port = await server.start("127.0.0.1", 0)
+    lab = Lab(tmp_path, Endpoint(host=host, port=port, token=TOKEN), make_plan)
+    yield lab
+    lab.end()
+    await server.stop()
+
+
+def codes(document: dict[str, Any]) -> list[str]:
+    return [reason["code"] for reason in document["reasons"]]
+
+
+async def test_intact_target_after_a_power_loss_is_durable(lab: Lab) -> None:
+    """Everything holds: exit 0, and the server keeps the document that was printed."""
+    await lab.run()
+
+    document = await lab.verify()
+
+    assert (document.pop("exit"), document["verdict"]) == (EXIT_OK, "durable")
+    assert list(document) == KEYS.split()
+    assert document["cut"]["class"] == "power"
+    assert (document["acked"], document["checked"], document["at_risk"]["ms1000"]) == (ACKED, 1024, ACKED)
+    assert (await lab.shown())["verdicts"] == [document]
+    assert not lab.said.getvalue()
+
+
+async def test_lost_writes_are_a_loss_with_evidence_on_the_server(lab: Lab) -> None:
+    """Exit 3; the server gets the bytes that were found, and nothing is written beside the target."""
+    await lab.run()
+    lab.lose(40, 41, 42)
+    before = {path.name for path in lab.directory.iterdir()}
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["verdict"]) == (EXIT_LOSS, "loss")
+    assert document["findings"]["lost"] == 3
+    assert document["loss_window"]["operations"] == ACKED, "all were acknowledged in one message"
+    evidence = (await lab.shown())["evidence"]
+    assert [piece["bytes"] for piece in evidence] == [512] * 3
+    assert all(piece["name"].startswith("lost ") for piece in evidence)
+    assert {path.name for path in lab.directory.iterdir()} == {*before, "target"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "finding"), [("create", "absent"), ("rename", "stale"), ("unlink", "resurrected")]
+)
+async def test_names_are_judged_as_slots_are(
+    lab: Lab, make_plan: MakePlan, workload: str, finding: str
+) -> None:
+    """An intact directory is durable; what a lost sync of it leaves is a loss, with evidence."""
+    lab.plan = small(make_plan, workload=workload, slots=1024, credit=256)
+    lab.disk = Disk(lab.plan)
+    lab.disk.write_to(0, ACKED)
+    await lab.run()
+    assert (await lab.verify())["verdict"] == "durable"
+    name = f".0.{lab.disk.slot_of(0, 40)}"
+    assert lab.storage is not None
+    if workload == "create":
+        lab.storage.unlink(name)
+    else:
+        lab.storage.path_of(name).write_bytes(lab.disk.record(0, lab.disk.slot_of(0, 40), 0))
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["findings"][finding]) == (EXIT_LOSS, 1)
+    assert document["loss_window"]["operations"] == ACKED
+    assert document["examples"][0]["file_suffix"] == name
+    (piece,) = (await lab.shown())["evidence"]
+    assert piece["bytes"] == (0 if workload == "create" else 1024)
+
+
+async def test_names_in_a_file_system_that_does_not_mount_are_absent(
+    lab: Lab, make_plan: MakePlan, make_loop: Callable[..., Path]
+) -> None:
+    """`--device`: of a destroyed file system every name that was acknowledged is gone."""
+    lab.plan = small(make_plan, workload="rename", slots=1024, credit=256)
+    device = make_loop()
+    await lab.run(armed=facts_while_mounted(device, lab.directory / "mount"))
+    with device.open("r+b") as file:
+        file.write(bytes(8 << 20))
+    options = VerifyOptions(
+        target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
+    )
+    out = io.StringIO()
+
+    assert await verify(options, out=out) == EXIT_LOSS
+
+    findings = json.loads(out.getvalue())["findings"]
+    assert (findings["absent"], findings["truncated"]) == (1024, 2)
+
+
+async def test_later_pass_never_clears_a_loss(lab: Lab) -> None:
+    """A drive that is right on the second look has lost the data all the same (rule 9)."""
+    await lab.run()
+    lab.lose(40)
+    await lab.verify()
+    assert lab.storage is not None
+    lab.disk.write(0, 40)
+    lay_down(lab.disk, lab.directory)
+
+    document = await lab.verify()
+
+    assert (document["exit"], codes(document)) == (EXIT_LOSS, ["earlier-loss"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "now", "attested", "code"),
+    [
+        ("cut", facts(uptime_s=2000), None, "cut-not-shown"),
+        ("cut", facts(uptime_s=2000), "pulled the plug", "attestation-contradicted"),
+        ("stop", after_power_loss(), "pulled the plug", "session-stopped"),
+    ],
+)
+async def test_what_is_missing_makes_it_inconclusive(
+    lab: Lab, ending: Ending, now: Facts, attested: str | None, code: str
+) -> None:
+    """Without a cut that met load nothing is shown, whatever the operator says: exit 4."""
+    lab.now = now
+    await lab.run(ending)
+
+    document = await lab.verify(attest_cut=attested)
+
+    assert document["exit"] == EXIT_INCONCLUSIVE
+    assert code in codes(document)
+
+
+async def test_superseded_run_cannot_lose(lab: Lab, make_plan: MakePlan) -> None:
+    """Where a later run overwrote the target, what is gone was not lost by the drive."""
+    await lab.run()
+    later = Disk(replace(lab.plan, run=77))
+    later.write_to(0, ACKED)
+    await lab.run(plan=later.plan)
+    lab.disk.files = later.files
+
+    document = await lab.verify(run=lab.plan.run)
+
+    assert (document["exit"], document["run"]) == (EXIT_INCONCLUSIVE, f"{lab.plan.run:016x}")
+    assert "superseded" in codes(document)
+    assert (await lab.verify())["verdict"] == "durable", "the later run itself can be judged"
+
+
+async def test_missing_file_is_loss_where_the_drive_is_the_runs(lab: Lab) -> None:
+    """The server knows the run by drives, place and UUID; the file that is gone was lost."""
+    await lab.run()
+    lab.disk.files.clear()
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["findings"]["truncated"]) == (EXIT_LOSS, 1024 + 2)
+
+
+@pytest.mark.parametrize(
+    "now", [facts(boot="boot-2", uuid="uuid-2"), facts(boot="boot-2", drives=(drive(serial="S2"),))]
+)
+async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
+    """A file system that is not mounted, or another drive: exit 5, and the run is not ended."""
+    await lab.run()
+    lab.disk.files.clear()
+    lab.now = now
+
+    with pytest.raises(WrongTargetError, match="is not the target of run") as caught:
+        await lab.verify(run=lab.plan.run)
+
+    assert caught.value.exit_code == EXIT_ENVIRONMENT
+    assert (await lab.shown())["case"]["state"] != "ended"
+    assert not (await lab.shown())["verdicts"]
+
+
+async def test_live_run_is_refused(lab: Lab) -> None:
+    """A run that goes on is neither ended nor judged."""
+    await lab.run("live")
+
+    with pytest.raises(RefusedError, match="is going on") as caught:
+        await lab.verify()
+
+    assert (caught.value.code, caught.value.exit_code) == ("run-live", EXIT_ENVIRONMENT)
+
+
+async def test_target_in_use_is_refused(lab: Lab) -> None:
+    """Whoever holds the target's lock keeps it."""
+    await lab.run()
+    other = KernelStorage(lay_down(lab.disk, lab.directory).path)
+    other.lock()
+
+    with pytest.raises(TargetBusyError):
+        await lab.verify()
+    other.unlock()
+    assert (await lab.verify())["verdict"] == "durable", "the lock is given back"
+    assert (await lab.verify())["verdict"] == "durable"
+
+
+async def test_unknown_target_is_refused(lab: Lab) -> None:
+    """Neither superblock nor server know a run on it: exit 5."""
+    lab.disk.files[MAIN] = bytearray(len(lab.disk.files[MAIN]))
+
+    with pytest.raises(RefusedError) as caught:
+        await lab.verify()
+    assert caught.value.code == "run-unknown"
+    with pytest.raises(SetupError, match="does not know run 000000000000002a"):
+        await lab.verify(run=42)
+
+
+async def test_without_a_server_log_it_is_never_durable(lab: Lab) -> None:
+    """The plan on the target alone: intact is inconclusive, a hole before newer writes is a loss."""
+    document = await lab.verify()
+
+    assert (document["exit"], codes(document)[0]) == (EXIT_INCONCLUSIVE, "no-server-log")
+
+    lab.lose(40)
+    lay_down(lab.disk, lab.directory)
+    assert (await lab.verify())["exit"] == EXIT_LOSS
+
+
+async def test_export_is_judged_as_the_server_is(lab: Lab) -> None:
+    """`--from-export` comes to the same verdict without the server, and keeps nothing there."""
+    await lab.run()
+    export = await lab.export()
+
+    document = await lab.verify(from_export=export, endpoint=None)
+
+    assert (document["exit"], document["acked"]) == (EXIT_OK, ACKED)
+    assert not (await lab.shown())["verdicts"]
+
+
+async def test_export_of_something_else_is_refused(lab: Lab, make_plan: MakePlan) -> None:
+    """Another run's export, another file, and no file at all each say what they are."""
+    path = lab.directory / "export.json"
+    options = {"from_export": path, "endpoint": None}
+    with pytest.raises(SetupError, match="cannot read the export"):
+        await lab.verify(**options)
+    path.write_text("{}")
+    with pytest.raises(FormatError, match=r"export\.json: .*no export of a run"):
+        await lab.verify(**options)
+    path.write_text("no JSON at all")
+    with pytest.raises(FormatError, match=r"export\.json: not JSON"):
+        await lab.verify(**options)
+    path.write_text(to_json(case_to_value(make_case(lab.plan, (ACKED,)))))
+    with pytest.raises(SetupError, match="was asked for"):
+        await lab.verify(**options, run=42)
+
+
+async def test_drive_that_never_answers_is_inconclusive(lab: Lab) -> None:
+    """Not even the superblocks can be read: known by its drive, judged unfinished, not lost (rule 10)."""
+
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+    class SilentStorage(KnownStorage):
+        def facts(self) -> Facts:
+            for child in children() - elders:
+                os.kill(int(child), signal.SIGSTOP)  # as silent as a process that waits for its drive
+            return super().facts()
+
+    await lab.run()
+    elders = (
+        children()
+    )  # begun by other tests: a helper of multiprocessing that is stopped hangs the next one
+    lab.storage = SilentStorage(lay_down(lab.disk, lab.directory).path, lab.now)
+
+    document = await lab.verify(stall_s=1.0)
+
+    assert document["exit"] == EXIT_INCONCLUSIVE
+    assert codes(document)[:2] == ["scan-unfinished", "nothing-checked"]
+
+
+async def test_page_and_junit(lab: Lab) -> None:
+    """Without --json people get the page; --junit writes a report beside it."""
+    await lab.run()
+    lab.lose(40)
+
+    answer = await lab.verify(json=False, junit=lab.directory / "report.xml")
+
+    assert answer["page"].startswith("LOSS: 1 of 1,024 slots do not hold what was acknowledged\n")
+    assert "bench 4" in answer["page"]
+    suite = ElementTree.parse(lab.directory / "report.xml").getroot()[0]
+    assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
+
+
+async def test_a_report_that_cannot_be_written_changes_no_verdict(lab: Lab) -> None:
+    """A loss must not end as an error of the environment because of a mistyped --junit."""
+    await lab.run()
+    lab.lose(40)
+
+    answer = await lab.verify(junit=lab.directory / "missing" / "report.xml")
+
+    assert (answer["exit"], answer["verdict"]) == (3, "loss")
+    assert "cannot write the JUnit report" in lab.said.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": Path("/dev/null")}, "--device needs --run"),
+        ({"cut_class": "vm"}, "--cut-class says what --attest-cut"),
+    ],
+)
+async def test_options_that_contradict_each_other_are_refused(
+    lab: Lab, options: dict[str, Any], message: str
+) -> None:
+    """A usage error comes before anything is looked at."""
+    with pytest.raises(UsageError, match=message):
+        await lab.verify(**options)
+
+
+async def test_target_must_be_named(lab: Lab) -> None:
+    """Without TARGET and --device there is nothing to look at."""
+    with pytest.raises(UsageError, match="name the TARGET"):
+        await verify(VerifyOptions(target=None, endpoint=lab.endpoint))
+
+
+async def test_mount_without_replay_is_refused(lab: Lab) -> None:
+    """What was synced may be in the log alone: exit 5 and how to mount, and the run is not judged."""
+    await lab.run()
+    lab.lose(40)
+    for kind, options in (("ext4", "ro,norecovery"), ("btrfs", "ro,rescue=usebackuproot:nologreplay")):
+        found = lab.now.file_system
+        assert found is not None
+        lab.storage = None
+        mounted = replace(lab.now, file_system=replace(found, type=kind, options=options))
+        lab.storage = KnownStorage(lay_down(lab.disk, lab.directory).path, mounted)
+        with pytest.raises(TargetError, match=r"mount -o ro /dev/sda1 /mnt") as refused:
+            await lab.verify()
+        assert refused.value.exit_code == EXIT_ENVIRONMENT
+    assert not (await lab.shown())["verdicts"]
+
+
+async def test_unstable_pass_is_never_cleared(lab: Lab) -> None:
+    """A slot that was wrong once, and right on every later look, is no pass: exit 4 for good."""
+    await lab.run()
+    path = lay_down(lab.disk, lab.directory).path
+    offset = lab.disk.versions.place(0, lab.disk.slot_of(0, 40))[1]
+    lab.storage = FlickeringStorage(path, lab.now, {offset: 1})
+    assert codes(await lab.verify()) == ["unstable"]
+    lab.storage = KnownStorage(path, lab.now)
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["unstable"]) == (EXIT_INCONCLUSIVE, 0)
+    assert codes(document) == ["earlier-unstable"]
+
+
+async def verify_device(lab: Lab, device: Path) -> int:
+    options = VerifyOptions(
+        target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
+    )
+    out = io.StringIO()
+    code = await verify(options, out=out)
+    assert json.loads(out.getvalue())["findings"]["truncated"] == 1024 + 2
+    return code
+
+
+def facts_while_mounted(device: Path, directory: Path) -> Facts:
+    """The facts of a target in a new file system on `device`, which is unmounted again."""
+    directory.mkdir()
+    for command in (["mkfs.ext4", "-q", str(device)], ["mount", str(device), str(directory)]):
+        subprocess.run(command, check=True, env=ENVIRONMENT)
+    known = KernelStorage(directory / "target").facts()
+    subprocess.run(["umount", directory], check=True, env=ENVIRONMENT)
+    return known
+
+
+async def test_file_system_that_does_not_mount_is_loss(lab: Lab, make_loop: Callable[..., Path]) -> None:
+    """`--device`: a destroyed file system is loss on the run's own drive, and exit 5 on another one."""
+    device = make_loop()
+    await lab.run(armed=facts_while_mounted(device, lab.directory / "mount"))
+    with pytest.raises(TargetError, match="mount it, and verify the target at its path"):
+        await verify_device(lab, device)
+    with pytest.raises(WrongTargetError, match="the drives are"):
+        await verify_device(lab, make_loop())
+    with device.open("r+b") as file:
+        file.write(bytes(8 << 20))
+
+    assert await verify_device(lab, device) == EXIT_LOSS
+
+
+async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
+    """`--device`: without a UUID, and through layers, another volume of the same drives looks the same."""
+    case = make_case(lab.plan, (ACKED,), armed=facts(offset_bytes=None))
+    probe = MountProbe(type="", uuid="", mounts=False, text="no file system is recognised on /dev/dm-1")
+    storage = UnmountableStorage(Path("/dev/dm-1"), probe)
+
+    with pytest.raises(WrongTargetError, match="no offset shows that it is the device of run"):
+        storage.facts_as_target_of(case, facts(kind="device", file_system=None, offset_bytes=None))

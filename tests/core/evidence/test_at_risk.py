@@ -1,0 +1,141 @@
+"""Records at risk and the loss window follow from receipts alone, and err on the side of less."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
+from durability.formats.case import Case, Event, Receipt
+from durability.formats.plan import Plan
+from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
+
+
+@pytest.fixture(name="plan", scope="module")
+def fixture_plan(make_plan: MakePlan) -> Plan:
+    """One writer with enough slots that nothing comes round again within a second."""
+    return small(make_plan, slots=4096)
+
+
+def counts(case: Case, plan: Plan, seen: int) -> tuple[int, int, int, int]:
+    """At risk within 1, 10, 100 and 1000 ms."""
+    risk = at_risk(case, plan, newest_seen=(seen,))
+    return risk.ms1, risk.ms10, risk.ms100, risk.ms1000
+
+
+def test_at_risk_counts_what_was_acknowledged_last(plan: Plan) -> None:
+    """At one operation a millisecond a window holds as many records as milliseconds, and the last one."""
+    assert counts(make_case(plan, (3000,)), plan, 3000) == (2, 11, 101, 1001)
+
+
+def test_a_slot_that_a_write_in_flight_may_cover_is_not_at_risk(make_plan: MakePlan) -> None:
+    """Its loss would not show, so it is not counted: of 64 slots 8 may be under way."""
+    plan = small(make_plan)
+    assert counts(make_case(plan, (3000,)), plan, 3000)[3] == 64 - 8
+
+
+def test_load_that_ended_before_the_cut_leaves_nothing_at_risk(plan: Plan) -> None:
+    """If frames went on for seconds after the last acknowledgement, the drive had time to drain its cache."""
+    case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + 2000 * MS)
+    assert counts(case, plan, 3000) == (0, 0, 0, 0)
+
+
+def test_after_an_io_error_only_acknowledgements_are_signs_of_load(plan: Plan) -> None:
+    """The client reports for as long as it lives that its drive is gone."""
+    case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + 2000 * MS, session_end="target-error")
+    assert counts(case, plan, 3000) == (2, 11, 101, 1001)
+
+
+def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan) -> None:
+    """A writer that used up its credit waited for the server: nothing of it is at risk, of others it is."""
+    plan = small(make_plan, writers=2, slots=4096)
+    case = make_case(plan, (3000, 3000), grants=(2999, 3000))
+    risk = at_risk(case, plan, newest_seen=(3007, 3007))
+    assert risk.stalled == (0,)
+    assert risk.ms100 == 101
+
+
+def test_a_writer_that_is_known_to_be_at_its_limit_from_the_log_alone_may_have_stalled(plan: Plan) -> None:
+    """All that it was allowed to do was acknowledged and heard of: the target holds nothing newer to tell."""
+    case = make_case(plan, (3000,), grants=(3000 - plan.credit,))
+    assert at_risk(case, plan, newest_seen=(0,)).stalled == (0,)
+    running = make_case(plan, (3000,), grants=(3001 - plan.credit,))
+    assert at_risk(running, plan, newest_seen=(0,)).stalled == ()
+
+
+@pytest.mark.parametrize(("seen", "stalled"), [(3001, True), (3003, False), (3004, True), (3008, True)])
+def test_a_writer_may_have_stalled_at_any_credit_that_may_have_been_its_last(
+    plan: Plan, seen: int, stalled: bool
+) -> None:
+    """When the network dies, the server grants once more what it received last, and nobody hears of it."""
+    credits = tuple((grant,) for grant in (2993, 2996, 3000))
+    case = make_case(plan, (3000,), grants=credits[-1], credits=credits)
+    assert at_risk(case, plan, newest_seen=(seen,)).stalled == ((0,) if stalled else ())
+
+
+def test_nothing_acknowledged_is_nothing_at_risk(plan: Plan) -> None:
+    """No receipt, no record."""
+    assert counts(make_case(plan, (0,), timeline=()), plan, 0) == (0, 0, 0, 0)
+
+
+def test_the_cut_lies_between_the_last_receipt_and_the_first_missing_heartbeat(plan: Plan) -> None:
+    """Earliest a round trip before the last receipt, latest a heartbeat and one after, or the largest gap."""
+    case = make_case(plan, (100,), gap_max_ns=0)
+    assert cut_interval_ns(case) == (LAST_NS - MS // 2, LAST_NS + 50 * MS + MS // 2)
+    assert cut_interval_ns(make_case(plan, (100,), gap_max_ns=900 * MS))[1] == LAST_NS + 900 * MS
+
+
+def test_the_loss_window_reaches_back_to_the_oldest_lost_acknowledgement(plan: Plan) -> None:
+    """Operation 2901 of 3000 was received 99 ms before the end, at one operation a millisecond."""
+    window = loss_window(make_case(plan, (3000,)), testified=(3000,), oldest_lost=(2901,))
+    assert window is not None
+    assert window.ms_min == pytest.approx(98.5)
+    assert window.ms_max == pytest.approx(100 + 51)
+    assert window.operations == 100
+
+
+def test_the_loss_window_takes_the_oldest_of_all_writers(make_plan: MakePlan) -> None:
+    """Operations count over all writers from the oldest loss on."""
+    plan = small(make_plan, writers=2)
+    case = make_case(plan, (3000, 3000))
+    window = loss_window(case, testified=(3000, 3001), oldest_lost=(2991, 2901))
+    assert window is not None
+    assert window.operations == 201
+    assert window.ms_min == pytest.approx(98.5)
+
+
+def test_a_loss_that_only_the_target_knows_of_lies_after_the_last_receipt(plan: Plan) -> None:
+    """Its acknowledgement never arrived, so it came after the last one that did, and before the cut."""
+    window = loss_window(make_case(plan, (3000,)), testified=(3003,), oldest_lost=(3002,))
+    assert window is not None
+    assert window.ms_min == 0
+    assert window.ms_max == pytest.approx(51)
+
+
+def test_what_was_lost_from_the_start_reaches_back_to_arming(plan: Plan) -> None:
+    """Before the first receipt that is kept, arming is the earliest that an operation can be."""
+    timeline = (Receipt(at_ns=LAST_NS - 10 * MS, frontiers=(50,)), Receipt(at_ns=LAST_NS, frontiers=(100,)))
+    case = make_case(plan, (100,), timeline=timeline)
+    window = loss_window(case, testified=(100,), oldest_lost=(1,))
+    assert window is not None
+    assert window.operations == 100
+    assert window.ms_min == pytest.approx(9.5)
+    assert window.ms_max == pytest.approx(5051)
+
+
+def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
+    """A timeline that begins at 0 with what came before a reboot: none of that is at risk, and its loss
+    reaches back to the reboot at least, whatever the clock of that earlier boot said at arming."""
+    timeline = (Receipt(at_ns=0, frontiers=(2000,)), Receipt(at_ns=LAST_NS, frontiers=(2010,)))
+    armed = Event(at_ns=LAST_NS * 2, wall="", kind="armed", text="")
+    case = make_case(plan, (2010,), timeline=timeline, events=(armed,))
+    assert counts(case, plan, 2010) == (10, 10, 10, 10)
+    window = loss_window(case, testified=(2010,), oldest_lost=(1500,))
+    assert window is not None
+    assert window.ms_max >= window.ms_min > 1000
+
+
+def test_no_cut_has_no_loss_window(plan: Plan) -> None:
+    """Without a loss, or after a clean stop, there is nothing to measure from."""
+    assert loss_window(make_case(plan, (100,)), testified=(100,), oldest_lost=(None,)) is None
+    stopped = make_case(plan, (100,), session_end="stop")
+    assert loss_window(stopped, testified=(100,), oldest_lost=(5,)) is None

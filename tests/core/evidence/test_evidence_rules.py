@@ -1,0 +1,256 @@
+"""One test for each rule of docs/evidence.md: what the rule does, and the wrong verdict that its absence
+gives.
+
+A false loss fails an honest drive; a false pass clears one that lies. Rules about acting (1, 3, 5, 10) are
+shown here by their consequence; that client and server keep them is tested beside these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
+from durability.evidence.cut import assess
+from durability.evidence.document import subject
+from durability.evidence.identity import identify
+from durability.evidence.slot_oracle import Oracle
+from durability.evidence.strength import strength, upper_bound
+from durability.formats.case import Case, PastVerdict
+from durability.formats.plan import Plan
+from durability.protocol.frontiers import Frontiers
+from tests.core.evidence.memory_target import (
+    LAST_NS,
+    MS,
+    SECTOR,
+    Disk,
+    MakePlan,
+    after_power_loss,
+    codes,
+    drive,
+    facts,
+    judge,
+    make_case,
+    make_statistics,
+    scan,
+    small,
+    words,
+)
+
+ACKED = 2000
+
+
+@pytest.fixture(name="plan", scope="module")
+def fixture_plan(make_plan: MakePlan) -> Plan:
+    """64 slots of two sectors, one writer."""
+    return small(make_plan)
+
+
+@pytest.fixture(name="disk")
+def fixture_disk(plan: Plan) -> Disk:
+    """What an honest drive holds after 2000 acknowledged operations."""
+    disk = Disk(plan)
+    disk.write_to(0, ACKED)
+    return disk
+
+
+def idle_slot(plan: Plan, acked: int = ACKED) -> int:
+    """A slot without a write in flight."""
+    busy = Oracle(plan, (acked,)).in_flight_slots(0).tolist()
+    return next(slot for slot in range(plan.slots) if slot not in busy)
+
+
+def word(case: Case, plan: Plan, disk: Disk) -> str:
+    """The verdict after a power loss."""
+    return judge(case, plan, scan(disk, case.frontiers)).word
+
+
+def test_rule_1_acknowledge_only_after_success(plan: Plan, disk: Disk) -> None:
+    """False loss without it: a write that failed with EIO and was acknowledged is missing on any drive."""
+    acknowledged_in_spite_of_an_error = ACKED + 1
+    case = make_case(plan, (acknowledged_in_spite_of_an_error,))
+    assert word(case, plan, disk) == "loss"
+    assert word(make_case(plan, (ACKED,)), plan, disk) == "durable"
+
+
+def test_rule_2_acknowledgements_are_cumulative(plan: Plan, disk: Disk) -> None:
+    """False pass without it: an ack per record, lost on the way, leaves a record that nobody checks."""
+    heard = Frontiers(plan)
+    merged = Frontiers(plan)
+    for frontiers in (heard, merged):
+        frontiers.granted((ACKED,))
+    for seq in range(1, ACKED + 1):
+        heard.advance((seq,))
+    merged.advance((ACKED,))
+    assert merged.acked == heard.acked
+    slot = disk.slot_of(0, ACKED - 5)
+    disk.put(0, slot, disk.record(0, slot, 0))
+    assert scan(disk, merged.acked).findings == {"lost": 1}
+
+
+def test_rule_3_one_process_writes_a_run(plan: Plan, disk: Disk) -> None:
+    """False pass without it: a second process that writes on after the cut heals what the drive has lost."""
+    for seq in range(ACKED - 10, ACKED + 1):
+        slot = disk.slot_of(0, seq)
+        disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, seq - 1)))
+    assert scan(disk, (ACKED,)).findings == {"lost": 11}
+    disk.write(0, *range(ACKED - 10, ACKED + 1))
+    assert scan(disk, (ACKED,)).wrong == []
+
+
+def test_rule_4_credit_bounds_what_is_in_flight(plan: Plan, disk: Disk) -> None:
+    """False pass without it: if any slot may be in flight, damage is excused anywhere."""
+    slot = idle_slot(plan)
+    disk.put(0, slot, b"\xa5" * SECTOR)
+    assert scan(disk, (ACKED,)).findings == {"corrupt": 1}
+    assert scan(disk, None).wrong == []  # no log, no bound
+    disk.write(0, *range(ACKED + 1, ACKED + 20))  # the log has forgotten acknowledgements
+    found = scan(disk, (ACKED,))
+    verdict = judge(make_case(plan, (ACKED,)), plan, found)
+    assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "log-behind")
+
+
+def test_rule_5_nothing_is_judged_before_arming(plan: Plan, disk: Disk) -> None:
+    """False loss without it: a cut during the prefill leaves slots that never held anything."""
+    for slot in range(20, plan.slots):
+        disk.put(0, slot, bytes(plan.record_bytes))
+    found = scan(disk, (0,))
+    assert found.wrong
+    verdict = judge(make_case(plan, (0,), armed=None), plan, found)
+    assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "not-armed")
+
+
+def test_rule_6_the_disk_testifies(plan: Plan, disk: Disk) -> None:
+    """False pass without it: what the drive acknowledged after the last received ack could be lost unseen."""
+    disk.write(0, ACKED + 1, ACKED + 3)  # the write between them was synced before the last, and is not here
+    (judgement,) = scan(disk, (ACKED,)).wrong
+    assert (judgement.finding, judgement.order_violation) == ("lost", True)
+    assert judgement.expected_seq == ACKED + 2
+
+
+def test_rule_7_legal_content_is_a_set(plan: Plan, disk: Disk) -> None:
+    """False loss without it: an honest drive may tear, drop or garble what it has not acknowledged."""
+    slot = disk.slot_of(0, ACKED + 1)
+    disk.put(0, slot, disk.record(0, slot, ACKED + 1)[:SECTOR])
+    assert scan(disk, (ACKED,)).wrong == []
+    disk.put(0, slot, b"\xa5" * SECTOR)
+    found = scan(disk, (ACKED,))
+    assert (found.wrong, found.in_flight_damaged) == ([], 1)
+    disk.put(0, idle_slot(plan), b"\xa5" * SECTOR)  # and a slot without a write in flight has no excuse
+    assert scan(disk, (ACKED,)).findings == {"corrupt": 1}
+
+
+def test_rule_8_every_acknowledged_slot_is_checked(plan: Plan, disk: Disk) -> None:
+    """False pass without it: a mapping table that forgets loses old records as well as new ones."""
+    assert scan(disk, (ACKED,)).checked == plan.slots
+    oldest = ACKED - plan.slots + 1
+    while disk.newest(0, disk.slot_of(0, oldest), ACKED + plan.credit) != oldest:
+        oldest += 1
+    slot = disk.slot_of(0, oldest)
+    disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, oldest - 1)))
+    (judgement,) = scan(disk, (ACKED,)).wrong
+    assert (judgement.finding, judgement.expected_seq) == ("lost", oldest)
+    unstable = dataclasses.replace(scan(disk, (ACKED,)), judgements=[], unstable=1)
+    assert codes(judge(make_case(plan, (ACKED,)), plan, unstable)) == ["unstable"]
+
+
+def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
+    """False loss without it: the wrong disk, or one used again since, holds none of this run's records."""
+    case = make_case(plan, (ACKED,))
+    assert identify(case, facts(uuid="another"), (None, None)).by is None
+    assert identify(case, facts(), (None, None)).by == "hardware"  # the right disk: what is gone is lost
+    reused = Disk(dataclasses.replace(plan, run=77))
+    later = identify(case, facts(), (reused.plan, reused.plan))
+    verdict = judge(case, plan, scan(reused, (ACKED,)), identity=later)
+    assert (verdict.word, codes(verdict)) == ("inconclusive", ["superseded"])
+    loss = PastVerdict(run=case.run, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
+    assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
+
+
+def test_rule_10_an_unfinished_scan_is_no_verdict(plan: Plan, disk: Disk) -> None:
+    """False pass without it: half a scan has seen no loss; false loss if a hanging read counted as one."""
+    found = dataclasses.replace(scan(disk, (ACKED,)), finished=False, failure="a read hung for 120 s")
+    verdict = judge(make_case(plan, (ACKED,)), plan, found)
+    assert (verdict.word, codes(verdict)) == ("inconclusive", ["scan-unfinished"])
+
+
+def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
+    """False pass without it: a drive that lies keeps everything as long as nobody cuts its power."""
+    case = make_case(plan, (ACKED,))
+    found = scan(disk, (ACKED,))
+    assert codes(judge(case, plan, found, now=facts())) == ["cut-not-shown"]
+    contradicted = judge(case, plan, found, now=facts(), attested="pulled the plug")
+    assert codes(contradicted) == ["attestation-contradicted", "cut-not-shown"]
+    reset = facts(boot="boot-2", uptime_s=30)
+    assert codes(judge(case, plan, found, now=reset)) == ["cut-class"]
+    assert judge(case, plan, found).word == "durable"
+
+
+@pytest.mark.parametrize("end", ["fin", "rst", "stop", "client-error"])
+def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> None:
+    """False pass without it: a client that died before the cut gave the drive time to drain its cache."""
+    attested = assess(
+        make_case(plan, (ACKED,)), after_power_loss(), attested="pulled the plug", cut_class=None
+    )
+    found = scan(disk, (ACKED,))
+    case = make_case(plan, (ACKED,), session_end=end)
+    assert judge(case, plan, found, cut=attested).word == "inconclusive"
+    failed = make_case(plan, (ACKED,), session_end="target-error")
+    assert judge(failed, plan, found, cut=attested).word == "durable"
+    disk.write(0, *range(ACKED + 1, ACKED + plan.credit + 1))  # all credit used: the writer waited
+    assert codes(judge(make_case(plan, (ACKED,)), plan, scan(disk, (ACKED,)))) == ["nothing-at-risk"]
+
+
+def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
+    """False pass without it: two idle seconds before the cut are enough for most caches."""
+    idle = make_case(plan, (ACKED,), last_receipt_ns=LAST_NS + 2000 * MS)
+    found = scan(disk, (ACKED,))
+    assert codes(judge(idle, plan, found)) == ["nothing-at-risk"]
+    risk = at_risk(make_case(plan, (ACKED,)), plan, newest_seen=found.oracle.newest_seen)
+    assert 0 < risk.ms1 <= risk.ms10 <= risk.ms100 <= risk.ms1000 == plan.slots - plan.credit
+
+
+def test_rule_14_the_cut_is_an_interval(plan: Plan) -> None:
+    """Without it a loss window of 1 ms would be printed that the heartbeat cannot resolve."""
+    case = make_case(plan, (ACKED,))
+    earliest, latest = cut_interval_ns(case)
+    assert earliest < LAST_NS < latest
+    window = loss_window(case, testified=(ACKED,), oldest_lost=(ACKED - 99,))
+    assert window is not None
+    assert window.ms_max - window.ms_min >= (latest - earliest) / MS
+    assert window.operations == 100
+
+
+def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> None:
+    """False loss without it: writes that were never synced may go, and prove nothing of those that were."""
+    plan = small(make_plan, control_slots=4)
+    disk = Disk(plan)
+    disk.write_to(0, ACKED)
+    disk.write(plan.control_writer, 1)
+    found = scan(disk, (ACKED,))
+    found.control_lost = found.oracle.screen_control(0, words(bytes(disk.files[".control"])), 3)
+    assert found.control_lost == 2
+    assert judge(make_case(plan, (ACKED,), control=3), plan, found).word == "durable"
+    disk.put(0, idle_slot(plan), disk.record(plan.control_writer, 1, 2)[:SECTOR])
+    assert scan(disk, (ACKED,)).oracle.testified == (ACKED,)  # its sectors do not testify
+
+
+def test_rule_16_strength_is_counted_honestly(plan: Plan) -> None:
+    """False confidence without it: one cut proves little, and a cut that nobody verified may hide a loss."""
+    kept = PastVerdict(run="1", verdict="durable", cut_class="power", at_risk_ms1000=5, wall="")
+    thirty = make_case(plan, (ACKED,), series=(kept,) * 29)
+    assert strength(thirty, cut_class="power", verdict="durable", at_risk_ms1000=5).bound == pytest.approx(
+        upper_bound(0, 30)
+    )
+    hidden = dataclasses.replace(kept, verdict="unverified")
+    holed = make_case(plan, (ACKED,), series=(kept,) * 28 + (hidden,))
+    assert strength(holed, cut_class="power", verdict="durable", at_risk_ms1000=5).bound is None
+
+
+def test_rule_17_the_verdict_is_on_the_stack(plan: Plan) -> None:
+    """False blame without it: file system, options and layers below it lose data as well as drives do."""
+    stack = facts(layers=("md0", "sda", "sdb"), drives=(drive(), drive(name="sdb", serial="S2")))
+    named = subject(plan, stack, make_statistics(operations=(ACKED,), flushes={"sda": 0, "sdb": 2001}))
+    assert named["layers"] == ["md0", "sda", "sdb"]
+    assert "no flush was sent" in str(named["drives"])

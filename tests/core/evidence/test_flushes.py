@@ -1,0 +1,61 @@
+"""What the flushes of a run say of its drives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from durability.evidence.flushes import leaf_flushes
+from tests.core.evidence.memory_target import MakePlan, drive, facts, make_statistics, small
+
+DIRECT = {"sync": "dsync", "direct": True}
+
+
+@pytest.mark.parametrize(
+    ("flushes", "fields", "plan", "said"),
+    [
+        (2000, {}, {}, ""),
+        (1, {}, {}, ""),
+        (None, {}, {}, "flushes unknown: this system does not count them"),
+        (0, {}, {}, "no flush was sent, though 2,000 syncs were acknowledged"),
+        (0, {"write_cache": "write through"}, {}, "its claim of power-loss protection is tested"),
+        (0, {"fua": True}, DIRECT, "FUA writes the kernel does not count"),
+        (0, {"fua": True}, {**DIRECT, "target_kind": "device"}, "something above keeps them back"),
+        (0, {"fua": True}, {"sync": "dsync"}, "something above keeps them back"),
+        (0, {"fua": False}, DIRECT, "something above keeps them back"),
+        (0, {"fua": True}, {**DIRECT, "workload": "rename"}, "something above keeps them back"),
+    ],
+)
+def test_each_count_has_its_words(
+    make_plan: MakePlan, flushes: int | None, fields: dict[str, Any], plan: dict[str, Any], said: str
+) -> None:
+    """No flush is a warning; what explains it is named: write-through, or FUA, which nobody counts."""
+    armed, statistics = (
+        facts(drives=(drive(**fields),)),
+        make_statistics(operations=(2000,), flushes={"sda": flushes}),
+    )
+    (leaf,) = leaf_flushes(small(make_plan, **plan), armed, statistics)
+    assert (said in leaf.note) if said else not leaf.note
+    assert leaf.none_sent == (flushes == 0)
+    assert leaf.per_sync == (None if flushes is None else flushes / 2000)
+
+
+def test_a_group_has_one_sync(make_plan: MakePlan) -> None:
+    """Flushes are held against syncs, not against operations."""
+    statistics = make_statistics(operations=(2000,), flushes={"sda": 500})
+    (leaf,) = leaf_flushes(small(make_plan, group=4), facts(), statistics)
+    assert (leaf.syncs, leaf.per_sync) == (500, 1.0)
+
+
+def test_nothing_synced_needs_no_flush(make_plan: MakePlan) -> None:
+    """A run that was cut before its first sync accuses nobody."""
+    (leaf,) = leaf_flushes(small(make_plan), facts(), make_statistics(operations=(0,), flushes={"sda": 0}))
+    assert (leaf.note, leaf.per_sync, leaf.none_sent) == ("", None, False)
+
+
+def test_a_run_that_sent_no_statistics(make_plan: MakePlan) -> None:
+    """Without figures from the client everything is unknown."""
+    (leaf,) = leaf_flushes(small(make_plan), facts(), None)
+    assert (leaf.syncs, leaf.flushes, leaf.none_sent) == (None, None, False)
+    assert leaf.note == "flushes unknown: no statistics of this run arrived"

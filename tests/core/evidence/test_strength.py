@@ -1,0 +1,78 @@
+"""The bounds are those of the textbook, and runs that were left out void them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.evidence.strength import HIDE_LOSSES, at_most_probability, strength, upper_bound
+from durability.formats.case import PastVerdict
+from tests.core.evidence.memory_target import MakePlan, make_case, small
+
+
+@pytest.mark.parametrize(("cuts", "percent"), [(5, 45), (10, 26), (30, 9.5), (59, 5), (299, 1)])
+def test_no_loss_in_n_cuts(cuts: int, percent: float) -> None:
+    """The figures that the field quotes for 95 %."""
+    assert upper_bound(0, cuts) * 100 == pytest.approx(percent, rel=0.02)
+    assert upper_bound(0, cuts) == pytest.approx(1 - 0.05 ** (1 / cuts))
+
+
+@pytest.mark.parametrize(("losses", "cuts", "bound"), [(1, 10, 0.39416), (2, 20, 0.28262), (5, 10, 0.77756)])
+def test_bounds_with_losses(losses: int, cuts: int, bound: float) -> None:
+    """One-sided Clopper-Pearson, as tables have it."""
+    assert upper_bound(losses, cuts) == pytest.approx(bound, abs=1e-4)
+
+
+@given(data=st.data(), cuts=st.integers(1, 3000))
+def test_the_bound_is_where_the_probability_falls_to_five_percent(data: st.DataObject, cuts: int) -> None:
+    """At the bound, so few losses or fewer have a probability of 5 %."""
+    losses = data.draw(st.integers(0, cuts))
+    bound = upper_bound(losses, cuts)
+    assert losses / cuts <= bound <= 1
+    if losses < cuts:
+        assert math.isclose(at_most_probability(losses, cuts, bound), 0.05, rel_tol=1e-6)
+
+
+def test_all_lost_or_no_cut_bounds_nothing() -> None:
+    """No cut at all says nothing, and impossible counts are refused."""
+    assert upper_bound(0, 0) == upper_bound(7, 7) == 1.0
+    with pytest.raises(ValueError, match="cannot be"):
+        upper_bound(3, 2)
+
+
+def past(verdict: str, cut_class: str = "power", at_risk: int = 10) -> PastVerdict:
+    """Another run of the series."""
+    return PastVerdict(run="0" * 16, verdict=verdict, cut_class=cut_class, at_risk_ms1000=at_risk, wall="")
+
+
+def test_a_series_counts_like_cuts_only(make_plan: MakePlan) -> None:
+    """Other classes, idle cuts and inconclusive runs are not counted; this run is."""
+    others = (past("durable"), past("durable", "os"), past("durable", at_risk=0), past("inconclusive"))
+    case = make_case(small(make_plan), (10,), series=others)
+    series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
+    assert (series.cuts, series.losses, series.left_out) == (2, 0, 0)
+    assert series.bound == pytest.approx(upper_bound(0, 2))
+
+
+def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
+    """What a crash of the system loses, or no cut at all, power loss does not keep either."""
+    case = make_case(small(make_plan), (10,), series=(past("loss", "os"), past("loss", "none", 0)))
+    series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
+    assert (series.cuts, series.losses) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reasons"), [("unverified", ()), *(("inconclusive", (code,)) for code in sorted(HIDE_LOSSES))]
+)
+def test_runs_that_were_left_out_void_the_bound(
+    make_plan: MakePlan, verdict: str, reasons: tuple[str, ...]
+) -> None:
+    """A cut that nobody verified, or not to the end, may have lost data: its number is told, and no bound."""
+    left_out = replace(past(verdict, "none", 0), reasons=reasons)
+    case = make_case(small(make_plan), (10,), series=(left_out,))
+    series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
+    assert (series.bound, series.left_out, series.cuts) == (None, 1, 1)

@@ -1,0 +1,65 @@
+"""Documents: what a stranger wrote is plain in messages, and names of any bytes have a text."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.errors import FormatError
+from durability.formats.documents import Text, escaped, from_value, shown, to_json, to_value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    name: Text
+    numbers: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    name: str | None
+    leaves: tuple[Leaf, ...]
+
+
+@given(st.text(max_size=100))
+def test_what_is_shown_is_a_line_that_prints(text: str) -> None:
+    """Whatever it was, and what prints anyway is not changed."""
+    said = shown(text)
+    assert said.isprintable() and len(said) <= 600
+    if text.isprintable() and len(text) <= 60:
+        assert said == text
+
+
+def test_escapes_and_long_texts_are_shown_in_short() -> None:
+    """Nothing reaches the terminal that moves its cursor or turns the direction of writing."""
+    assert shown("\x1b[2J\n\u202ex") == r"\x1b[2J\n\u202ex"
+    assert shown("\udcff é") == r"\udcff é"
+    assert shown("x" * 61) == "x" * 59 + "…"
+
+
+def test_a_message_names_a_strange_key_in_plain_words() -> None:
+    """The path to the field is made of keys that somebody else chose."""
+    with pytest.raises(FormatError, match=r"not a valid Leaf: \\x1b\[31mred: "):
+        from_value(Leaf, {"name": "a", "\x1b[31mred": 1})
+
+
+@given(st.binary(max_size=40))
+def test_bytes_that_are_no_text_are_escaped_wherever_they_stand(name: bytes) -> None:
+    """Text stays as it is; the rest reads as people type it."""
+    decoded = os.fsdecode(name)
+    tree = Tree(name=decoded, leaves=(Leaf(name=decoded, numbers=(1, 2)), Leaf(name="é\\xff")))
+    kept = escaped(tree)
+    assert kept.name == kept.leaves[0].name == name.decode("utf-8", "backslashreplace")
+    assert kept.leaves[1] is not None and kept.leaves[1].name == "é\\xff"
+    assert from_value(Tree, to_value(kept)) == kept
+    to_json(to_value(kept)).encode()
+
+
+def test_a_document_without_such_bytes_is_the_same() -> None:
+    """None, numbers and text are not touched."""
+    tree = Tree(name=None, leaves=(Leaf(name="naïve", numbers=(3,)),))
+    assert escaped(tree) is tree

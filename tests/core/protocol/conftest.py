@@ -1,0 +1,98 @@
+"""Messages and joined sessions for the core's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+from durability.formats.packing import Value
+from durability.protocol import messages
+from durability.protocol.messages import Message
+from durability.protocol.state_machine import ClientSession, ServerSession
+
+# A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
+settings.register_profile("shared-machine", deadline=None, print_blob=True)
+settings.load_profile("shared-machine")
+
+TOKEN = b"a token of both machines"
+STATISTICS: dict[str, Value] = {
+    "elapsed_s": 1.5,
+    "operations": [9, 9],
+    "latency_ns": {"buckets": [288, 290], "counts": [17, 1], "max": [9000]},
+    "drives": [{"name": "sda", "flushes": 18}, {"name": "sdb", "flushes": None}],
+}
+SAMPLES: tuple[Message, ...] = (
+    messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="durability 1"),
+    messages.Challenge(version=1, nonce=bytes(32), server_id="server", heartbeat_ms=50),
+    messages.Proof(mac=bytes(32)),
+    messages.Welcome(mac=bytes(32)),
+    messages.Failure(code="run-live", text="the run is live\nstop it first"),
+    messages.Ping(sent_ns=1),
+    messages.Pong(sent_ns=1),
+    messages.Register(
+        run=1, plan=b"plan", facts={"path": "/x"}, secret=bytes(32), label="shelf 3", force=False
+    ),
+    messages.Resume(run=1, proof=bytes(32)),
+    messages.Accepted(run=1, frontiers=(3, 5), grants=(2, 4)),
+    messages.Arm(facts={"drives": [{"size": 1}, {"size": None}]}),
+    messages.Armed(),
+    messages.Ack(frontiers=(7, 1 << 40), control=12),
+    messages.Credit(grants=(7, 6)),
+    messages.Notice(code="store-unavailable", text="the disk is full"),
+    messages.TargetFailed(errno=5, writer=1, seq=8, text="Input/output error"),
+    messages.ClientFailed(text="out of memory"),
+    messages.Stop(frontiers=(9, 9), control=13, statistics=STATISTICS),
+    messages.Progress(statistics=STATISTICS),
+    messages.Stopped(),
+    messages.Fetch(run=0, facts={}, end=True),
+    messages.CaseFile(case={"timeline": [[1, [2, 3]]]}),
+    messages.Evidence(run=1, name="lost-000", data=b"\x00\xff"),
+    messages.Stored(),
+    messages.Verdict(run=1, document={"verdict": "durable"}),
+    messages.List(limit=10),
+    messages.Listing(rows=({"run": "1"}, {"run": "2"})),
+    messages.Export(run=1),
+    messages.Show(run=1),
+    messages.Shown(document={"case": {}, "verdicts": []}),
+)
+
+
+@pytest.fixture(scope="session")
+def samples() -> dict[type[Message], Message]:
+    """One valid message of every kind."""
+    return {type(message): message for message in SAMPLES}
+
+
+@pytest.fixture(scope="session")
+def make_ends() -> Callable[..., tuple[ClientSession, ServerSession]]:
+    """A function that makes both ends of a connection, not joined yet."""
+
+    def make(
+        role: str = "run", *, client_token: bytes = TOKEN, server_token: bytes = TOKEN
+    ) -> tuple[ClientSession, ServerSession]:
+        return (
+            ClientSession(role, client_token, nonce=b"c" * 32, software="durability test"),
+            ServerSession(server_token, nonce=b"s" * 32, server_id="server", heartbeat_ns=50_000_000),
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_open(
+    make_ends: Callable[..., tuple[ClientSession, ServerSession]],
+) -> Callable[..., tuple[ClientSession, ServerSession]]:
+    """A function that makes both ends of a connection whose handshake is over."""
+
+    def make(role: str = "run") -> tuple[ClientSession, ServerSession]:
+        client, server = make_ends(role)
+        client.start()
+        for _ in range(2):
+            server.receive(client.outgoing())
+            client.receive(server.outgoing())
+        assert client.authenticated and server.authenticated
+        return client, server
+
+    return make

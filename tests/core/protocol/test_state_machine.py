@@ -1,0 +1,425 @@
+"""Two sessions joined in memory agree under any split of the stream, and refuse all that is not legal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import cycle
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability import limits
+from durability.errors import AuthenticationError, DurabilityError, PeerError, ProtocolError, RefusedError
+from durability.protocol import auth, messages
+from durability.protocol.frame import FrameDecoder, frame
+from durability.protocol.messages import (
+    Accepted,
+    Ack,
+    Challenge,
+    ClientMessage,
+    Credit,
+    Failure,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Proof,
+    ServerMessage,
+    Stop,
+    Welcome,
+    decode,
+    encode,
+)
+from durability.protocol.state_machine import (
+    AT_ANY_TIME,
+    HANDSHAKE,
+    READY,
+    ROLES,
+    ClientSession,
+    ServerSession,
+)
+
+Ends: TypeAlias = tuple[ClientSession, ServerSession]
+MakeEnds: TypeAlias = Callable[..., Ends]
+Samples: TypeAlias = dict[type[Message], Message]
+
+SCRIPTS: dict[str, list[type[Message]]] = {
+    "run": [
+        messages.Register,
+        messages.Accepted,
+        messages.Arm,
+        messages.Notice,
+        messages.Armed,
+        messages.Ack,
+        messages.Ack,
+        messages.Credit,
+        messages.Ack,
+        messages.Progress,
+        messages.Credit,
+        messages.Stop,
+        messages.Stopped,
+    ],
+    "verify": [
+        messages.Fetch,
+        messages.CaseFile,
+        messages.Evidence,
+        messages.Stored,
+        messages.Verdict,
+        messages.Stored,
+    ],
+    "query": [
+        messages.List,
+        messages.Listing,
+        messages.Export,
+        messages.CaseFile,
+        messages.Show,
+        messages.Shown,
+    ],
+}
+
+
+def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[bytes]:
+    while data:
+        size = next(sizes)
+        yield data[:size]
+        data = data[size:]
+
+
+def exchange(
+    client: ClientSession, server: ServerSession, sizes: Iterable[int] = (1 << 20,)
+) -> list[Message]:
+    """Carries bytes both ways, cut into pieces of `sizes`, until both ends are quiet; what came out there."""
+    endless = cycle(sizes)
+    received: list[Message] = []
+    while True:
+        to_server, to_client = client.outgoing(), server.outgoing()
+        if not to_server and not to_client:
+            return received
+        for piece in pieces(to_server, endless):
+            received += server.receive(piece)
+        for piece in pieces(to_client, endless):
+            received += client.receive(piece)
+
+
+def failure_of(session: ClientSession | ServerSession) -> Failure:
+    """The failure that a closed session leaves as the last frame to send."""
+    assert session.closed
+    *_, last = FrameDecoder(limits.FRAME_BYTES_HELLO_MAX).feed(session.outgoing())
+    failure = decode(last)
+    assert isinstance(failure, Failure)
+    return failure
+
+
+@given(st.sampled_from(sorted(SCRIPTS)), st.lists(st.integers(1, 60), min_size=1, max_size=20))
+def test_any_split_of_the_stream_gives_the_same_conversation(
+    make_ends: MakeEnds, samples: Samples, role: str, sizes: list[int]
+) -> None:
+    """From the first byte to the last, every message arrives once, in order, however the network cuts."""
+    client, server = make_ends(role)
+    client.start()
+    assert exchange(client, server, sizes) == []
+    assert client.authenticated and server.authenticated
+    assert client.nonces == server.nonces == (b"c" * 32, b"s" * 32)
+    assert (server.role, client.server_id, client.heartbeat_ns) == (role, "server", 50_000_000)
+    for kind in SCRIPTS[role]:
+        sender = client if issubclass(kind, ClientMessage) else server
+        sender.send(samples[kind])
+        client.send(Ping(sent_ns=1))
+        server.send(Ping(sent_ns=2))
+        received = exchange(client, server, sizes)
+        assert [message for message in received if not isinstance(message, Pong)] == [samples[kind]]
+        assert sorted(pong.sent_ns for pong in received if isinstance(pong, Pong)) == [1, 2]
+    assert client.state == server.state
+
+
+def test_messages_that_cross_are_legal_at_both_ends(make_open: MakeEnds, samples: Samples) -> None:
+    """A credit, a notice or an armed that was on its way when the client stopped breaks nothing."""
+    client, server = walked(make_open, samples, "run", [messages.Register, Accepted, messages.Arm])
+    client.send(samples[Stop])
+    server.send(samples[messages.Armed])
+    server.send(samples[Credit])
+    server.send(samples[messages.Notice])
+    exchange(client, server)
+    server.send(samples[messages.Credit])
+    server.send(samples[messages.Stopped])
+    assert exchange(client, server) == [samples[messages.Credit], samples[messages.Stopped]]
+    assert client.state == server.state == "ended"
+    assert not server.may_send(Credit)
+
+
+@pytest.mark.parametrize("armed_before", [False, True])
+def test_a_resumed_run_may_arm_or_go_on(make_open: MakeEnds, samples: Samples, armed_before: bool) -> None:
+    """After a resume the client arms again where it heard no `Armed`, and else acknowledges at once."""
+    client, server = make_open("run")
+    client_nonce, server_nonce = client.nonces
+    proof = auth.resume_proof(b"secret", run=1, client_nonce=client_nonce, server_nonce=server_nonce)
+    client.send(messages.Resume(run=1, proof=proof))
+    exchange(client, server)
+    server.send(samples[Accepted])
+    server.send(samples[Credit])
+    exchange(client, server)
+    if not armed_before:
+        client.send(samples[messages.Arm])
+        server.send(samples[Credit])
+        exchange(client, server)
+        server.send(samples[messages.Armed])
+        exchange(client, server)
+    client.send(samples[Ack])
+    assert exchange(client, server) == [samples[Ack]]
+    assert client.state == server.state == "armed"
+
+
+TOKENS = [(b"one token of sixteen", b"another token"), (b"", b"a token"), (b"a token", b"")]
+
+
+@pytest.mark.parametrize(("client_token", "server_token"), TOKENS)
+def test_a_client_with_another_token_is_refused(
+    make_ends: MakeEnds, client_token: bytes, server_token: bytes
+) -> None:
+    """Other tokens, or a token on one side only: both sides hear of it and nothing else happens."""
+    client, server = make_ends(client_token=client_token, server_token=server_token)
+    client.start()
+    with pytest.raises(AuthenticationError, match="the client's token is not this server's"):
+        exchange(client, server)
+    assert server.closed and not server.authenticated
+    with pytest.raises(AuthenticationError, match="the client's token is not this server's"):
+        client.receive(server.outgoing())
+    assert client.closed and not client.authenticated
+    assert client.outgoing() == b""
+
+
+def test_no_token_on_both_sides_is_accepted(make_ends: MakeEnds) -> None:
+    """Two sides that agree to have no token can talk."""
+    client, server = make_ends(client_token=b"", server_token=b"")
+    client.start()
+    exchange(client, server)
+    assert client.authenticated and server.authenticated
+
+
+def test_a_server_without_the_token_is_refused(make_ends: MakeEnds) -> None:
+    """A server that lets the client in without knowing the token is not believed."""
+    client, _ = make_ends()
+    client.start()
+    client.receive(frame(encode(Challenge(version=1, nonce=bytes(32), server_id="x", heartbeat_ms=50))))
+    client.outgoing()
+    with pytest.raises(AuthenticationError, match="the server does not know this client's token"):
+        client.receive(frame(encode(Welcome(mac=bytes(32)))))
+    assert not client.authenticated
+    assert failure_of(client).code == "authentication"
+
+
+def test_a_proof_cannot_be_sent_back_to_its_maker(make_ends: MakeEnds) -> None:
+    """A server that answers with the client's own proof is not believed."""
+    client, server = make_ends()
+    client.start()
+    server.receive(client.outgoing())
+    client.receive(server.outgoing())
+    proof = decode(client.outgoing()[4:])
+    assert isinstance(proof, Proof)
+    with pytest.raises(AuthenticationError):
+        client.receive(frame(encode(Welcome(mac=proof.mac))))
+
+
+@given(st.data())
+def test_a_handshake_changed_on_the_way_fails(make_ends: MakeEnds, data: st.DataObject) -> None:
+    """One flipped bit anywhere in the four frames, and the two ends do not both open."""
+    client, server = make_ends()
+    client.start()
+    flipped = data.draw(st.integers(0, 3))
+    for number, (source, sink) in enumerate([(client, server), (server, client)] * 2):
+        out = bytearray(source.outgoing())
+        if number == flipped:
+            bit = data.draw(st.integers(0, 8 * len(out) - 1))
+            out[bit // 8] ^= 1 << bit % 8
+        try:
+            sink.receive(out)
+        except PeerError:
+            break
+    assert not (client.authenticated and server.authenticated)
+
+
+def test_a_client_of_another_version_is_told_which_versions_there_are(make_ends: MakeEnds) -> None:
+    """The server names both versions to the peer and to its log, with the code `version`."""
+    client, server = make_ends()
+    client.start()
+    client.outgoing()
+    hello = Hello(versions=(7, 9), role="run", nonce=bytes(32), software="future")
+    with pytest.raises(ProtocolError, match="the client speaks protocol version 7, 9, this server 1"):
+        server.receive(frame(encode(hello)))
+    with pytest.raises(RefusedError, match="install the same release") as refusal:
+        client.receive(server.outgoing())
+    assert refusal.value.code == "version"
+
+
+def test_a_version_that_was_not_offered_is_refused(make_ends: MakeEnds) -> None:
+    """A server cannot choose what the client does not speak."""
+    client, _ = make_ends()
+    client.start()
+    with pytest.raises(ProtocolError, match="protocol version 2 was chosen, which was not offered"):
+        client.receive(frame(encode(Challenge(version=2, nonce=bytes(32), server_id="x", heartbeat_ms=50))))
+
+
+def paths(role: str) -> dict[str, list[type[Message]]]:
+    """For each state of a role a shortest list of messages that leads there from READY."""
+    found: dict[str, list[type[Message]]] = {READY: []}
+    todo = [READY]
+    for state in todo:
+        for kind, after in ROLES[role][state].items():
+            if after not in found:
+                found[after] = [*found[state], kind]
+                todo.append(after)
+    assert set(found) == set(ROLES[role])
+    return found
+
+
+def walked(make_open: MakeEnds, samples: Samples, role: str, path: list[type[Message]]) -> Ends:
+    client, server = make_open(role)
+    for kind in path:
+        (client if issubclass(kind, ClientMessage) else server).send(samples[kind])
+        exchange(client, server)
+    return client, server
+
+
+EVERY_STATE = [(role, state) for role in ROLES for state in ROLES[role]]
+
+
+@pytest.mark.parametrize(("role", "state"), EVERY_STATE)
+def test_what_is_not_legal_in_a_state_is_refused(
+    make_open: MakeEnds, samples: Samples, role: str, state: str
+) -> None:
+    """In every state of every role, a kind that the tables do not name closes the session with `protocol`."""
+    path = paths(role)[state]
+    for kind, message in samples.items():
+        for end, base in enumerate((ServerMessage, ClientMessage)):
+            session = walked(make_open, samples, role, path)[end]
+            assert session.state == state
+            directed = issubclass(kind, base) or not issubclass(kind, ClientMessage | ServerMessage)
+            legal = directed and (kind in ROLES[role][state] or kind in AT_ANY_TIME[role])
+            if kind in (Failure, Pong):
+                continue
+            if legal:
+                session.receive(frame(encode(message)))
+                assert not session.closed
+            else:
+                with pytest.raises(ProtocolError, match=r"is not legal in state|bytes was announced"):
+                    session.receive(frame(encode(message)))
+                assert failure_of(session).code == "protocol"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in messages.KINDS if kind not in (Hello, Failure)])
+def test_nothing_but_a_hello_opens_a_connection(
+    make_ends: MakeEnds, samples: Samples, kind: type[Message]
+) -> None:
+    """An unauthenticated peer can say nothing that is acted on."""
+    _, server = make_ends()
+    with pytest.raises(ProtocolError, match="is not legal in state start"):
+        server.receive(frame(encode(samples[kind])))
+    assert failure_of(server).code == "protocol"
+    assert set(HANDSHAKE["start"]) == {Hello}
+
+
+def test_an_illegal_message_is_refused_before_it_is_decoded(make_open: MakeEnds) -> None:
+    """What would be broken inside is refused for what it is, not for what it holds."""
+    _, server = make_open("run")
+    with pytest.raises(ProtocolError, match="Ack is not legal in state ready"):
+        server.receive(frame(b"\x93\x15\xc1"))
+
+
+def test_a_defect_of_this_side_is_not_sent(make_open: MakeEnds, samples: Samples) -> None:
+    """Sending what is not legal raises, queues nothing and leaves the session as it was."""
+    client, server = make_open("run")
+    with pytest.raises(DurabilityError, match="Ack sent in state ready"):
+        client.send(samples[Ack])
+    with pytest.raises(DurabilityError, match="Ack sent in state ready"):
+        server.send(samples[Ack])
+    assert client.outgoing() == server.outgoing() == b""
+    assert (client.state, client.closed, client.may_send(messages.Register)) == (READY, False, True)
+
+
+def test_nothing_can_be_sent_before_the_handshake_is_over(make_ends: MakeEnds, samples: Samples) -> None:
+    """Neither the messages of a role nor a heartbeat."""
+    client, server = make_ends()
+    assert not client.may_send(Ping) and not server.may_send(Ping)
+    with pytest.raises(DurabilityError, match="Hello sent in state start"):
+        client.send(samples[Hello])
+
+
+def test_a_failure_ends_both_ends(make_open: MakeEnds, samples: Samples) -> None:
+    """The peer raises its code and text; neither end says or hears anything after it."""
+    client, server = make_open("verify")
+    server.send(Failure(code="run-live", text="run 1 is live: stop it first"))
+    with pytest.raises(DurabilityError, match="sent in state closed"):
+        server.send(samples[Ping])
+    server.fail("internal", "a second failure says nothing")
+    with pytest.raises(RefusedError, match="run 1 is live: stop it first") as refusal:
+        client.receive(server.outgoing())
+    assert refusal.value.code == "run-live"
+    assert client.closed and server.closed
+    assert client.receive(frame(b"\xff")) == server.receive(b"\xff" * 5000) == []
+    assert client.outgoing() == server.outgoing() == b""
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_came_before_an_error_is_not_lost(make_open: MakeEnds, samples: Samples, together: bool) -> None:
+    """Whether the network joined an answer and the failure behind it makes no difference."""
+    client, server = make_open("verify")
+    client.send(samples[messages.Verdict])
+    exchange(client, server)
+    server.send(samples[messages.Stored])
+    answer = server.outgoing()
+    server.fail("internal", "gone")
+    failure = server.outgoing()
+    received = [] if together else client.receive(answer)
+    with pytest.raises(RefusedError):
+        client.receive(answer + failure if together else failure)
+    assert received + client.undelivered == [samples[messages.Stored]]
+
+
+def test_a_pong_that_answers_nothing_is_refused(make_open: MakeEnds) -> None:
+    """A round trip cannot be made up."""
+    client, server = make_open("run")
+    server.send(Ping(sent_ns=5))
+    server.send(Ping(sent_ns=6))
+    client.receive(server.outgoing())
+    assert server.receive(client.outgoing()) == [Pong(sent_ns=5), Pong(sent_ns=6)]
+    with pytest.raises(ProtocolError, match="Pong does not answer"):
+        server.receive(frame(encode(Pong(sent_ns=6))))
+
+
+def test_before_authentication_frames_are_small(make_ends: MakeEnds) -> None:
+    """A stranger's frame above the small limit is refused from its length alone."""
+    _, server = make_ends()
+    with pytest.raises(ProtocolError, match=f"1 to {limits.FRAME_BYTES_HELLO_MAX} are allowed here"):
+        server.receive((limits.FRAME_BYTES_HELLO_MAX + 1).to_bytes(4, "big"))
+    assert failure_of(server).code == "protocol"
+
+
+@pytest.mark.parametrize(
+    ("role", "longest"), [("run", messages.Register), ("verify", messages.Evidence), ("query", Failure)]
+)
+def test_after_authentication_frames_are_as_long_as_the_role_needs(
+    make_open: MakeEnds, role: str, longest: type[Message]
+) -> None:
+    """What a server buffers for one peer is bounded by the longest message of the peer's role."""
+    _, server = make_open(role)
+    length = messages.bytes_max_of(longest)
+    assert server.receive(length.to_bytes(4, "big")) == []
+    _, server = make_open(role)
+    with pytest.raises(ProtocolError, match="was announced"):
+        server.receive((length + 1).to_bytes(4, "big"))
+
+
+def test_the_first_message_may_follow_the_welcome_in_one_read(
+    make_open: MakeEnds, make_ends: MakeEnds
+) -> None:
+    """The limit rises with the handshake's last frame, not with the next read."""
+    reference, _ = make_open("run")
+    client, server = make_ends("run")
+    client.start()
+    server.receive(client.outgoing())
+    client.receive(server.outgoing())
+    facts = {"path": "x" * 5000}
+    reference.send(messages.Register(run=1, plan=b"p", facts=facts, secret=bytes(32), label="", force=False))
+    assert len(server.receive(client.outgoing() + reference.outgoing())) == 1

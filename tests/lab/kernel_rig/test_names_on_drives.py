@@ -1,0 +1,83 @@
+"""Names on a real kernel over drives that lose power: honest stacks keep their promises, liars are caught.
+
+What `create`, `rename` and `unlink` rely on is the fsync of a directory, which each file system does in its
+own way. Together the loads show each of them on each file system, by one writer and by several, by one
+operation to a sync of the directory and by several, and with files that sync every write; a liar gets half
+of them, on which each workload and file system comes up.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.kernel_rig.block_rig import BlockRig, FileSystemName
+from durability_lab.kernel_rig.cycle import cycle
+from durability_lab.matrix.matrix_cells import Load
+from durability_lab.support.local_server import loopback
+
+pytestmark = pytest.mark.usefixtures("rig_machine")
+
+LOADS = [
+    Load(file_system="ext4", workload="create"),
+    Load(file_system="ext4", workload="rename", writers=4),
+    Load(file_system="ext4", workload="unlink", writers=2, group=8),
+    Load(file_system="xfs", workload="create", writers=2, group=8),
+    Load(file_system="xfs", workload="rename"),
+    Load(file_system="xfs", workload="unlink", writers=4),
+    Load(file_system="btrfs", workload="create", writers=4),
+    Load(file_system="btrfs", workload="rename", sync="dsync", direct=True),
+    Load(file_system="btrfs", workload="unlink"),
+]
+NAMES = {"absent", "stale", "resurrected", "torn", "misdirected"}
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another seed in every session, printed when a test fails."""
+    value = random.SystemRandom().getrandbits(32)
+    print(f"seed {value}")
+    return value
+
+
+@pytest.mark.parametrize("load", LOADS, ids=str)
+async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> None:
+    """A cut of an honest drive while names are made, replaced or removed: durable, with records at risk."""
+    async with loopback() as lab:
+        outcome = await cycle(lab, "honest", load, seed=seed)
+    assert outcome.as_expected, outcome
+    assert outcome.answer.document["at_risk"]["ms1000"] > 0
+
+
+@pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
+def test_a_directory_does_not_sync_after_a_commit_that_failed(file_system: FileSystemName, seed: int) -> None:
+    """The first fsync after the cut fails and throws away what everybody had removed; the next is no success.
+
+    The kernel's own returns 0 then, so that removals which an honest drive never saw would be acknowledged.
+    """
+    with BlockRig("write-through", file_system, seed=seed) as rig:
+        storage = KernelStorage(rig.target)
+        for slot in range(4):
+            storage.path_of(f".0.{slot}").touch()
+        first, second = storage.open_directory(), storage.open_directory()
+        first.sync()
+        storage.unlink(".0.0")
+        storage.unlink(".0.1")
+        rig.cut()
+        for directory in (first, second, second):
+            with pytest.raises(OSError, match=r"Input/output error|Read-only file system"):
+                directory.sync()
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize("load", LOADS[::2], ids=str)
+async def test_names_on_a_drive_that_ignores_flush_are_lost(load: Load, seed: int) -> None:
+    """A cut of a liar: loss, of names where the file system still mounts, else of the file system."""
+    async with loopback() as lab:
+        outcome = await cycle(lab, "flush-ignored", load, seed=seed)
+    assert outcome.as_expected, outcome
+    found = {name for name, count in outcome.answer.document["findings"].items() if count}
+    assert found & (NAMES if outcome.mounted else {"truncated"}), outcome

@@ -1,0 +1,56 @@
+"""The curves' points show what hides a lie: too short a delay, and others who flush."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from durability.errors import EXIT_LOSS
+from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios, interval
+from durability_lab.simulated_rig.simulation import Scenario, simulate
+
+CUTS = 20
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another seed in every session, printed when a test fails."""
+    value = random.SystemRandom().getrandbits(32)
+    print(f"seed {value}")
+    return value
+
+
+def caught(scenario: Scenario, seed: int) -> int:
+    """How many of a few cuts show the drive."""
+    return sum(simulate(scenario, seed=number).exit_code == EXIT_LOSS for number in range(seed, seed + CUTS))
+
+
+def test_points_differ() -> None:
+    """Each is another scenario, and one that can be told in words."""
+    points = [*early_ack_scenarios(), *flush_skipped_scenarios()]
+    assert len(set(points)) == len(points) == 24
+    assert [Scenario.parse(str(point)) for point in points] == points
+
+
+def test_longer_lie_is_caught_more_often(seed: int) -> None:
+    """At 50 commits a second one falls into the last 100 ms, and hardly ever into the last one."""
+    points = {(point.model, point.rate): point for point in early_ack_scenarios()}
+    assert caught(points["early-ack:delay_ms=100", 50.0], seed) == CUTS
+    assert caught(points["early-ack:delay_ms=1", 50.0], seed) < CUTS // 2
+
+
+def test_crowd_hides_a_skipped_flush_that_a_paced_writer_shows(seed: int) -> None:
+    """The next flush of anybody makes up for it, before the acknowledgement is out."""
+    paced, *_, crowd = [replace(point, model="flush-skipped") for point in flush_skipped_scenarios()]
+    assert (paced.writers, crowd.writers) == (1, 16)
+    assert caught(paced, seed) > caught(crowd, seed)
+
+
+@pytest.mark.parametrize(
+    ("count", "cuts", "low", "high"), [(0, 50, 0.0, 0.0711), (50, 50, 0.9289, 1.0), (10, 100, 0.0490, 0.1762)]
+)
+def test_interval_is_that_of_clopper_and_pearson(count: int, cuts: int, low: float, high: float) -> None:
+    """Values of the tables."""
+    assert interval(count, cuts) == pytest.approx((low, high), abs=1e-4)

@@ -1,0 +1,321 @@
+"""The lab's cases on what is said of a cut: whose target it is, what the log is worth, whether there
+was a cut and what it met. The drive kept everything, or nearly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from durability.formats.case import PastVerdict
+from durability.formats.plan import MAIN
+from durability_client.verify.target_reader import CHUNK_BYTES
+from durability_lab.simulated_rig.virtual_time import MS
+from tests.core.evidence.memory_target import (
+    LAST_NS,
+    Disk,
+    after_power_loss,
+    drive,
+    facts,
+    make_case,
+    make_statistics,
+)
+from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, kept, server_of, wait
+from tests.lab.mutants.lab_case import (
+    at_risk,
+    bound,
+    disk_of,
+    judged,
+    lab_case,
+    loss_window,
+    plan_of,
+    warnings,
+)
+from tests.lab.mutants.synced_files import Files
+
+
+def past(verdict: str, **changes: Any) -> PastVerdict:
+    """An earlier verdict on a cut of class power with records at risk."""
+    fields: dict[str, Any] = {"run": "1", "cut_class": "power", "at_risk_ms1000": 5, "wall": "", **changes}
+    return PastVerdict(verdict=verdict, **fields)
+
+
+# -- identity and the state of the log -----------------------------------------------------------------------
+
+
+@lab_case("exit 5: another target")
+def another_drive_in_its_place() -> str:
+    """After the reboot another disk is mounted there, which holds nothing of the run."""
+    plan = plan_of()
+    files = Files(facts(uuid="another", drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30))
+    return judged(files, make_case(plan, (ACKED,)))
+
+
+@lab_case("exit 5: another target")
+def another_drive_without_a_serial() -> str:
+    """Drives that tell no serial: another is there, with a copy of the file system from before the run."""
+    plan = plan_of()
+    unknown = (drive(serial=""),)
+    now = facts(drives=unknown, boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=unknown)))
+
+
+@lab_case("exit 5: not to be judged")
+def log_that_was_not_replayed() -> str:
+    """The last 20 operations are in the file system's log, which the mount did not replay."""
+    plan = plan_of()
+    found = facts().file_system
+    assert found is not None
+    mounted = dataclasses.replace(found, type="xfs", options="ro,norecovery")
+    now = dataclasses.replace(after_power_loss(), file_system=mounted)
+    return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=now)
+
+
+@lab_case("inconclusive: superseded; 66 lost")
+def target_that_was_used_again() -> str:
+    """A later run, of which the server knows nothing, was made on the target."""
+    plan = plan_of()
+    later = Disk(dataclasses.replace(plan, run=77))
+    return judged(later, make_case(plan, (ACKED,)))
+
+
+@lab_case("inconclusive: drive-changed; 20 lost")
+def copy_of_an_earlier_moment() -> str:
+    """The target is a copy on another drive, made before the last 20 operations."""
+    plan = plan_of()
+    copy = facts(drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30)
+    return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
+
+
+@lab_case("loss: earlier-loss")
+def second_pass_over_a_drive_that_healed() -> str:
+    """The first pass found a loss; now everything is there."""
+    disk, case = kept(verdicts=(past("loss"),))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: earlier-unstable")
+def second_pass_after_a_flip() -> str:
+    """Nothing is wrong now; the first pass read a slot wrong and then right."""
+    disk, case = kept(verdicts=(past("inconclusive", reasons=("unstable",)),))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: tainted")
+def tainted_run() -> str:
+    """The client broke the protocol at some time; what was accepted of its claims is there."""
+    disk, case = kept(tainted="the reported frontier of writer 0 fell from 9 to 3")
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: scan-unfinished")
+def drive_that_goes_away_while_it_is_read() -> str:
+    """The drive leaves the bus when the first writer's slots have been read."""
+    plan = plan_of(writers=2)
+    files = Files.of(disk_of(plan, ACKED, ACKED), after_power_loss())
+    second = plan.extent(1)
+    files.gone = (MAIN, range(second.offset_bytes, second.end_bytes))
+    return judged(files, make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("inconclusive: no-server-log, cut-not-shown, nothing-at-risk")
+def target_without_a_log() -> str:
+    """The server has lost the run; everything on the drive is in order."""
+    return judged(kept()[0], None)
+
+
+@lab_case("loss; 1 lost, 1 out of order")
+def loss_that_the_target_proves_alone() -> str:
+    """The server has lost the run; the drive holds 200 and, of 150 in another slot, the one before."""
+    disk, _ = kept()
+    fall_back(disk, ACKED - 50)
+    return judged(disk, None)
+
+
+@lab_case("loss; 1 lost, 1 out of order")
+def log_with_a_hole_that_nobody_heard_of() -> str:
+    """The server has lost the run; the last record that is read in one piece is zeros, and there are more
+    behind it."""
+    plan = plan_of(workload="append", slots=1024, record_bytes=4096, block_bytes=4096)
+    disk = disk_of(plan, 600)
+    disk.put(0, CHUNK_BYTES // plan.record_bytes - 1, bytes(plan.record_bytes))
+    return judged(disk, None)
+
+
+# -- the cut -------------------------------------------------------------------------------------------------
+
+
+@lab_case("inconclusive: cut-not-shown")
+def client_that_was_killed() -> str:
+    """The client was killed; nobody cut anything, and nobody says so."""
+    disk, case = kept()
+    return judged(disk, case, now=facts(uptime_s=2000))
+
+
+@lab_case("inconclusive: cut-class")
+def machine_that_was_reset() -> str:
+    """The operating system died; the drive kept its power."""
+    disk, case = kept()
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30))
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def client_that_was_killed_and_a_cut_attested() -> str:
+    """The client was killed, and the operator says that the plug was pulled."""
+    disk, case = kept()
+    return judged(disk, case, now=facts(uptime_s=2000), attested="pulled the plug")
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-class")
+def reset_and_a_cut_attested() -> str:
+    """The machine was reset, no drive counted a power loss, and somebody says that the plug was pulled."""
+    disk, case = kept()
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30), attested="pulled the plug")
+
+
+@lab_case("inconclusive: cut-class")
+def mirror_of_which_one_drive_was_cut() -> str:
+    """Of two drives only one counted a power loss; the machine was started anew."""
+    pair = (drive(), drive(name="sdb", serial="S2"))
+    cut_one = (drive(unsafe_shutdowns=4), drive(name="sdb", serial="S2"))
+    disk, case = kept(armed=facts(drives=pair))
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30, drives=cut_one))
+
+
+@lab_case("inconclusive: cut-class")
+def guest_with_a_counter_of_its_own() -> str:
+    """The counter of a virtual machine's drive rose when the guest was started anew."""
+    disk, case = kept(armed=facts(virtualisation="kvm", drives=(drive(emulated=True),)))
+    now = facts(
+        boot="boot-2", uptime_s=30, virtualisation="kvm", drives=(drive(emulated=True, unsafe_shutdowns=4),)
+    )
+    return judged(disk, case, now=now)
+
+
+@lab_case("inconclusive: cut-class")
+def guest_that_was_forced_off() -> str:
+    """A guest was forced off while its host ran on; the operator attests that."""
+    emulated = (drive(emulated=True, unsafe_shutdowns=None),)
+    disk, case = kept(armed=facts(virtualisation="kvm", drives=emulated))
+    now = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=emulated)
+    return judged(disk, case, now=now, attested="forced the guest off")
+
+
+@lab_case("inconclusive: cut-not-shown")
+def machine_that_was_up_all_the_time() -> str:
+    """Another boot id, but an uptime that began before the last frame came: no operating system died."""
+    disk, case = kept()
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=500))
+
+
+@lab_case("inconclusive: session-closed")
+def connection_that_was_closed() -> str:
+    """The server got a FIN; the cut came some time later."""
+    disk, case = kept(session_end="fin")
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: session-closed")
+def connection_that_was_closed_after_silence() -> str:
+    """More than a second of silence, then a FIN: the client's machine was alive, and cut some time later."""
+    plan = plan_of()
+    agenda, server = server_of(plan)
+    server.acknowledge((5,), 0)
+    wait(agenda, 1500)
+    server.watch()
+    assert server.run.session_end == "silence"
+    server.run.detached(agenda.now_ns, "fin", "the client's system closed the connection")
+    return judged(disk_of(plan, 5), case_of(agenda, server))
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def network_that_failed_before_the_power() -> str:
+    """The only writer had used up its credit, so nobody knows how long it had been waiting."""
+    disk, case = kept()
+    disk.write(0, *range(ACKED + 1, ACKED + disk.plan.credit + 1))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def network_that_failed_with_a_grant_under_way() -> str:
+    """The last grant may not have arrived, and the writer has done all that the one before it allowed."""
+    disk, case = kept(credits=((ACKED - 8,), (ACKED,)))
+    assert disk.plan.credit == 8
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def removals_that_used_up_the_credit() -> str:
+    """The only writer had used up its credit with removals, of which only absent names are left."""
+    plan = plan_of(workload="unlink", pattern="sequential")
+    disk = disk_of(plan, 140 + plan.credit)
+    return judged(disk, make_case(plan, (140,)))
+
+
+@lab_case("durable; at risk 2, 11, 48, 48")
+def end_of_a_pass() -> str:
+    """The next pass had begun to cover what the last operations wrote, so that not all of it would show."""
+    plan = plan_of(slots=64, credit=16)
+    return judged(disk_of(plan, 192), make_case(plan, (192,)), tell=at_risk)
+
+
+@lab_case("durable; at risk 2, 11, 56, 56")
+def client_that_reports_the_targets_error() -> str:
+    """The drive alone lost its power; the client said so, and its heartbeats came for five seconds more."""
+    disk, case = kept(session_end="target-error", last_receipt_ns=LAST_NS + 5000 * MS)
+    return judged(disk, case, tell=at_risk)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def heartbeats_without_load() -> str:
+    """For two seconds before the cut the client had nothing to write, and said that it was alive."""
+    disk, case = kept(last_receipt_ns=LAST_NS + 2000 * MS)
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 lost; 114.5 to 167 ms, 116")
+def slot_that_fell_back_two_versions() -> str:
+    """A slot of operations 21, 85 and 149 holds 21: the oldest that is lost is 85, 115 ms before the last."""
+    plan = plan_of(pattern="sequential")
+    disk = disk_of(plan, ACKED)
+    disk.put(0, 20, disk.record(0, 20, 21))
+    return judged(disk, make_case(plan, (ACKED,)), tell=loss_window)
+
+
+# -- strength and subject ------------------------------------------------------------------------------------
+
+
+@lab_case("inconclusive: series-incomplete; 29 cuts, no bound")
+def series_with_a_cut_that_nobody_verified() -> str:
+    """29 cuts without a loss, and one more that was never verified."""
+    disk, case = kept(series=(past("durable"),) * 28 + (past("unverified"),))
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("inconclusive: series-incomplete; 29 cuts, no bound")
+def series_with_a_cut_that_may_hide_a_loss() -> str:
+    """29 cuts without a loss, and one more of which the scan did not come to its end."""
+    unread = past("inconclusive", reasons=("scan-unfinished",))
+    disk, case = kept(series=(past("durable"),) * 28 + (unread,))
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
+def series_of_idle_cuts() -> str:
+    """28 earlier cuts met no load."""
+    disk, case = kept(series=(past("durable", at_risk_ms1000=0),) * 28)
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
+def series_of_resets() -> str:
+    """28 earlier cuts were resets of the operating system, this one is of class power."""
+    disk, case = kept(series=(past("durable", cut_class="os"),) * 28)
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("durable; warnings no-flush")
+def file_system_without_barriers() -> str:
+    """200 syncs were acknowledged, and not one flush reached the drive."""
+    disk, case = kept(statistics=make_statistics(operations=(ACKED,), flushes={"sda": 0}))
+    return judged(disk, case, tell=warnings)

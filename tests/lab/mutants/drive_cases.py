@@ -1,0 +1,391 @@
+"""The lab's cases on drives and on targets as a cut left them: what each deserves.
+
+Cuts in virtual time where a drive model has the fault; else a target is laid down byte by byte. The name of a
+case is its function's, and docs/evidence.md names each that notices a rule's absence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from durability.evidence.slot_oracle import Oracle
+from durability.formats.case import Case
+from durability.formats.plan import CONTROL, MAIN, Plan
+from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, Pace, VirtualServer
+from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, facts, make_case
+from tests.lab.mutants.lab_case import control_lost, disk_of, judged, lab_case, plan_of, simulated
+from tests.lab.mutants.synced_files import Files
+
+ACKED = 200  # operations: three passes over 64 slots, and 8 more
+GARBAGE = b"\xa5" * SECTOR
+
+
+def idle_slot(plan: Plan) -> int:
+    """A slot without a write in flight."""
+    busy = Oracle(plan, (ACKED,)).in_flight_slots(0).tolist()
+    return next(slot for slot in range(plan.slots) if slot not in busy)
+
+
+def fall_back(disk: Disk, seq: int) -> None:
+    """Let the slot of `seq` hold the version before that one."""
+    slot = disk.slot_of(0, seq)
+    disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, seq - 1)))
+
+
+def kept(**changes: Any) -> tuple[Disk, Case]:
+    """An honest drive after 200 acknowledged operations, and the case of its run with `changes`."""
+    plan = plan_of()
+    return disk_of(plan, ACKED), make_case(plan, (ACKED,), **changes)
+
+
+# -- honest drives in virtual time ---------------------------------------------------------------------------
+
+
+@lab_case("durable")
+def honest_drive() -> str:
+    """An honest drive of which every unflushed write is lost."""
+    return simulated("seed=1 model=honest:kept=0.0,torn=0.0 writers=2")
+
+
+@lab_case("durable")
+def honest_drive_that_tears() -> str:
+    """An honest drive that tears what is in flight between sectors."""
+    return simulated("seed=7 model=honest:kept=0.0,torn=1.0 writers=2 group=4")
+
+
+@lab_case("durable")
+def honest_drive_under_groups() -> str:
+    """An honest drive that keeps some writes of a group and not the others."""
+    return simulated("seed=1 model=honest:kept=0.5,torn=0.5 group=8 slots=1024 writers=2")
+
+
+@lab_case("durable")
+def honest_drive_that_gets_fua_only() -> str:
+    """An honest drive that is never flushed after the prefill, which is mostly still there: each write forces
+    itself."""
+    return simulated("seed=1 model=honest:kept=0.0,torn=0.0 sync=dsync operations=20..40")
+
+
+# -- liars in virtual time -----------------------------------------------------------------------------------
+
+
+@lab_case("loss; lost, torn")
+def drive_that_ignores_flushes() -> str:
+    """A drive that acknowledges flushes and does nothing."""
+    return simulated("seed=1 model=flush-ignored:cache_bytes=65536")
+
+
+@lab_case("loss; lost, out of order")
+def drive_that_lies_about_what_nobody_heard_of() -> str:
+    """A drive loses, of what it acknowledged, only operations whose acknowledgements were still under way."""
+    load = "operations=5..8 lag_p50_ms=3 lag_p99_ms=4"
+    return simulated(f"seed=4 model=flush-ignored:kept=0.9,torn=0.0 {load}")
+
+
+@lab_case("loss; torn")
+def drive_that_shears_pages() -> str:
+    """A drive that brings only a first part of an acknowledged page to media."""
+    return simulated("seed=2 model=shorn")
+
+
+@lab_case("loss; lost, torn, corrupt, misdirected")
+def drive_that_misplaces_pages() -> str:
+    """A drive that puts acknowledged pages over others."""
+    return simulated("seed=1 model=misdirected:chance=0.05")
+
+
+@lab_case("loss; corrupt")
+def drive_that_flips_bits_of_neighbours() -> str:
+    """A drive that damages pages which were durable long before."""
+    return simulated("seed=1 model=neighbour-flip record_bytes=1024")
+
+
+@lab_case("loss; unreadable, damaged in flight")
+def drive_that_cannot_read_its_pages() -> str:
+    """A drive of which a part answers with EIO."""
+    return simulated("seed=1 model=unreadable:share=0.1")
+
+
+@lab_case("loss; truncated")
+def drive_that_comes_back_smaller() -> str:
+    """A drive that comes back with half of its sectors."""
+    return simulated("seed=1 model=smaller:share=0.5")
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def liar_that_had_time_to_drain() -> str:
+    """A drive that acknowledges 10 ms early is cut a second and a half after the last write."""
+    return simulated("seed=1 model=early-ack:delay_ms=10.0 idle_ms=1500")
+
+
+# -- acknowledging -------------------------------------------------------------------------------------------
+
+
+def server_of(plan: Plan) -> tuple[Agenda, VirtualServer]:
+    """The product's server side of a run that is armed and live."""
+    agenda = Agenda()
+    pace = Pace(write_ns=1, sync_ns=1, interval_ns=0, lag_p50_ns=1, lag_p99_ns=1)
+    server = VirtualServer(agenda, plan, Chance("1", pace), lambda _: None)
+    server.arm(facts())
+    return agenda, server
+
+
+def wait(agenda: Agenda, milliseconds: int) -> None:
+    agenda.run(until_ns=agenda.now_ns + milliseconds * MS)
+
+
+def case_of(agenda: Agenda, server: VirtualServer) -> Case:
+    """The case two minutes later."""
+    wait(agenda, 120_000)
+    return server.run.case(now_ns=agenda.now_ns, relations=NO_RELATIONS)
+
+
+@lab_case("loss; 1 lost")
+def acknowledgements_merged_into_one() -> str:
+    """The frames for operations 4, 5 and 6 came as one, which said 6; the drive lost 6."""
+    plan = plan_of()
+    agenda, server = server_of(plan)
+    for frontier in (1, 2, 3, 6):
+        server.acknowledge((frontier,), 0)
+        wait(agenda, 1)
+    server.run.silent(agenda.now_ns)
+    return judged(disk_of(plan, 5), case_of(agenda, server))
+
+
+@lab_case("inconclusive: tainted")
+def client_that_claims_beyond_its_credit() -> str:
+    """A broken client claims operations that it was never granted and that are not on the drive."""
+    plan = plan_of()
+    agenda, server = server_of(plan)
+    for frontier in (5, 19):
+        server.acknowledge((frontier,), 0)
+        wait(agenda, 1)
+    server.run.silent(agenda.now_ns)
+    return judged(disk_of(plan, 5), case_of(agenda, server))
+
+
+@lab_case("inconclusive: log-behind")
+def store_that_was_rolled_back() -> str:
+    """The server's store is from before a writer's last 20 operations, which are whole on the drive."""
+    plan = plan_of(pattern="sequential", writers=2)
+    return judged(disk_of(plan, ACKED + 20, ACKED), make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("inconclusive: not-armed, cut-not-shown, nothing-at-risk; 21 corrupt, 3 damaged in flight")
+def cut_during_the_prefill() -> str:
+    """The plug was pulled during the prefill: the last 24 slots are empty, and nothing was acknowledged."""
+    plan = plan_of()
+    disk = Disk(plan)
+    for slot in range(40, plan.slots):
+        disk.put(0, slot, bytes(plan.record_bytes))
+    return judged(disk, make_case(plan, (0,), armed=None))
+
+
+# -- judging -------------------------------------------------------------------------------------------------
+
+
+@lab_case("loss; 1 lost, 1 out of order")
+def write_missing_before_one_that_is_there() -> str:
+    """Of two operations that nobody heard of, the later one is on the drive and the earlier one is not."""
+    disk, case = kept()
+    disk.write(0, ACKED + 2)
+    return judged(disk, case)
+
+
+@lab_case("durable; 1 damaged in flight")
+def garbage_in_flight() -> str:
+    """An honest drive leaves nothing recognisable where it was just writing."""
+    disk, case = kept()
+    disk.put(0, disk.slot_of(0, ACKED + 1), GARBAGE)
+    return judged(disk, case)
+
+
+@lab_case("durable")
+def write_in_flight_torn() -> str:
+    """An honest drive tears the write in flight between its sectors."""
+    disk, case = kept()
+    slot = disk.slot_of(0, ACKED + 1)
+    disk.put(0, slot, disk.record(0, slot, ACKED + 1)[:SECTOR])
+    return judged(disk, case)
+
+
+@lab_case("durable")
+def write_in_flight_whole() -> str:
+    """An honest drive finished the write in flight, whose acknowledgement nobody heard of."""
+    disk, case = kept()
+    disk.write(0, ACKED + 1)
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 corrupt")
+def body_changed_below_an_intact_header() -> str:
+    """One bit of an idle record's body has flipped; its header says what it should."""
+    disk, case = kept()
+    slot = idle_slot(disk.plan)
+    data = bytearray(disk.get(0, slot))
+    data[300] ^= 1
+    disk.put(0, slot, bytes(data))
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 corrupt, 1 collateral")
+def neighbour_in_a_shared_block() -> str:
+    """Records of 1 KiB share blocks of 4 KiB: an idle one is damaged beside one in flight."""
+    plan = plan_of(block_bytes=4096, pattern="sequential")
+    disk = disk_of(plan, ACKED + 2)
+    disk.put(0, disk.slot_of(0, ACKED + 2), GARBAGE)  # the second of four in its block
+    return judged(disk, make_case(plan, (ACKED + 2,)))
+
+
+@lab_case("loss; 1 misdirected")
+def newer_record_in_another_place() -> str:
+    """An idle slot holds a whole record of the last operations, which belongs elsewhere as well."""
+    disk, case = kept()
+    other = disk.slot_of(0, ACKED)
+    slot = idle_slot(disk.plan)
+    assert slot != other
+    disk.put(0, slot, disk.record(0, other, ACKED))
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 lost")
+def old_record_lost() -> str:
+    """The newest records are fine; one of 60 operations ago is gone."""
+    disk, case = kept()
+    oldest = ACKED - 60
+    while disk.newest(0, disk.slot_of(0, oldest), ACKED + disk.plan.credit) != oldest:
+        oldest += 1
+    fall_back(disk, oldest)
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 corrupt")
+def superblock_gone() -> str:
+    """The second superblock is zeros."""
+    disk, case = kept()
+    offset = disk.plan.superblock_offsets[1]
+    disk.files[MAIN][offset:] = bytes(len(disk.files[MAIN]) - offset)
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: unstable")
+def cable_that_flips_a_bit_once() -> str:
+    """The first read of an idle record has a wrong bit, the second has not."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    _, offset, _ = disk.versions.place(0, idle_slot(disk.plan))
+    files.flips[MAIN, offset + 300] = 1
+    return judged(files, case)
+
+
+@lab_case("loss; 12 truncated")
+def log_that_is_short() -> str:
+    """The file of an appending writer ends 12 acknowledged records early."""
+    plan = plan_of(workload="append")
+    disk = disk_of(plan, 60)
+    del disk.files[".0.0"][48 * plan.record_bytes :]
+    return judged(disk, make_case(plan, (60,)))
+
+
+@lab_case("loss; 1 resurrected")
+def file_of_a_log_that_is_back() -> str:
+    """The first file of a log is there again, whose removal was synced before acknowledged records."""
+    plan = plan_of(workload="append")
+    first = disk_of(plan, 64).files[".0.0"]
+    disk = disk_of(plan, ACKED)
+    disk.files[".0.0"] = first
+    return judged(disk, make_case(plan, (ACKED,)))
+
+
+@lab_case("loss; 1 misdirected")
+def control_record_in_a_slot() -> str:
+    """A sector of the control arm's newest record lies in an idle slot."""
+    plan = plan_of(control_slots=4)
+    disk = disk_of(plan, ACKED)
+    sector = disk.record(plan.control_writer, 3, ACKED + 4)[:SECTOR]
+    disk.put(0, idle_slot(plan), sector)
+    return judged(disk, make_case(plan, (ACKED,)))
+
+
+@lab_case("durable; control arm 2 lost")
+def control_arm_that_lost_writes() -> str:
+    """Two of three writes that were never synced are gone, and nothing else is."""
+    plan = plan_of(control_slots=4)
+    disk = disk_of(plan, ACKED)
+    disk.write(plan.control_writer, 1)
+    assert CONTROL in disk.files
+    return judged(disk, make_case(plan, (ACKED,), control=3), tell=control_lost)
+
+
+# -- names ---------------------------------------------------------------------------------------------------
+
+
+def _names(workload: str, acked: int = ACKED) -> tuple[Disk, Case]:
+    plan = plan_of(workload=workload, pattern="sequential")
+    return disk_of(plan, acked), make_case(plan, (acked,))
+
+
+@lab_case("loss; 1 absent")
+def created_name_that_is_gone() -> str:
+    """A name whose creation was acknowledged is not there."""
+    disk, case = _names("create")
+    disk.remove(0, ACKED - 10)
+    return judged(disk, case)
+
+
+@lab_case("durable; 1 damaged in flight")
+def name_in_the_making() -> str:
+    """The file that was just being created is empty."""
+    disk, case = _names("create")
+    disk.files[f".0.{ACKED}"] = bytearray()
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 resurrected")
+def removed_name_that_is_back() -> str:
+    """A name that `create` removed, 40 acknowledged operations ago, is there again."""
+    disk, case = _names("create")
+    slot = ACKED - 40 - 1 - disk.plan.slots
+    disk.put(0, slot, disk.record(0, slot, slot + 1))
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 resurrected")
+def unlinked_name_that_is_back() -> str:
+    """A name whose removal was acknowledged is there again, with its last content."""
+    disk, case = _names("unlink", 180)
+    disk.put(0, 20, disk.record(0, 20, 85))
+    return judged(disk, case)
+
+
+@lab_case("durable")
+def removal_in_flight() -> str:
+    """The name that was just being unlinked is gone, or is still there."""
+    disk, case = _names("unlink", 180)
+    disk.remove(0, 53)
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 stale")
+def rename_that_came_undone() -> str:
+    """A name holds the file that an acknowledged rename had replaced."""
+    disk, case = _names("rename")
+    disk.put(0, 20, disk.record(0, 20, 85))
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 torn")
+def rename_before_the_data() -> str:
+    """The name of a rename in flight holds an empty file: the name came before the data."""
+    disk, case = _names("rename")
+    disk.files[f".0.{disk.slot_of(0, ACKED + 1)}"] = bytearray()
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 stale, 1 out of order")
+def temporary_that_testifies() -> str:
+    """A temporary of operation 202 is there, so 201 was acknowledged; its name holds the one before."""
+    disk, case = _names("rename")
+    slot = disk.slot_of(0, ACKED + 2)
+    disk.files[f".0.{slot}.tmp"] = bytearray(disk.record(0, slot, ACKED + 2))
+    return judged(disk, case)

@@ -1,0 +1,204 @@
+"""The tester broken on purpose: each mutant is the product without one rule of evidence, with the lab cases
+that must notice. docs/evidence.md has the same table.
+
+Here are those of acknowledging, rules 1 to 5.
+"""
+
+from __future__ import annotations
+
+from durability.evidence import verdict
+from durability.protocol.frontiers import Frontiers
+from durability_client.run.name_writer import NamesWriter
+from durability_client.run.slot_writer import _Writer
+from durability_client.run.writer import AcknowledgingLife
+from durability_client.target import kernel_storage
+from durability_client.target.kernel_storage import KernelFile, TargetFiles
+from durability_client.verify import verify_command
+from durability_server.desk import Desk
+from tests.lab.mutants.mutants_of_judging import JUDGING
+from tests.lab.mutants.mutants_of_the_cut import THE_CUT
+from tests.lab.mutants.mutation import Mutant, answering, without
+
+_ACKNOWLEDGING = (
+    Mutant(
+        name="acknowledges before the sync returns",
+        rule=1,
+        taken_away="a writer publishes a group, then syncs it",
+        noticed_by=("cut-inside-a-sync",),
+        change=without(
+            _Writer._write,
+            "                sync()\n",
+            "                words[frontier_at] = seq\n                sync()\n",
+        ),
+    ),
+    Mutant(
+        name="acknowledges each write of a group",
+        rule=1,
+        taken_away="a writer publishes each operation of a group as it is written",
+        noticed_by=("cut-inside-the-sync-of-a-group",),
+        change=without(
+            _Writer._write,
+            "            pwrite(view, offset)\n",
+            "            pwrite(view, offset)\n            words[frontier_at] = seq\n",
+        ),
+    ),
+    Mutant(
+        name="acknowledges names before the directory is synced",
+        rule=1,
+        taken_away="a writer of names publishes a group, then syncs the directory",
+        noticed_by=("cut-inside-the-sync-of-a-directory",),
+        change=without(
+            NamesWriter._commit,
+            "    directory.sync()\n",
+            "    self._ledger.words[self._ledger.frontier_index(self._writer)] = self._seq\n"
+            "    directory.sync()\n",
+        ),
+    ),
+    Mutant(
+        name="goes on after an error",
+        rule=1,
+        taken_away="a sync that failed counts as done",
+        noticed_by=("sync-that-fails-once",),
+        change=without(
+            _Writer._write,
+            "                sync()\n",
+            "                try:\n                    sync()\n"
+            "                except OSError:\n                    pass\n",
+        ),
+    ),
+    Mutant(
+        name="retries a failed sync",
+        rule=1,
+        taken_away="a sync that failed is called once more",
+        noticed_by=("sync-that-fails-once",),
+        change=without(
+            _Writer._write,
+            "                sync()\n",
+            "                try:\n                    sync()\n"
+            "                except OSError:\n                    sync()\n",
+        ),
+    ),
+    Mutant(
+        name="acknowledges after another writer's error",
+        rule=1,
+        taken_away="a sync that returns after the halt is published",
+        noticed_by=("error-that-another-writer-was-told",),
+        change=without(_Writer._write, "if words[halt_at]:", "if False:"),
+    ),
+    Mutant(
+        name="believes a sync though the file system has failed",
+        rule=1,
+        taken_away="a sync counts also if the file system takes no change after it",
+        noticed_by=("sync-behind-a-commit-that-failed",),
+        change=answering(kernel_storage._require_alive, "pass"),
+    ),
+    Mutant(
+        name="short writes accepted",
+        rule=1,
+        taken_away="a write of a part of a record counts as a write",
+        noticed_by=("write-that-was-cut-short",),
+        change=without(KernelFile.pwrite, "if written != len(buffer):", "if False:"),
+    ),
+    Mutant(
+        name="rotates without syncing the directory",
+        rule=1,
+        taken_away="the next file of a log is written to before its name is durable",
+        noticed_by=("cut-behind-a-rotation",),
+        change=without(_Writer._open, "storage.sync_directory()", "pass"),
+    ),
+    Mutant(
+        name="renames before the data are synced",
+        rule=1,
+        taken_away="`rename` gives a file its name without a sync of the file",
+        noticed_by=("cut-between-renames",),
+        change=without(NamesWriter._settle, "        file.sync()", "        pass"),
+    ),
+    Mutant(
+        name="counts acknowledgements",
+        rule=2,
+        taken_away="a frame raises a frontier by one group, whatever it says",
+        noticed_by=("acknowledgements-merged-into-one",),
+        change=without(Frontiers._advanced, "return new", "return old + self._group"),
+    ),
+    Mutant(
+        name="anybody goes on with a run",
+        rule=3,
+        taken_away="resuming a run takes no secret",
+        noticed_by=("second-client-without-the-secret",),
+        change=without(Desk._resume, "if not auth.equal(proof, message.proof):", "if False:"),
+    ),
+    Mutant(
+        name="two connections write one run",
+        rule=3,
+        taken_away="a newer connection does not fence the older one",
+        noticed_by=("client-that-came-back",),
+        change=without(Desk._accept, "if older is not None:", "if False:"),
+    ),
+    Mutant(
+        name="a run goes on after verify",
+        rule=10,
+        taken_away="verify does not end the run",
+        noticed_by=("client-that-comes-back-after-verify",),
+        change=without(Desk._resume, 'if run.state == "ended":', "if False:"),
+    ),
+    Mutant(
+        name="a live run is judged",
+        rule=10,
+        taken_away="the server lets verify have a run whose client is connected",
+        noticed_by=("client-that-comes-back-after-verify",),
+        change=without(Desk._fetch, "if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:", "if False:"),
+    ),
+    Mutant(
+        name="verify takes no lock",
+        rule=10,
+        taken_away="a target is judged while its client has it",
+        noticed_by=("target-that-a-run-still-has",),
+        change=without(verify_command.verify, "    target.lock()\n", ""),
+    ),
+    Mutant(
+        name="mounts without replay accepted",
+        rule=10,
+        taken_away="a file system that was mounted without its log is judged",
+        noticed_by=("log-that-was-not-replayed",),
+        change=answering(verify_command._require_replay, "pass"),
+    ),
+    Mutant(
+        name="writes without credit",
+        rule=4,
+        taken_away="a writer does not wait for grants",
+        noticed_by=("server-that-grants-nothing",),
+        change=without(
+            AcknowledgingLife._wait_for_credit, "ledger.words[grant_at] + plan.credit", "seq + plan.credit"
+        ),
+    ),
+    Mutant(
+        name="believes claims beyond the credit",
+        rule=4,
+        taken_away="the server takes in any frontier",
+        noticed_by=("client-that-claims-beyond-its-credit",),
+        change=without(Frontiers._advanced, "new > ceiling", "False"),
+    ),
+    Mutant(
+        name="no ceiling",
+        rule=4,
+        taken_away="writes beyond A + W on the target are not noticed",
+        noticed_by=("store-that-was-rolled-back",),
+        change=without(verdict._log_reasons, "if scan.above_ceiling:", "if False:"),
+    ),
+    Mutant(
+        name="prefill not synced",
+        rule=5,
+        taken_away="the run is armed before superblocks and prefill are durable",
+        noticed_by=("honest-drive-that-gets-fua-only",),
+        change=without(TargetFiles.create, "main.sync()", "pass"),
+    ),
+    Mutant(
+        name="arming ignored",
+        rule=5,
+        taken_away="a run that was never armed is judged",
+        noticed_by=("cut-during-the-prefill",),
+        change=without(verdict._log_reasons, "elif case.armed is None:", "elif False:"),
+    ),
+)
+
+MUTANTS = (*_ACKNOWLEDGING, *JUDGING, *THE_CUT)

@@ -1,0 +1,337 @@
+"""The tester broken on purpose, rules 6 to 10: who testifies, what is legal, what is looked at."""
+
+from __future__ import annotations
+
+from durability.evidence import identity, verdict
+from durability.evidence.name_oracle import NamesOracle, _Legal
+from durability.evidence.observation import Observer
+from durability.evidence.slot_oracle import Oracle
+from durability.evidence.testimony import Testimony
+from durability.formats import record
+from durability_client.verify.name_scan import NamesScan
+from durability_client.verify.scan_base import Scanning
+from durability_client.verify.slot_scan import Scan
+from tests.lab.mutants.mutation import Mutant, answering, without
+
+FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explained:", "if False:")
+
+JUDGING = (
+    Mutant(
+        name="the disk does not testify",
+        rule=6,
+        taken_away="A' is A",
+        noticed_by=(
+            "drive-that-lies-about-what-nobody-heard-of",
+            "write-missing-before-one-that-is-there",
+        ),
+        change=without(
+            Testimony._testify,
+            "max(self._testified[writer], (seq - 1) // group * group)",
+            "self._testified[writer]",
+        ),
+    ),
+    Mutant(
+        name="a sector testifies for itself",
+        rule=6,
+        taken_away="a sector of seq s proves s acknowledged, not the group before it",
+        noticed_by=("write-in-flight-torn",),
+        change=without(Testimony._testify, "(seq - 1) // group * group", "seq"),
+    ),
+    Mutant(
+        name="a sector testifies for its group",
+        rule=6,
+        taken_away="a sector of seq s proves s - 1 acknowledged, though it is of the same group",
+        noticed_by=("honest-drive-under-groups", "honest-drive-that-tears"),
+        change=without(Testimony._testify, "(seq - 1) // group * group", "seq - 1"),
+    ),
+    Mutant(
+        name="the control arm testifies",
+        rule=6,
+        taken_away="an unsynced sector of the control arm raises the first writer's A'",
+        noticed_by=("control-record-in-a-slot",),
+        change=without(
+            Testimony.testify,
+            "and self._is_writer(span.writer):\n            self._testify(span.writer, span.seq)",
+            "and span.writer >= 0:\n            self._testify(span.writer % self.plan.writers, span.seq)",
+        ),
+    ),
+    Mutant(
+        name="temporaries do not testify",
+        rule=6,
+        taken_away="temporary files of `rename` are not read",
+        noticed_by=("temporary-that-testifies",),
+        change=answering(NamesScan._survey, "pass"),
+    ),
+    Mutant(
+        name="order violations not counted",
+        rule=6,
+        taken_away="what is wrong only under A' is not told apart",
+        noticed_by=("write-missing-before-one-that-is-there",),
+        change=without(
+            Oracle._judge,
+            "wrong and self._faults(observation, logged, latest).finding is None",
+            "False",
+        ),
+    ),
+    Mutant(
+        name="nobody testifies without a log",
+        rule=6,
+        taken_away="a target without a log is not surveyed",
+        noticed_by=("log-with-a-hole-that-nobody-heard-of",),
+        change=answering(Testimony.survey, "pass"),
+    ),
+    Mutant(
+        name="nothing is in flight",
+        rule=7,
+        taken_away="W is taken to be 0",
+        noticed_by=("write-in-flight-whole", "honest-drive"),
+        change=without(Testimony.ceiling, "self.acked[writer] + self.plan.credit", "self.acked[writer]"),
+    ),
+    Mutant(
+        name="a mix of legal versions is illegal",
+        rule=7,
+        taken_away="a version in flight counts only if it is whole",
+        noticed_by=("write-in-flight-torn", "honest-drive-that-tears"),
+        change=without(Oracle._faults, "expected <= span.seq <= ceiling", "span.seq == expected"),
+    ),
+    Mutant(
+        name="any version is legal",
+        rule=7,
+        taken_away="an older version of a slot is as good as the newest",
+        noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
+        change=without(Oracle._faults, "expected <= span.seq <= ceiling", "span.seq <= ceiling"),
+    ),
+    Mutant(
+        name="damage in flight not excused",
+        rule=7,
+        taken_away="what was being written must be recognisable",
+        noticed_by=("garbage-in-flight",),
+        change=without(Oracle._faults, "excused = latest > expected", "excused = False"),
+    ),
+    Mutant(
+        name="damage excused everywhere",
+        rule=7,
+        taken_away="what is not recognisable, or cannot be read, is taken for a write in flight",
+        noticed_by=("drive-that-flips-bits-of-neighbours", "drive-that-cannot-read-its-pages"),
+        change=without(Oracle._faults, "excused = latest > expected", "excused = True"),
+    ),
+    Mutant(
+        name="shared blocks not told",
+        rule=7,
+        taken_away="an idle record that shares a block with one in flight is damaged like any other",
+        noticed_by=("neighbour-in-a-shared-block",),
+        change=answering(Oracle._beside_in_flight, "return False"),
+    ),
+    Mutant(
+        name="only first sectors compared",
+        rule=7,
+        taken_away="of a record only the first sector is looked at",
+        noticed_by=("drive-that-shears-pages",),
+        change=without(
+            Testimony._same,
+            "(wanted.reshape(-1, width) == records.reshape(-1, width))",
+            "(wanted.reshape(-1, width) == records.reshape(-1, width))[:, :SECTOR_WORDS]",
+        ),
+    ),
+    Mutant(
+        name="body not checked",
+        rule=8,
+        taken_away="a sector is what its header says",
+        noticed_by=("body-changed-below-an-intact-header",),
+        change=without(
+            record.parse,
+            "U64(xxhash.xxh3_64_intdigest(body.tobytes())) == words[number, 63] ^ check[number]",
+            "True",
+        ),
+    ),
+    Mutant(
+        name="place not checked",
+        rule=8,
+        taken_away="the place that a sector names is not compared with where it lies",
+        noticed_by=("newer-record-in-another-place", "drive-that-misplaces-pages"),
+        change=without(
+            Observer.identify,
+            "here = (span.writer, span.slot, number, span.offset) == (writer, slot, index, offset)",
+            "here = True",
+        ),
+    ),
+    Mutant(
+        name="old slots not checked",
+        rule=8,
+        taken_away="only what was written in the last 32 operations is judged",
+        noticed_by=("old-record-lost",),
+        change=without(
+            Oracle.screen,
+            "found = np.array(suspects, dtype=np.intp)",
+            "found = np.array(suspects, dtype=np.intp)\n"
+            "    newest = self._expected(writer, first_slot, len(records))[found]\n"
+            "    found = found[newest + U64(32) > self._testified[writer]]",
+        ),
+    ),
+    Mutant(
+        name="superblock not checked",
+        rule=8,
+        taken_away="whatever lies in place of a superblock is taken for it",
+        noticed_by=("superblock-gone",),
+        change=without(Testimony.judge_superblock, "elif bytes(data) != wanted:", "elif False:"),
+    ),
+    Mutant(
+        name="no second look",
+        rule=8,
+        taken_away="what was wrong once is a finding",
+        noticed_by=("cable-that-flips-a-bit-once",),
+        change=without(
+            Scanning._conclude,
+            "if second.judgement.finding is None:",
+            "if second.judgement.finding is None:\n        second = first\n    if False:",
+        ),
+    ),
+    Mutant(
+        name="unstable not counted",
+        rule=8,
+        taken_away="what is right at the second look was never wrong",
+        noticed_by=("cable-that-flips-a-bit-once",),
+        change=without(Scanning._conclude, "self._tally.unstable += 1", "pass"),
+    ),
+    Mutant(
+        name="unstable forgotten",
+        rule=8,
+        taken_away="a later pass clears an unstable slot",
+        noticed_by=("second-pass-after-a-flip",),
+        change=answering(verdict._earlier_reasons, "yield from ()"),
+    ),
+    Mutant(
+        name="ends of files not counted",
+        rule=8,
+        taken_away="a file that is short, or gone, lacks nothing",
+        noticed_by=("log-that-is-short", "drive-that-comes-back-smaller"),
+        change=answering(Oracle.absent_slots, "return range(0)"),
+    ),
+    Mutant(
+        name="removed files of a log not looked for",
+        rule=8,
+        taken_away="a file of `append` that is back is not seen",
+        noticed_by=("file-of-a-log-that-is-back",),
+        change=answering(Scan._look_for_removed, "pass"),
+    ),
+    Mutant(
+        name="absence is legal",
+        rule=8,
+        taken_away="any name may be absent",
+        noticed_by=("created-name-that-is-gone",),
+        change=answering(_Legal.absent, "return True"),
+    ),
+    Mutant(
+        name="stale names accepted",
+        rule=8,
+        taken_away="a name may hold any version, if it is whole",
+        noticed_by=("rename-that-came-undone",),
+        change=without(NamesOracle._faults_of_content, "seq >= newest", "True"),
+    ),
+    Mutant(
+        name="listed names not looked up",
+        rule=8,
+        taken_away="a name that nobody asks for is not seen",
+        noticed_by=("removed-name-that-is-back",),
+        change=without(NamesOracle.slots_to_check, "np.union1d(listed,", "np.union1d(listed[:0],"),
+    ),
+    Mutant(
+        name="resurrection accepted",
+        rule=8,
+        taken_away="a name that was removed may be there",
+        noticed_by=("unlinked-name-that-is-back", "removed-name-that-is-back"),
+        change=answering(NamesOracle._faults_of_presence, "return Faults(None, False, False, None)"),
+    ),
+    Mutant(
+        name="torn renames accepted",
+        rule=7,
+        taken_away="what `rename` has in flight may be anything, as with `create`",
+        noticed_by=("rename-before-the-data",),
+        change=without(NamesOracle._legal, ' & (self.plan.workload != "rename")', ""),
+    ),
+    Mutant(
+        name="names in the making must be whole",
+        rule=7,
+        taken_away="what `create` has in flight is judged as though it were acknowledged",
+        noticed_by=("name-in-the-making",),
+        change=without(
+            NamesOracle._legal,
+            "rewrite |= (event <= ceiling) & ~takes_away",
+            "rewrite |= False",
+        ),
+    ),
+    Mutant(
+        name="names must stay until their removal is acknowledged",
+        rule=7,
+        taken_away="a removal in flight may not have been done",
+        noticed_by=("removal-in-flight",),
+        change=without(NamesOracle._legal, "removal |= (event <= ceiling) & takes_away", "removal |= False"),
+    ),
+    Mutant(
+        name="identity off",
+        rule=9,
+        taken_away="whatever is there is the run's target",
+        noticed_by=("another-drive-in-its-place",),
+        change=without(identity.identify, 'None if differences else "hardware"', '"hardware"'),
+    ),
+    Mutant(
+        name="drives without a serial are alike",
+        rule=9,
+        taken_away="a drive that tells no serial is known by that",
+        noticed_by=("another-drive-without-a-serial",),
+        change=without(identity.serials, " or any(not drive.serial for drive in drives)", ""),
+    ),
+    Mutant(
+        name="later runs ignored",
+        rule=9,
+        taken_away="another run's superblock means nothing",
+        noticed_by=("target-that-was-used-again",),
+        change=answering(identity._superseded_by, "return ''"),
+    ),
+    Mutant(
+        name="copies accepted",
+        rule=9,
+        taken_away="a superblock on another drive is as good as on the one that was cut",
+        noticed_by=("copy-of-an-earlier-moment",),
+        change=answering(identity._drives_differ, "return False"),
+    ),
+    Mutant(
+        name="earlier losses forgotten",
+        rule=9,
+        taken_away="a later pass clears a loss",
+        noticed_by=("second-pass-over-a-drive-that-healed",),
+        change=without(verdict._loss_reasons, 'past.verdict == "loss"', "False"),
+    ),
+    Mutant(
+        name="findings are no loss",
+        rule=8,
+        taken_away="what is found wrong is counted, and makes no verdict of loss",
+        noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
+        change=FINDINGS_ARE_NO_LOSS,
+    ),
+    Mutant(
+        name="taint ignored",
+        rule=4,
+        taken_away="a client that broke the protocol is believed the rest",
+        noticed_by=("tainted-run", "client-that-claims-beyond-its-credit"),
+        change=without(verdict._log_reasons, "elif case.tainted:", "elif False:"),
+    ),
+    Mutant(
+        name="unfinished scans accepted",
+        rule=10,
+        taken_away="what was not read is taken to be in order",
+        noticed_by=("drive-that-goes-away-while-it-is-read",),
+        change=without(verdict._scan_reasons, "if not scan.finished:", "if False:"),
+    ),
+    Mutant(
+        name="no log needed",
+        rule=10,
+        taken_away="a missing log is no reason against a pass",
+        noticed_by=("target-without-a-log",),
+        change=without(
+            verdict._log_reasons,
+            "    if case is None:\n        yield",
+            "    if case is None:\n        0 and",
+        ),
+    ),
+)

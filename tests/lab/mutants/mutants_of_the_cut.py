@@ -1,0 +1,200 @@
+"""The tester broken on purpose, rules 11 to 17: the cut, what it met, and what a verdict is worth."""
+
+from __future__ import annotations
+
+from durability.evidence import at_risk, cut, flushes, strength, verdict
+from durability.evidence.name_oracle import NamesOracle
+from durability.evidence.testimony import Testimony
+from durability_client.verify.scan_base import Scanning
+from durability_server.runs import Run
+from tests.lab.mutants.mutation import Mutant, answering, constant, without
+
+THE_CUT = (
+    Mutant(
+        name="no proof of a cut needed",
+        rule=11,
+        taken_away="where nothing shows a cut, there was one",
+        noticed_by=("client-that-was-killed",),
+        change=without(cut.assess, 'if death else "none"', 'if death else "power"'),
+    ),
+    Mutant(
+        name="any class of cut is enough",
+        rule=11,
+        taken_away="the class that is shown is not compared with the one that is required",
+        noticed_by=("machine-that-was-reset",),
+        change=without(verdict._cut_reasons, "if at_least(cut.cut_class, require_cut):", "if True:"),
+    ),
+    Mutant(
+        name="attestations always believed",
+        rule=11,
+        taken_away="facts do not contradict the operator",
+        noticed_by=("client-that-was-killed-and-a-cut-attested", "reset-and-a-cut-attested"),
+        change=answering(cut._contradictions, "return []"),
+    ),
+    Mutant(
+        name="one drive's counter is enough",
+        rule=11,
+        taken_away="one leaf drive that counted a power loss stands for all",
+        noticed_by=("mirror-of-which-one-drive-was-cut",),
+        change=without(cut._counted_power_loss, "not all(", "not any("),
+    ),
+    Mutant(
+        name="emulated counters believed",
+        rule=11,
+        taken_away="a virtual machine's drive proves a power cut",
+        noticed_by=("guest-with-a-counter-of-its-own",),
+        change=without(cut._risen, " or before.emulated or after.emulated", ""),
+    ),
+    Mutant(
+        name="a guest's end is a power cut",
+        rule=11,
+        taken_away="an attestation of a guest's end counts as power",
+        noticed_by=("guest-that-was-forced-off",),
+        change=answering(cut._believable, "return claimed or 'power'"),
+    ),
+    Mutant(
+        name="uptime not compared",
+        rule=11,
+        taken_away="another boot id is the death of the operating system, however long it has been up",
+        noticed_by=("machine-that-was-up-all-the-time",),
+        change=without(cut._os_death, "if now.host.uptime_ns >= since_ns:", "if False:"),
+    ),
+    Mutant(
+        name="closed sessions accepted",
+        rule=12,
+        taken_away="a FIN is as good as silence",
+        noticed_by=("connection-that-was-closed",),
+        change=without(
+            verdict._session_reasons,
+            '("silence", "target-error")',
+            '("silence", "target-error", "fin", "rst")',
+        ),
+    ),
+    Mutant(
+        name="a FIN after silence does not count",
+        rule=12,
+        taken_away="once silent, a client is taken to be cut",
+        noticed_by=("connection-that-was-closed-after-silence",),
+        change=without(Run.detached, ' or (self.session_end == "silence" and end == "fin")', ""),
+    ),
+    Mutant(
+        name="stalled writers counted",
+        rule=12,
+        taken_away="a writer that may have waited for credit has records at risk",
+        noticed_by=("network-that-failed-before-the-power", "server-that-grants-nothing"),
+        change=answering(at_risk._stalled, "return ()"),
+    ),
+    Mutant(
+        name="the log does not show who stalled",
+        rule=12,
+        taken_away="a writer is at its limit only if the target shows it",
+        noticed_by=("server-that-grants-nothing",),
+        change=without(at_risk._stalled, "max(seen, acked)", "seen"),
+    ),
+    Mutant(
+        name="every grant arrived",
+        rule=12,
+        taken_away="a writer is taken to have had the last grant that was sent",
+        noticed_by=("network-that-failed-with-a-grant-under-way",),
+        change=without(at_risk._stalled, "case.credits or (case.grants,)", "(case.grants,)"),
+    ),
+    Mutant(
+        name="removals do not show who stalled",
+        rule=12,
+        taken_away="a name's absence says nothing of the writer that took it away",
+        noticed_by=("removals-that-used-up-the-credit",),
+        change=answering(NamesOracle._see_removals, "pass"),
+    ),
+    Mutant(
+        name="nothing at risk accepted",
+        rule=13,
+        taken_away="a cut that could cost nothing is a pass",
+        noticed_by=("liar-that-had-time-to-drain", "heartbeats-without-load"),
+        change=without(verdict._scan_reasons, "if not at_risk.ms1000:", "if False:"),
+    ),
+    Mutant(
+        name="covered slots at risk",
+        rule=13,
+        taken_away="losses that a write in flight may hide are counted as at risk",
+        noticed_by=("end-of-a-pass",),
+        change=without(at_risk._exposed, "np.count_nonzero(newest == seqs)", "len(seqs)"),
+    ),
+    Mutant(
+        name="any frame is load",
+        rule=13,
+        taken_away="after the target's error, frames of the client count as signs of load",
+        noticed_by=("client-that-reports-the-targets-error",),
+        change=answering(at_risk._last_sign_ns, "return case.last_receipt_ns"),
+    ),
+    Mutant(
+        name="loss window of the newest version",
+        rule=14,
+        taken_away="the window reaches back to the version expected, not to the one after that found",
+        noticed_by=("slot-that-fell-back-two-versions",),
+        change=without(
+            Testimony._oldest_lost,
+            "return self._versions.after(observation.writer, observation.slot, faults.found)",
+            "return expected",
+        ),
+    ),
+    Mutant(
+        name="the cut is a moment",
+        rule=14,
+        taken_away="the cut is taken to be at the last frame",
+        noticed_by=("slot-that-fell-back-two-versions",),
+        change=answering(at_risk.cut_interval_ns, "return case.last_receipt_ns, case.last_receipt_ns"),
+    ),
+    Mutant(
+        name="control losses are findings",
+        rule=15,
+        taken_away="writes that were never synced must be there",
+        noticed_by=("control-arm-that-lost-writes",),
+        change=without(
+            Scanning._read_control,
+            "self._tally.control_lost += lost + chunk.piece.slots - chunk.whole",
+            'self._tally.findings["lost"] += lost + chunk.piece.slots - chunk.whole',
+        ),
+    ),
+    Mutant(
+        name="control losses not seen",
+        rule=15,
+        taken_away="the control arm is not compared",
+        noticed_by=("control-arm-that-lost-writes",),
+        change=answering(Testimony.screen_control, "return 0"),
+    ),
+    Mutant(
+        name="unverified cuts left out silently",
+        rule=16,
+        taken_away="cuts that nobody verified do not void the bound",
+        noticed_by=("series-with-a-cut-that-nobody-verified",),
+        change=without(strength.strength, 'past.verdict == "unverified"', "False"),
+    ),
+    Mutant(
+        name="discarded cuts left out silently",
+        rule=16,
+        taken_away="inconclusive cuts that may hide a loss do not void the bound",
+        noticed_by=("series-with-a-cut-that-may-hide-a-loss",),
+        change=constant(strength, "HIDE_LOSSES", frozenset()),
+    ),
+    Mutant(
+        name="idle cuts counted",
+        rule=16,
+        taken_away="cuts with nothing at risk strengthen a series",
+        noticed_by=("series-of-idle-cuts",),
+        change=without(strength.strength, " and past.at_risk_ms1000 > 0", ""),
+    ),
+    Mutant(
+        name="classes pooled",
+        rule=16,
+        taken_away="resets strengthen a series of power cuts",
+        noticed_by=("series-of-resets",),
+        change=without(strength.strength, " and past.cut_class == cut_class", ""),
+    ),
+    Mutant(
+        name="no warning of flushes that never came",
+        rule=17,
+        taken_away="nobody is told that no flush was sent",
+        noticed_by=("file-system-without-barriers",),
+        change=answering(flushes.LeafFlushes.none_sent, "return False"),
+    ),
+)

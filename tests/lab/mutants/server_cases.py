@@ -1,0 +1,110 @@
+"""The lab's cases of claiming a run: a real server, and clients that ask for what nobody may have twice.
+
+An answer is what the server lets them do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from durability.errors import DurabilityError, RefusedError
+from durability.formats.plan import Plan
+from durability.protocol.messages import Ack, Credit
+from tests.lab.mutants.lab_case import lab_case
+from tests.server.conftest import SECRET, Client, Lab
+
+Story = Callable[[Lab, tuple[str, int], Plan], Awaitable[str]]
+
+
+def served(story: Story) -> str:
+    """What comes of a story that begins with a server."""
+
+    async def tell() -> str:
+        lab = Lab()
+        with tempfile.TemporaryDirectory(prefix="durability-lab-") as directory:
+            try:
+                running = await lab.start(f"sqlite:///{directory}/store")
+                return await story(lab, running.address, lab.plan())
+            finally:
+                await lab.close()
+
+    return asyncio.run(tell())
+
+
+async def _begun(lab: Lab, address: tuple[str, int], plan: Plan) -> Client:
+    """A client whose run is armed and has had five operations of each writer acknowledged."""
+    client = await lab.connect(address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(5, 5)
+    return client
+
+
+async def _granted(client: Client, grant: int) -> None:
+    """Returns when the server grants credit for that frontier."""
+    while (await client.get(Credit)).grants[0] < grant:
+        pass
+
+
+async def _claimed(client: Client, plan: Plan, secret: bytes) -> str:
+    try:
+        await client.resume(plan.run, secret)
+    except RefusedError as error:
+        return f"refused: {error.code}"
+    return "accepted"
+
+
+@lab_case("refused: fenced")
+def second_client_without_the_secret() -> str:
+    """Another process asks to go on with a run, whose secret it cannot know."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        await _begun(lab, address, plan)
+        return await _claimed(await lab.connect(address), plan, b"t" * 32)
+
+    return served(story)
+
+
+@lab_case("accepted, the older connection is refused: fenced")
+def client_that_came_back() -> str:
+    """A client resumes its run over a new connection; then the old one acknowledges more."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        older = await _begun(lab, address, plan)
+        newer = await lab.connect(address)
+        answer = await _claimed(newer, plan, SECRET)
+        with suppress(DurabilityError):  # it may have been told already
+            older.say(Ack(frontiers=(6, 6), control=0))
+        refused, believed = asyncio.create_task(older.ended()), asyncio.create_task(_granted(newer, 6))
+        await asyncio.wait({refused, believed}, return_when=asyncio.FIRST_COMPLETED)
+        believed.cancel()
+        if not refused.done():
+            return f"{answer}, and so is the older connection"
+        error = refused.result()
+        assert isinstance(error, RefusedError)
+        return f"{answer}, the older connection is refused: {error.code}"
+
+    return served(story)
+
+
+@lab_case("refused: run-live, then refused: run-ended")
+def client_that_comes_back_after_verify() -> str:
+    """Verify asks for a live run; the client goes away, verify ends the run, the client comes back."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        client = await _begun(lab, address, plan)
+        verifier = await lab.connect(address, "verify")
+        first = "accepted"
+        try:
+            await verifier.fetch(plan.run, lab.facts(), end=True)
+        except RefusedError as error:
+            first = f"refused: {error.code}"
+        await client.close()
+        await lab.exported(address, plan.run, lambda case: case.session_end != "live")
+        verifier = await lab.connect(address, "verify")
+        await verifier.fetch(plan.run, lab.facts(), end=True)
+        return f"{first}, then {await _claimed(await lab.connect(address), plan, SECRET)}"
+
+    return served(story)

@@ -1,0 +1,82 @@
+"""What a process of the lab has set up is gone soon after a SIGKILL of it, also while it is set up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.lab.support.processes import children, naming, wait_until_gone
+from tests.waiting import wait_for
+
+SERVER = """
+import asyncio
+from durability_lab.support.local_server import loopback
+
+async def main():
+    async with loopback() as lab:
+        print(lab.token_file.parent, flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+PROGRAM = """
+import os, subprocess, tempfile
+from pathlib import Path
+from durability_lab.support.cleanup import Caretaker, watched
+
+directory = Path(tempfile.mkdtemp(prefix="durability-rig-"))
+caretaker = Caretaker(directory)
+command = ("sh", "-c", 'sleep "$1"; :', str(directory), "600")
+subprocess.Popen(watched(directory, "program", command), stdout=subprocess.DEVNULL)
+print(directory, flush=True)  # last: whoever reads it may kill this process at once
+{then}
+"""
+CLOSED = """
+from durability_lab.support.cleanup import watched_directory
+
+with watched_directory("durability-test-") as directory:
+    (directory / "file").touch()
+    print(directory, flush=True)
+    input()
+"""
+
+
+def _killed(script: str) -> Path:
+    """The directory that `script` names, killed in its last line; its processes are gone."""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        directory = Path(process.stdout.readline().strip())
+        started = children(process.pid)
+        process.kill()
+    wait_until_gone(started, [directory])
+    return directory
+
+
+def test_servers_store_and_token_go_with_its_process() -> None:
+    """Of a server for a lab, killed while it runs, no directory stays."""
+    assert not _killed(SERVER).exists()
+
+
+@pytest.mark.parametrize(
+    "then", ["input()", "os.kill(os.getpid(), 9)"], ids=["while it runs", "at its start"]
+)
+def test_program_goes_with_the_process_that_started_it(then: str) -> None:
+    """Also one that was started a moment before the kill: nothing runs of which the caretaker knows not."""
+    directory = _killed(PROGRAM.format(then=then))
+    wait_for(lambda: not naming(directory), lambda: naming(directory))
+    assert not directory.exists()
+
+
+def test_closed_directory_goes_at_once() -> None:
+    """At the end of its block, with what lies in it, and its caretaker too."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED], input="\n", capture_output=True, text=True, timeout=60, check=True
+    )
+    directory = Path(done.stdout.strip())
+    assert not directory.exists()
+    assert not naming(directory)
