@@ -26,7 +26,7 @@ from durability_cli import bench_commands, options, streams
 from durability_cli.lab_commands import lab
 
 if TYPE_CHECKING:
-    from durability_client.link.server_connection import Endpoint
+    from durability_client.link.endpoint import Endpoint
 
 EXIT_READER_GONE = 128 + signal.SIGPIPE
 ADDRESS = "127.0.0.1:7420"
@@ -133,8 +133,7 @@ def _durability(
 
 
 def _endpoint(server: str, token_file: Path | None, ca: Path | None, fingerprint: str | None) -> Endpoint:
-    from durability_client.link.endpoint import read_token
-    from durability_client.link.server_connection import endpoint
+    from durability_client.link.endpoint import endpoint, read_token
 
     return endpoint(server, read_token(token_file), ca=ca, fingerprint=fingerprint)
 

@@ -24,7 +24,8 @@ from durability_client.descriptions import (
     describe_operations,
     describe_writers,
 )
-from durability_client.link.server_connection import Endpoint, connect
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"

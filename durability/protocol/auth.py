@@ -5,13 +5,16 @@ handshake's parts are the bodies of the Hello and Challenge frames as they cross
 them can be changed on the way: not the versions offered, not the role, not a nonce. One label per direction
 keeps a proof from being sent back to its maker. Proofs authenticate; they do not encrypt, that is TLS's part.
 
-An empty token is how two sides agree to have none. It proves nothing.
+An empty token is how two sides agree to have none. It proves nothing. As text, the token is one line of a
+file that both machines have; one that could be guessed, or a file that holds something else, is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+
+from durability.errors import SetupError
 
 NONCE_BYTES = 32
 
@@ -43,3 +46,19 @@ def _mac(key: bytes, label: bytes, *parts: bytes) -> bytes:
         mac.update(len(part).to_bytes(4, "big"))
         mac.update(part)
     return mac.digest()
+
+
+APPLICATION = "durability"  # names the state directory, in which `serve` keeps store and token
+TOKEN_FILE_NAME = "token"
+TOKEN_CHARACTERS_MIN = 16
+
+
+def parse_token(text: str, source: str) -> bytes:
+    """The token that `text`, read from `source`, holds. Raises SetupError naming `source`."""
+    token = text.strip()
+    if len(token) < TOKEN_CHARACTERS_MIN or not token.isascii() or any(mark.isspace() for mark in token):
+        raise SetupError(
+            f"{source} holds no token: expected one line of at least {TOKEN_CHARACTERS_MIN} ASCII characters"
+            f" without spaces, found {len(token)} characters"
+        )
+    return token.encode()

@@ -20,7 +20,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, TargetError
-from durability_client.link.server_connection import endpoint
+from durability_client.link.endpoint import endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.system.terminal import Terminal

@@ -18,7 +18,7 @@ from pathlib import Path
 from platformdirs import user_state_path
 
 from durability.errors import SetupError, UsageError
-from durability.protocol.tokens import APPLICATION, TOKEN_FILE_NAME, parse_token
+from durability.protocol.auth import APPLICATION, TOKEN_FILE_NAME, parse_token
 from durability.units import format_address, is_loopback
 
 _ANY_ADDRESS = frozenset({"0.0.0.0", "::"})

@@ -15,7 +15,7 @@ import pytest
 
 from durability.errors import TargetError
 from durability.units import parse_address
-from durability_client.link.server_connection import endpoint
+from durability_client.link.endpoint import endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import RunSummary, run
 from durability_client.run.sender import run_in_fine_loop

@@ -19,7 +19,8 @@ from durability.errors import TargetError
 from durability.formats.case import Case, case_from_value
 from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import format_run
-from durability_client.link.server_connection import Connection, Endpoint, connect, endpoint
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_client.link.server_connection import Connection, connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import RunSummary, run
 from durability_client.verify.verify_command import VerifyOptions, verify

@@ -20,7 +20,7 @@ from platformdirs import user_state_path
 from durability import limits
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError, SetupError, UsageError
-from durability.protocol.tokens import APPLICATION
+from durability.protocol.auth import APPLICATION
 from durability_client.target.safety_checks import holds_run
 
 

@@ -26,7 +26,8 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol.messages import ClientFailed, Notice, Stop, TargetFailed
 from durability_client.descriptions import describe, describe_writers
-from durability_client.link.server_connection import Ending, RunLink, endpoint
+from durability_client.link.endpoint import endpoint
+from durability_client.link.run_link import Ending, RunLink
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.sender import Sender
 from durability_client.run.shared_state import Order, WriterFailure, WriterState

@@ -14,13 +14,13 @@ import re
 import stat
 import time
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
 
 from durability.formats.documents import escaped
 from durability.formats.facts import Facts, FileSystem, Host
 from durability.formats.plan import TargetKind
 from durability_client.system import block_devices
+from durability_client.system.mounts import Mount, mount_of
 from durability_client.system.programs import output_of
 from durability_client.target.target_warnings import NO_JOURNAL, cautions
 
@@ -28,19 +28,6 @@ _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
 _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
-
-
-@dataclass(frozen=True, slots=True)
-class Mount:
-    """One line of /proc/self/mountinfo; `root` is the directory of the file system that is mounted."""
-
-    id: int
-    device_number: tuple[int, int]
-    root: str
-    mount_point: str
-    type: str
-    source: str
-    options: str
 
 
 def collect(path: Path, kind: TargetKind) -> Facts:
@@ -76,62 +63,6 @@ def drives_below(path: Path) -> tuple[str, ...]:
     """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
     mount = mount_of(path)
     return () if mount is None else block_devices.stack_of(_names_below(mount)).leaves
-
-
-def mounts() -> list[Mount]:
-    """Every mount that this process sees, in the order in which they were made; empty without /proc."""
-    try:
-        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
-    except OSError:
-        return []
-    return [parse_mount(line) for line in text.splitlines()]
-
-
-def mount_of(path: Path) -> Mount | None:
-    """The mount that holds `path`, or its nearest parent that exists."""
-    existing = path
-    while not os.path.lexists(existing) and existing != existing.parent:  # Path's raise for damaged metadata
-        existing = existing.parent
-    mount_id = _mount_id(existing)
-    return next((mount for mount in mounts() if mount.id == mount_id), None)
-
-
-def parse_mount(line: str) -> Mount:
-    """Parse a line of mountinfo, see proc(5): optional fields end at a lone hyphen."""
-    fields = line.split(" ")
-    tail = fields.index("-", 6)
-    major, minor = fields[2].split(":")
-    options = dict.fromkeys((*fields[5].split(","), *fields[tail + 3].split(",")))
-    return Mount(
-        id=int(fields[0]),
-        device_number=(int(major), int(minor)),
-        root=_unescape(fields[3]),
-        mount_point=_unescape(fields[4]),
-        type=fields[tail + 1],
-        source=_unescape(fields[tail + 2]),
-        options=_unescape(",".join(options)),
-    )
-
-
-def _unescape(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), field)
-
-
-def _mount_id(path: Path) -> int | None:
-    """The kernel's own answer to which mount a path is on; comparing prefixes errs where mounts hide
-    mounts."""
-    try:
-        fd = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        text = Path(f"/proc/self/fdinfo/{fd}").read_text()
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    found = re.search(r"^mnt_id:\s*(\d+)$", text, re.MULTILINE)
-    return int(found[1]) if found else None
 
 
 def _names_of_device(path: Path) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import parse
 from durability_client.system import block_devices
+from durability_client.system.mounts import mounts
 from durability_client.system.programs import run_tool
-from durability_client.target.discovery import mounts
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal

@@ -20,7 +20,8 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.protocol.messages import CaseFile, Evidence, Fetch, Stored, Verdict
 from durability.units import format_run
-from durability_client.link.server_connection import Endpoint, connect
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
 
 
 class Casebook(Protocol):

@@ -31,7 +31,7 @@ from durability_client.target.storage import Storage
 from durability_client.verify.name_scan import NamesScan
 from durability_client.verify.scan_base import Listener, Progress, ScanJob
 from durability_client.verify.slot_scan import Scan
-from durability_client.verify.superblocks import read_superblocks
+from durability_client.verify.target_reader import read_superblocks
 
 _REPORT_INTERVAL_S = 0.1
 _POLL_S = 0.5  # how soon an interrupted caller lets go

@@ -33,7 +33,7 @@ from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run
-from durability_client.link.server_connection import Endpoint
+from durability_client.link.endpoint import Endpoint
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage

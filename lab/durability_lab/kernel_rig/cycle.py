@@ -25,7 +25,7 @@ from durability.evidence.judgement import Judgement
 from durability.formats.case import Case
 from durability.formats.plan import NAMES_WORKLOADS, Plan
 from durability.units import format_run, parse_run
-from durability_client.link.server_connection import endpoint
+from durability_client.link.endpoint import endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCasebook
 from durability_client.verify.scan_base import Listener, ScanJob

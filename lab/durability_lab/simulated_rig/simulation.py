@@ -35,8 +35,7 @@ from durability_client.target.safety_checks import block_bytes
 from durability_client.verify.outcome import Outcome
 from durability_client.verify.scan_base import Listener, ScanJob
 from durability_client.verify.scan_process import scan_here
-from durability_client.verify.superblocks import read_superblocks
-from durability_client.verify.target_reader import block_bytes_of
+from durability_client.verify.target_reader import block_bytes_of, read_superblocks
 from durability_lab.drive import faults
 from durability_lab.drive.drive import HangingReadError, Model
 from durability_lab.drive.drive_log import Account, Broken

@@ -20,7 +20,9 @@ from durability.formats.documents import to_value
 from durability.formats.packing import Value as AnyValue
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, ClientFailed, Export, Fetch, List, Listing, Notice, Stop
-from durability_client.link.server_connection import Endpoint, RunLink, connect, endpoint
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_client.link.run_link import RunLink
+from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.support.tcp_proxy import Proxy
 from durability_server.app import Server

@@ -23,7 +23,8 @@ from durability.formats.mixing import U64
 from durability.formats.plan import Plan, TargetKind, Workload
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
-from durability_client.link.server_connection import Endpoint, connect
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import RunSummary, run
 from durability_client.target import safety_checks

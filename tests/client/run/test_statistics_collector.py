@@ -18,7 +18,8 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, Export
 from durability_client import queries
-from durability_client.link.server_connection import Endpoint, connect, endpoint
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.run.shared_state import Ledger

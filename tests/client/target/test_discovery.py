@@ -14,8 +14,9 @@ import pytest
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Drive, Facts, FileSystem
 from durability_client.system import block_devices
+from durability_client.system.mounts import mount_of, parse_mount
 from durability_client.system.smart import counter_in
-from durability_client.target.discovery import collect, mount_of, parse_mount
+from durability_client.target.discovery import collect
 from durability_client.target.target_warnings import cautions
 
 DRIVE = Drive(

@@ -19,7 +19,7 @@ from durability_client.target.storage import Storage, WritableBuffer
 from durability_client.verify.name_scan import NamesScan
 from durability_client.verify.scan_base import Listener, Progress, ScanJob
 from durability_client.verify.slot_scan import Scan
-from durability_client.verify.superblocks import read_superblocks
+from durability_client.verify.target_reader import read_superblocks
 from tests.core.evidence.memory_target import SECTOR, Disk
 
 

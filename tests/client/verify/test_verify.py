@@ -32,7 +32,7 @@ from durability.formats.case import case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
-from durability_client.link.server_connection import Endpoint
+from durability_client.link.endpoint import Endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage

@@ -27,7 +27,8 @@ from durability.protocol.messages import (
     Stopped,
     TargetFailed,
 )
-from durability_client.link.server_connection import Connection, Endpoint, connect
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import Connection, connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
 from tests.client.verify.targets import KnownStorage, lay_down

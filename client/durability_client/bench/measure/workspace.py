@@ -28,8 +28,8 @@ from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
 from durability_client.bench.measure.job import Task
 from durability_client.bench.measure.payload import Pool
+from durability_client.system.mounts import mount_of
 from durability_client.target import safety_checks
-from durability_client.target.discovery import mount_of
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
