@@ -21,7 +21,8 @@ from durability.bench.cells import MIB, Cell
 from durability.bench.result import Result
 from durability_client.bench.runner import Listener, Options, Outcome, measure
 from durability_client.target.safety_checks import Consent
-from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig, FileSystemName
+from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig
+from durability_lab.support.loads import FileSystemName
 
 HONEST: Final = ("--filter=cache", "cache=writeback")
 LIAR: Final = ("--filter=cache", "cache=unsafe")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from durability.bench.intervals import PERCENTS, supported
 from durability.evidence.flushes import LeafFlushes
 from durability.formats.facts import Drive, Facts
+from durability.formats.histogram import PERCENTS, supported
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Conditions, Statistics
 from durability.units import counted, duration, format_size

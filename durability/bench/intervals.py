@@ -20,12 +20,10 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from durability.formats.histogram import FineHistogram
+from durability.formats.histogram import FineHistogram, supported
 
 CONFIDENCE = 0.95
 ROUNDS_MIN = 5
-SAMPLES_BEYOND_MIN = 10  # below, one stall more or less moves the percentile
-PERCENTS = (50.0, 95.0, 99.0, 99.9)
 
 _WEIGHT_MIN = 1e-12  # of a draw's median: rarer ones are of no consequence, and many
 Floats = NDArray[np.float64]
@@ -64,14 +62,6 @@ class Ratio:
             low=None if self.high is None else 1 / self.high,
             high=None if self.low is None else 1 / self.low,
         )
-
-
-def supported(samples: int, percent: float) -> bool:
-    """Whether `percent` can be printed of so many samples: at least 10 of them must lie beyond it.
-
-    So p50 takes 20 samples, p95 200, p99 1000 and p99.9 10,000.
-    """
-    return round(samples * (100 - percent) / 100, 6) >= SAMPLES_BEYOND_MIN
 
 
 def percentile(histogram: FineHistogram, percent: float) -> int | None:

@@ -32,7 +32,7 @@ from durability.formats.documents import (
     to_json,
     to_value,
 )
-from durability.formats.facts import Facts
+from durability.formats.facts import Facts, Machine, Moment
 
 Schema: TypeAlias = Literal["durability.bench/1"]
 SCHEMA: Schema = "durability.bench/1"
@@ -40,31 +40,6 @@ FAMILY = "durability.bench/"
 CELLS_MAX, ROUNDS_MAX = 512, 100
 
 Serials: TypeAlias = Literal["hashed", "shown"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """The processor under the measurement. `governor`: of the frequency, "" where there is none."""
-
-    cpu_model: Text
-    cpus: Natural
-    governor: Text
-    memory_bytes: Natural
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """How busy the machine was right before or after. `load`: the load average of one minute.
-
-    `busy_percent` and `steal_percent`: of the processors' time in the idle interval before, and during the
-    run (the tool's own work included) after. `used_bytes` of `size_bytes` of the file system.
-    """
-
-    load: Finite | None
-    busy_percent: Finite | None
-    steal_percent: Finite | None
-    used_bytes: Natural | None
-    size_bytes: Natural | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

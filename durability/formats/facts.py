@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from durability.formats.documents import Natural
+from durability.formats.documents import (
+    Finite,
+    Natural,
+    Text,
+)
 from durability.formats.plan import TargetKind
 
 
@@ -92,3 +96,28 @@ class Facts:
     layers: tuple[str, ...]
     drives: tuple[Drive, ...]
     warnings: tuple[TargetWarning, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The processor under the measurement. `governor`: of the frequency, "" where there is none."""
+
+    cpu_model: Text
+    cpus: Natural
+    governor: Text
+    memory_bytes: Natural
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """How busy the machine was right before or after. `load`: the load average of one minute.
+
+    `busy_percent` and `steal_percent`: of the processors' time in the idle interval before, and during the
+    run (the tool's own work included) after. `used_bytes` of `size_bytes` of the file system.
+    """
+
+    load: Finite | None
+    busy_percent: Finite | None
+    steal_percent: Finite | None
+    used_bytes: Natural | None
+    size_bytes: Natural | None

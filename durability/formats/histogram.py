@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from durability.errors import FormatError
 
+PERCENTS = (50.0, 95.0, 99.0, 99.9)
+SAMPLES_BEYOND_MIN = 10  # below, one stall more or less moves the percentile
+
 _VALUE_BITS = 52
 _VALUE_MAX = 1 << _VALUE_BITS  # exact in a float64, which is how numpy finds the power of two
 
@@ -124,3 +127,11 @@ def _integers(value: object) -> list[int]:
     if not isinstance(value, list) or not all(type(item) is int and 0 <= item < 1 << 62 for item in value):
         raise FormatError("a histogram's fields are lists of natural numbers")
     return value
+
+
+def supported(samples: int, percent: float) -> bool:
+    """Whether `percent` can be printed of so many samples: at least 10 of them must lie beyond it.
+
+    So p50 takes 20 samples, p95 200, p99 1000 and p99.9 10,000.
+    """
+    return round(samples * (100 - percent) / 100, 6) >= SAMPLES_BEYOND_MIN

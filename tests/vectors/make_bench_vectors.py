@@ -11,9 +11,9 @@ import numpy as np
 
 from durability.bench.catalogue import APPEND, FLUSH_CONTROL, HEADLINE
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
-from durability.bench.result import SCHEMA, CellRounds, Machine, Medium, Moment, Result, encode
+from durability.bench.result import SCHEMA, CellRounds, Medium, Result, encode
 from durability.bench.serials import hash_serials
-from durability.formats.facts import Drive, Facts, FileSystem, Host, TargetWarning
+from durability.formats.facts import Drive, Facts, FileSystem, Host, Machine, Moment, TargetWarning
 from durability.formats.histogram import FineHistogram
 
 FACTS = Facts(

@@ -21,11 +21,11 @@ import durability
 from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
-from durability.bench.result import CellRounds, Moment, Result
+from durability.bench.result import CellRounds, Result
 from durability.bench.serials import hash_serials
 from durability.errors import DurabilityError, TargetError
 from durability.formats.documents import escaped
-from durability.formats.facts import Facts
+from durability.formats.facts import Facts, Moment
 from durability.formats.mixing import combine
 from durability_client.bench.measure import workspace as target
 from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, spent

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from durability.bench.result import Machine, Moment
+from durability.formats.facts import Machine, Moment
 
 _USER, _NICE, _SYSTEM, _IDLE, _IOWAIT, _IRQ, _SOFTIRQ, _STEAL = range(8)  # fields of /proc/stat, see proc(5)
 

@@ -32,18 +32,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self
 
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import Aftermath, aftermath
 from durability_lab.support import privileges
 from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker, watched
-
-FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
+from durability_lab.support.loads import FileSystemName
+from durability_lab.truth.expected_verdict import FILTERS
 
 SIZE_BYTES = 384 << 20  # enough for each file system; the media file is sparse
-FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
 
 _SOCKET_PATH_BYTES_MAX = 107  # of Linux
 _DEADLINE_S = 20.0
@@ -73,14 +72,6 @@ _PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btr
 
 class MountError(SetupError):
     """The file system on the drive cannot be mounted, which after a cut may be the loss itself."""
-
-
-def is_honest(drive: str) -> bool:
-    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept.
-
-    Raises ValueError for what is neither.
-    """
-    return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
 
 
 def missing(file_system: FileSystemName | None = None) -> str:

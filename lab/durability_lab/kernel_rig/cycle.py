@@ -32,27 +32,20 @@ from durability_client.verify.scan_base import Listener, ScanJob
 from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_check import Aftermath
-from durability_lab.kernel_rig.block_rig import BlockRig, MountError, is_honest
-from durability_lab.matrix.matrix_cells import Load
+from durability_lab.kernel_rig.block_rig import BlockRig, MountError
+from durability_lab.support.loads import NAMES_MIB, Load, load_options
 from durability_lab.support.local_server import Loopback
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
+from durability_lab.truth.expected_verdict import is_honest
 from durability_lab.truth.reference_judge import SecondOpinion
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
 NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
 SIZE = "8MiB"  # which a run goes through more than once, and appends beyond
-NAMES_MIB = 2  # for each writer: as well; with less, writers would soon wait for credit, and risk nothing
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _TIMEOUT_S = 120.0
 _VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
-
-
-def load_options(load: Load) -> list[str]:
-    """The options of `durability run` that are the load's."""
-    options = ["--workload", load.workload, "--writers", str(load.writers)]
-    options += ["--sync", load.sync, "--group", str(load.group)]
-    return [*options, "--direct"] if load.direct else options
 
 
 def _run_options(load: Load) -> list[str]:

@@ -25,7 +25,9 @@ from typing import TextIO
 from durability.errors import SetupError, UsageError
 from durability.units import format_size
 from durability_lab.drive import faults
-from durability_lab.kernel_rig.block_rig import FILTERS, LEAST_BYTES, BlockRig, FileSystemName, MountError
+from durability_lab.kernel_rig.block_rig import LEAST_BYTES, BlockRig, MountError
+from durability_lab.support.loads import FileSystemName
+from durability_lab.truth.expected_verdict import FILTERS
 
 WORDS = "cut, on, status, quit"
 _SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds

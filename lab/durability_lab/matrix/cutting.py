@@ -15,8 +15,9 @@ from typing import Any, Self, TypeAlias
 from durability.errors import SetupError
 from durability_lab.kernel_rig import cycle
 from durability_lab.matrix.graded_cut import Trial, judged
-from durability_lab.matrix.matrix_cells import Cell, Load
+from durability_lab.matrix.matrix_cells import Cell
 from durability_lab.simulated_rig.simulation import Scenario, simulate
+from durability_lab.support.loads import Load
 from durability_lab.support.local_server import Loopback, loopback
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.vm_rig import vm_cycle

@@ -23,9 +23,9 @@ from typing import Any, Literal, TypeAlias
 
 from durability.evidence.verdict import Word
 from durability.units import counted
-from durability_lab.kernel_rig.block_rig import is_honest
 from durability_lab.matrix.matrix_cells import Cell
 from durability_lab.truth.comparison import Reason, Truth
+from durability_lab.truth.expected_verdict import expected_of, is_honest
 
 Grade: TypeAlias = Literal["right", "false alarm", "missed", "undecided", "failed"]
 
@@ -117,14 +117,6 @@ class Trial:
         whether it had to. Who finds something, or says loss, has no such excuse."""
         seen = self.lost > 0 or self.verdict == "loss"
         return self.grade == "missed" and self.broken is not None and not seen
-
-
-def expected_of(drive: str) -> Word:
-    """The verdict that a drive deserves. One whose reads hang is never read to its end: what it lost it does
-    not tell, and what it kept neither."""
-    if is_honest(drive):
-        return "durable"
-    return "inconclusive" if drive.partition(":")[0] == "hanging" else "loss"
 
 
 def judged(

@@ -11,30 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from durability.formats.plan import SyncMethod, Workload
-from durability_lab.kernel_rig.block_rig import FileSystemName
+from durability.formats.plan import Workload
 from durability_lab.matrix import detection_curves
 from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.support.loads import FileSystemName, Load
 
 Rig: TypeAlias = Literal["a", "b", "c"]
 Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What the client does on rig B or C; `file_system` None is the raw device."""
-
-    file_system: FileSystemName | None = None
-    workload: Workload = "overwrite"
-    writers: int = 1
-    sync: SyncMethod = "fdatasync"
-    direct: bool = False
-    group: int = 1
-
-    def __str__(self) -> str:
-        sync = f"{self.sync}+direct" if self.direct else self.sync
-        group = f" group {self.group}" if self.group > 1 else ""
-        return f"{self.file_system or 'raw'} {self.workload} x{self.writers} {sync}{group}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,8 +29,9 @@ from durability_lab.kernel_rig import block_rig
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
 from durability_lab.matrix.cut_workers import Request, Worker, workers
-from durability_lab.matrix.matrix_cells import Cell, Load, Rig, digest, long_cells, quick_cells
+from durability_lab.matrix.matrix_cells import Cell, Rig, digest, long_cells, quick_cells
 from durability_lab.matrix.matrix_progress import Progress
+from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
 _PLAIN_COLUMNS = 144  # where nobody's terminal says how many there are

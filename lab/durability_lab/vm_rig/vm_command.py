@@ -25,8 +25,8 @@ from durability.formats.plan import Workload
 from durability.units import counted
 from durability_client.system.terminal import Terminal
 from durability_lab.drive import faults
-from durability_lab.kernel_rig.block_rig import FILTERS
-from durability_lab.matrix.matrix_cells import Load
+from durability_lab.support.loads import Load
+from durability_lab.truth.expected_verdict import FILTERS
 from durability_lab.vm_rig.vm_cycle import VmCut, bus_of, cut, site
 
 GuestFileSystem: TypeAlias = Literal["ext4", "none"]

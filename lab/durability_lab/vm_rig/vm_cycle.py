@@ -31,12 +31,11 @@ from durability.evidence.verdict import EXIT_CODES, Word
 from durability.formats.plan import NAMES_WORKLOADS, WRITE_THROUGH_METHODS, Plan
 from durability_lab.drive.drive_check import Aftermath
 from durability_lab.drive.drive_log import Broken
-from durability_lab.kernel_rig.cycle import NAMES_MIB, load_options
-from durability_lab.matrix.graded_cut import expected_of
-from durability_lab.matrix.matrix_cells import Load
 from durability_lab.support.cleanup import watched_directory
+from durability_lab.support.loads import NAMES_MIB, Load, load_options
 from durability_lab.support.local_server import Loopback, loopback
 from durability_lab.truth.comparison import LogAlone
+from durability_lab.truth.expected_verdict import expected_of
 from durability_lab.truth.reference_judge import Label
 from durability_lab.vm_rig import guest_machine
 from durability_lab.vm_rig.guest_machine import (

@@ -11,8 +11,8 @@ import numpy as np
 from durability.bench.catalogue import PROBE, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
-from durability.bench.result import SCHEMA, CellRounds, Machine, Medium, Moment, Result
-from durability.formats.facts import Drive, Facts, FileSystem, Host
+from durability.bench.result import SCHEMA, CellRounds, Medium, Result
+from durability.formats.facts import Drive, Facts, FileSystem, Host, Machine, Moment
 from durability.formats.histogram import FineHistogram
 
 JUDGED = tuple(  # what verdicts need, so that a run of them is quick to simulate

@@ -19,8 +19,8 @@ from durability.bench.catalogue import (
     select,
 )
 from durability.bench.cells import Cell
-from durability.bench.intervals import supported
 from durability.errors import UsageError
+from durability.formats.histogram import supported
 from tests.core.bench.results import planned_s
 
 

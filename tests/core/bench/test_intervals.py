@@ -11,18 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.bench.intervals import (
-    CONFIDENCE,
-    PERCENTS,
-    ROUNDS_MIN,
-    Ratio,
-    paired_ratio,
-    percentile,
-    ratio,
-    spread,
-    supported,
-)
-from durability.formats.histogram import FineHistogram
+from durability.bench.intervals import CONFIDENCE, ROUNDS_MIN, Ratio, paired_ratio, percentile, ratio, spread
+from durability.formats.histogram import PERCENTS, FineHistogram, supported
 
 RATES = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=12)
 SIMULATIONS = 600

@@ -9,8 +9,8 @@ import pytest
 
 from durability.bench.catalogue import HEADLINE
 from durability.bench.measurement import Idle
-from durability.bench.result import Machine, Moment
 from durability.bench.result_warnings import cautions
+from durability.formats.facts import Machine, Moment
 from tests.core.bench.results import Device, simulate
 from tests.places import DOCS
 

@@ -35,7 +35,8 @@ from durability.bench.result import Result, decode, encode
 from durability.bench.steady_state import OPERATIONS_MIN
 from durability.bench.summary import disks_per_operation, summarise
 from durability.errors import TargetError
-from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig, FileSystemName
+from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig
+from durability_lab.support.loads import FileSystemName
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 

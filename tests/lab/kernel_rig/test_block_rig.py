@@ -17,8 +17,9 @@ import pytest
 
 from durability.errors import SetupError
 from durability_lab.kernel_rig import block_rig
-from durability_lab.kernel_rig.block_rig import BlockRig, FileSystemName
+from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.support.cleanup import PID_SUFFIX
+from durability_lab.support.loads import FileSystemName
 from tests.lab.support.processes import naming
 from tests.waiting import wait_for
 

@@ -18,9 +18,9 @@ import pytest
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE
 from durability.formats.plan import Plan
 from durability_client.target.kernel_storage import KernelStorage
-from durability_lab.kernel_rig.block_rig import BlockRig, FileSystemName
+from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, power_on, powered, running, verify
-from durability_lab.matrix.matrix_cells import Load
+from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.support.local_server import loopback
 
 pytestmark = pytest.mark.usefixtures("rig_machine")

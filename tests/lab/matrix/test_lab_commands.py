@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from durability_lab.drive import faults
-from durability_lab.kernel_rig.block_rig import FILTERS
+from durability_lab.truth.expected_verdict import FILTERS
 from tests.places import DOCS
 
 COMMAND = str(Path(sys.executable).with_name("durability"))

@@ -15,17 +15,17 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.formats.plan import WRITE_THROUGH_METHODS, Workload
 from durability_lab.drive import faults
-from durability_lab.kernel_rig import block_rig
-from durability_lab.kernel_rig.block_rig import FileSystemName
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
 from durability_lab.matrix.cut_workers import Request, workers
 from durability_lab.matrix.cutting import Cutter
 from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios
 from durability_lab.matrix.graded_cut import Agreement, Trial
-from durability_lab.matrix.matrix_cells import Cell, Load, digest, long_cells, quick_cells
+from durability_lab.matrix.matrix_cells import Cell, digest, long_cells, quick_cells
 from durability_lab.matrix.matrix_command import MatrixOptions, choose, pending
 from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.support.loads import FileSystemName, Load
+from durability_lab.truth import expected_verdict
 
 HONEST = Cell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0), cuts=3)
 LIAR = Cell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
@@ -88,10 +88,10 @@ def test_long_matrix_is_long_enough() -> None:
     """On rigs a and b 1,000 cuts of honest drives and 50 of each liar at least, under loads that its lie is
     about; 20 on rig c; both curves; each file system and workload, alone and shared, under liars as well."""
     cells = long_cells()
-    honest = [cell for cell in cells if block_rig.is_honest(cell.drive)]
+    honest = [cell for cell in cells if expected_verdict.is_honest(cell.drive)]
     assert sum(cell.cuts for cell in honest if cell.rig != "c") >= 1000
-    assert {cell.drive.partition(":")[0] for cell in cells} == {*faults.CATALOGUE, *block_rig.FILTERS}
-    for drive in {cell.drive for cell in cells if not block_rig.is_honest(cell.drive)}:
+    assert {cell.drive.partition(":")[0] for cell in cells} == {*faults.CATALOGUE, *expected_verdict.FILTERS}
+    for drive in {cell.drive for cell in cells if not expected_verdict.is_honest(cell.drive)}:
         cuts = sum(cell.cuts for cell in cells if cell.drive == drive and can_lie(cell))
         assert cuts >= 50, drive
     assert sum(cell.cuts for cell in cells if cell.rig == "c") >= 20

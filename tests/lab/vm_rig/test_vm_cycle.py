@@ -14,7 +14,8 @@ from durability_lab.drive.drive_check import Aftermath
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken
 from durability_lab.matrix.cutting import vm_result
 from durability_lab.matrix.graded_cut import Trial, judged
-from durability_lab.matrix.matrix_cells import Cell, Load
+from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.support.loads import Load
 from durability_lab.vm_rig.vm_cycle import VmCut
 from tests.core.evidence.memory_target import Disk, small
 

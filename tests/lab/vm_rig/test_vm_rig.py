@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, EXIT_USAGE
-from durability_lab.matrix.matrix_cells import Load
+from durability_lab.support.loads import Load
 from durability_lab.vm_rig import vm_cycle
 from durability_lab.vm_rig.vm_cycle import VmCut
 from tests.lab.support.processes import children, wait_until_gone

@@ -14,11 +14,11 @@ from typing import Literal, TypeAlias
 
 from durability.bench import catalogue
 from durability.bench.cells import KIB, MIB, Cell, size_word
-from durability.bench.intervals import PERCENTS, SAMPLES_BEYOND_MIN, Spread, supported
+from durability.bench.intervals import Spread
 from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, control_times, controls_of
 from durability.bench.result import CellRounds, Result
 from durability.bench.summary import CellSummary, merged
-from durability.formats.histogram import FineHistogram
+from durability.formats.histogram import PERCENTS, SAMPLES_BEYOND_MIN, FineHistogram, supported
 from durability.units import counted
 from durability_client.bench.report import figures as words
 from durability_client.bench.report.plot import Axis, Plot, Point, Reference, Series

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from durability.bench.result import Medium, Moment, Result
+from durability.bench.result import Medium, Result
 from durability.bench.summary import written_bytes
-from durability.formats.facts import Drive
+from durability.formats.facts import Drive, Moment
 from durability.units import counted, format_size
 from durability_client.bench.report import figures
 

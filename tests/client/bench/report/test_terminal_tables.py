@@ -14,8 +14,9 @@ from durability.bench.catalogue import HEADLINE, LADDER, accept
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.measurement import NO_LATENCIES
-from durability.bench.result import Moment, Result
+from durability.bench.result import Result
 from durability.bench.summary import summarise
+from durability.formats.facts import Moment
 from durability_client.bench.report import figures, terminal_tables
 from tests.core.bench.results import Device, drive, facts, latencies, simulate, throttled
 

@@ -1,0 +1,36 @@
+"""What the client does on a rig with a real kernel: file system, workload, writers, sync method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from durability.formats.plan import SyncMethod, Workload
+
+NAMES_MIB = 2  # of names for each writer; with less, writers would soon wait for credit, and risk nothing
+
+FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What the client does on rig B or C; `file_system` None is the raw device."""
+
+    file_system: FileSystemName | None = None
+    workload: Workload = "overwrite"
+    writers: int = 1
+    sync: SyncMethod = "fdatasync"
+    direct: bool = False
+    group: int = 1
+
+    def __str__(self) -> str:
+        sync = f"{self.sync}+direct" if self.direct else self.sync
+        group = f" group {self.group}" if self.group > 1 else ""
+        return f"{self.file_system or 'raw'} {self.workload} x{self.writers} {sync}{group}"
+
+
+def load_options(load: Load) -> list[str]:
+    """The options of `durability run` that are the load's."""
+    options = ["--workload", load.workload, "--writers", str(load.writers)]
+    options += ["--sync", load.sync, "--group", str(load.group)]
+    return [*options, "--direct"] if load.direct else options

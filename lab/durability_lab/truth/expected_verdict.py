@@ -1,0 +1,24 @@
+"""Which verdict a drive deserves, by what it is."""
+
+from __future__ import annotations
+
+from durability.evidence.verdict import Word
+from durability_lab.drive import faults
+
+FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes of nbdkit's cache filter
+
+
+def is_honest(drive: str) -> bool:
+    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept.
+
+    Raises ValueError for what is neither.
+    """
+    return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
+
+
+def expected_of(drive: str) -> Word:
+    """The verdict that a drive deserves. One whose reads hang is never read to its end: what it lost it does
+    not tell, and what it kept neither."""
+    if is_honest(drive):
+        return "durable"
+    return "inconclusive" if drive.partition(":")[0] == "hanging" else "loss"
