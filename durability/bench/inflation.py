@@ -36,9 +36,9 @@ class Inflation:
     """
 
     cell: Cell
+    inflated: bool
     rate: Ratio | None
     written: Ratio | None
-    inflated: bool
     text: str
 
 

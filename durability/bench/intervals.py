@@ -34,12 +34,12 @@ class Spread:
     """Rounds in short: their `median` and range, and the `low` to `high` that the median's interval is; these
     are None with fewer than 5 rounds."""
 
-    rounds: int
     median: float
-    least: float
-    most: float
     low: float | None
     high: float | None
+    least: float
+    most: float
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,20 +6,21 @@ out medians themselves. Keys in the order that docs/bench.md gives. They add not
 
 from __future__ import annotations
 
-from durability.bench.compare import Against, Comparison, Difference, Row
+from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
 from durability.bench.plausibility import Plausibility, control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import cautions
 from durability.bench.steady_state import Steady
-from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise, written_bytes
+from durability.bench.summary import CellSummary, Percentiles, Rule, summarise, written_bytes
 from durability.formats.documents import to_value
-from durability.formats.facts import Drive, Facts
+from durability.formats.facts import Facts
 from durability.formats.packing import Value
 
 SUMMARY_SCHEMA = "durability.bench-summary/1"
 COMPARE_SCHEMA = "durability.compare/1"
+_DRIVE_KEYS = ("name", "model", "serial", "firmware", "write_cache", "fua", "rotational")
 
 
 def summary_document(result: Result) -> dict[str, Value]:
@@ -43,9 +44,7 @@ def summary_document(result: Result) -> dict[str, Value]:
         "controls": _controls(result),
         "plausibility": _plausibility(plausibility(result)),
         "inflation": [_inflation(one) for one in inflations(result.cells)],
-        "warnings": [
-            {"code": one.code, "text": one.text} for one in (*result.facts.warnings, *cautions(result))
-        ],
+        "warnings": [to_value(one) for one in (*result.facts.warnings, *cautions(result))],
         "cells": [_cell(summarise(one)) for one in result.cells],
     }
 
@@ -57,8 +56,8 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
         "labels": list(comparison.labels),
         "refusals": list(comparison.refusals),
         "plausibility": [_plausibility(one) for one in comparison.plausibilities],
-        "subject": [_difference(one) for one in comparison.subject],
-        "surroundings": [_difference(one) for one in comparison.surroundings],
+        "subject": [to_value(one) for one in comparison.subject],
+        "surroundings": [to_value(one) for one in comparison.surroundings],
         "warnings": list(comparison.warnings),
         "left_out": list(comparison.left_out),
         "cells": [_row(row) for row in comparison.rows],
@@ -72,21 +71,9 @@ def _target(facts: Facts) -> dict[str, Value]:
         "kind": facts.kind,
         "file_system": f"{file_system.type} ({file_system.options})" if file_system else None,
         "layers": list(facts.layers),
-        "drives": [_drive(drive) for drive in facts.drives],
+        "drives": [{name: to_value(drive)[name] for name in _DRIVE_KEYS} for drive in facts.drives],
         "kernel": facts.host.kernel,
         "virtualisation": facts.host.virtualisation,
-    }
-
-
-def _drive(drive: Drive) -> dict[str, Value]:
-    return {
-        "name": drive.name,
-        "model": drive.model,
-        "serial": drive.serial,
-        "firmware": drive.firmware,
-        "write_cache": drive.write_cache,
-        "fua": drive.fua,
-        "rotational": drive.rotational,
     }
 
 
@@ -108,74 +95,42 @@ def _controls(result: Result) -> dict[str, Value]:
 
 
 def _plausibility(verdict: Plausibility) -> dict[str, Value]:
-    return {
-        "code": verdict.code,
-        "headline": verdict.headline,
-        "seen": list(verdict.seen),
-        "means": list(verdict.means),
-        "only_a_cut": verdict.only_a_cut,
-        "commands": list(verdict.commands),
-    }
+    code, headline = verdict.code, verdict.headline
+    return {"code": code, "headline": headline, **to_value(verdict)}
 
 
 def _inflation(one: Inflation) -> dict[str, Value]:
-    return {
-        "cell": one.cell.name,
-        "inflated": one.inflated,
-        "rate": _ratio(one.rate),
-        "written": _ratio(one.written),
-        "text": one.text,
-    }
+    return {**to_value(one), "cell": one.cell.name}
 
 
 def _cell(summary: CellSummary) -> dict[str, Value]:
-    rule = summary.rule
     return {
         "name": summary.cell.name,
         "group": summary.cell.group,
         "engine": summary.engine,
         "note": summary.note,
         "operations": summary.operations,
-        "rate": _spread(summary.rate),
-        "writes_per_s": _spread(summary.writes_per_s),
+        "rate": _plain(summary.rate),
+        "writes_per_s": _plain(summary.writes_per_s),
         "commit_us": _percentiles(summary.commit),
         "sync_us": _percentiles(summary.sync),
         "read_us": _percentiles(summary.read),
         "cpu_us": summary.cpu_us,
-        "disks": [_disk(disk) for disk in summary.disks],
+        "disks": [to_value(disk) for disk in summary.disks],
         "steady": _steady(summary.steady),
-        "rule": None if rule is None else {"limit_ms": rule.limit_ms, "kept": rule.kept},
+        "rule": _plain(summary.rule),
     }
 
 
-def _spread(spread: Spread | None) -> dict[str, Value] | None:
-    if spread is None:
-        return None
-    return {
-        "median": spread.median,
-        "low": spread.low,
-        "high": spread.high,
-        "least": spread.least,
-        "most": spread.most,
-        "rounds": spread.rounds,
-    }
+def _plain(figure: Spread | Ratio | Rule | None) -> dict[str, Value] | None:
+    return None if figure is None else to_value(figure)
 
 
 def _spread_us(spread: Spread | None) -> dict[str, Value] | None:
     if spread is None:
         return None
-    return {
-        "median": spread.median / 1000,
-        "low": None if spread.low is None else spread.low / 1000,
-        "high": None if spread.high is None else spread.high / 1000,
-        "least": spread.least / 1000,
-        "most": spread.most / 1000,
-        "rounds": spread.rounds,
-    }
-
-
-def _ratio(ratio: Ratio | None) -> dict[str, Value] | None:
-    return None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high}
+    times_ns = {name: getattr(spread, name) for name in ("median", "low", "high", "least", "most")}
+    return to_value(spread) | {name: None if ns is None else ns / 1000 for name, ns in times_ns.items()}
 
 
 def _percentiles(percentiles: Percentiles) -> dict[str, Value] | None:
@@ -195,16 +150,6 @@ def _us(time_ns: int | None) -> float | None:
     return None if time_ns is None else time_ns / 1000
 
 
-def _disk(disk: PerOperation) -> dict[str, Value]:
-    return {
-        "name": disk.name,
-        "flushes": disk.flushes,
-        "writes": disk.writes,
-        "write_kib": disk.write_kib,
-        "reads": disk.reads,
-    }
-
-
 def _steady(steady: Steady) -> dict[str, Value]:
     return {
         "word": steady.word,
@@ -215,21 +160,13 @@ def _steady(steady: Steady) -> dict[str, Value]:
     }
 
 
-def _difference(difference: Difference) -> dict[str, Value]:
-    return {"what": difference.what, "values": list(difference.values)}
-
-
 def _row(row: Row) -> dict[str, Value]:
     return {
         "name": row.cell.name,
         "engine": row.engine,
         "basis": row.basis,
-        "rates": [_spread(summary.rate) for summary in row.summaries],
+        "rates": [_plain(summary.rate) for summary in row.summaries],
         "sync_us": [_spread_us(one) for one in row.spreads] if row.basis == "sync" else None,
         "commit_us": [_percentiles(summary.commit) for summary in row.summaries],
-        "against_first": [_against(one) for one in row.against],
+        "against_first": [to_value(one) for one in row.against],
     }
-
-
-def _against(one: Against) -> dict[str, Value]:
-    return {"ratio": _ratio(one.ratio), "text": one.text}

@@ -5,49 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from durability.formats.facts import Drive, Facts, FileSystem, Host, TargetWarning
+from durability.formats.facts import TargetWarning
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Conditions
 from durability_client.descriptions import describe, describe_commits
 from tests.core.evidence.memory_target import make_statistics
+from tests.sample_facts import drive, facts, file_system
 
-FACTS = Facts(
-    host=Host(
-        machine_id="m", boot_id="b", uptime_ns=1, kernel="Linux 6.1", virtualisation="none", hostname="b"
-    ),
+FACTS = facts(
     path="/mnt/disk/target",
-    path_in_file_system="target",
-    kind="file",
     size_bytes=3 << 30,
-    offset_bytes=1 << 20,
-    file_system=FileSystem(
-        type="ext4",
-        uuid="aaaa-bbbb",
-        source="/dev/nvme0n1p1",
-        mount_point="/mnt/disk",
-        options="rw,nobarrier",
-        block_bytes=4096,
-    ),
+    file_system=file_system(source="/dev/nvme0n1p1", mount_point="/mnt/disk", options="rw,nobarrier"),
     layers=("nvme0n1p1 (partition)", "nvme0n1 (drive)"),
-    drives=(
-        Drive(
-            name="nvme0n1",
-            model="EXAMPLE 990",
-            serial="S1",
-            firmware="F7",
-            size_bytes=1 << 40,
-            logical_block_bytes=512,
-            physical_block_bytes=4096,
-            rotational=False,
-            write_cache="write back",
-            fua=True,
-            diskseq=9,
-            unsafe_shutdowns=17,
-            atomic_write_bytes=None,
-            flushes=4,
-            emulated=False,
-        ),
-    ),
+    drives=(drive(name="nvme0n1", model="EXAMPLE 990", firmware="F7", fua=True, unsafe_shutdowns=17),),
     warnings=(TargetWarning(code="nobarrier", text="the file system sends the drive no flush"),),
 )
 

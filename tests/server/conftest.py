@@ -24,12 +24,13 @@ import pytest
 
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_value
-from durability.formats.facts import Drive, Facts, FileSystem, Host
+from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.protocol import auth, messages
 from durability.protocol.messages import Message
 from durability.protocol.state_machine import ClientSession
 from durability_server.app import Server
+from tests.sample_facts import facts
 
 TOKEN = b"a token of both machines"
 SECRET = b"s" * 32
@@ -56,45 +57,7 @@ PLAN_FIELDS: dict[str, Any] = {
     "control_interval_us": 5000,
 }
 
-FACTS = Facts(
-    host=Host(
-        machine_id="machine-1",
-        boot_id="boot-1",
-        uptime_ns=1,
-        kernel="6.1",
-        virtualisation="none",
-        hostname="shelf",
-    ),
-    path="/mnt/target",
-    path_in_file_system="/target",
-    kind="file",
-    size_bytes=1 << 30,
-    offset_bytes=1 << 20,
-    file_system=FileSystem(
-        type="ext4", uuid="uuid-1", source="/dev/sda1", mount_point="/mnt", options="rw", block_bytes=4096
-    ),
-    layers=("sda1", "sda"),
-    drives=(
-        Drive(
-            name="sda",
-            model="M",
-            serial="S1",
-            firmware="F",
-            size_bytes=1 << 40,
-            logical_block_bytes=512,
-            physical_block_bytes=4096,
-            rotational=False,
-            write_cache="write back",
-            fua=False,
-            diskseq=1,
-            unsafe_shutdowns=3,
-            atomic_write_bytes=None,
-            flushes=0,
-            emulated=False,
-        ),
-    ),
-    warnings=(),
-)
+FACTS = facts(machine="machine-1", path_in_file_system="/target", uptime_s=1)
 
 
 class Client:

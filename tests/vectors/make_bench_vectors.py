@@ -13,49 +13,40 @@ from durability.bench.catalogue import APPEND, FLUSH_CONTROL, HEADLINE
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, Medium, Result, encode
 from durability.bench.serials import hash_serials
-from durability.formats.facts import Drive, Facts, FileSystem, Host, Machine, Moment, TargetWarning
+from durability.formats.facts import Machine, Moment, TargetWarning
 from durability.formats.histogram import FineHistogram
+from tests.sample_facts import drive, facts, file_system, host
 
-FACTS = Facts(
-    host=Host(
+FACTS = facts(
+    host=host(
         machine_id="0123456789abcdef0123456789abcdef",
         boot_id="01234567-89ab-cdef-0123-456789abcdef",
         uptime_ns=123_456_789_000,
         kernel="Linux 6.1.0-32-amd64",
-        virtualisation="none",
         hostname="shelf-3",
     ),
     path="/srv/data/durability-bench",
     path_in_file_system="durability-bench",
-    kind="file",
     size_bytes=268_435_456,
-    offset_bytes=1_048_576,
-    file_system=FileSystem(
-        type="ext4",
+    file_system=file_system(
         uuid="0a1b2c3d-0000-1111-2222-333344445555",
         source="/dev/nvme0n1p1",
         mount_point="/srv/data",
         options="rw,relatime",
-        block_bytes=4096,
     ),
     layers=("nvme0n1p1 (partition)", "nvme0n1 (drive)"),
     drives=(
-        Drive(
+        drive(
             name="nvme0n1",
             model="Ünlabelled NVMe",
             serial="S5GXNX0W123456",
             firmware="GXA7801Q",
             size_bytes=1_000_204_886_016,
-            logical_block_bytes=512,
             physical_block_bytes=512,
-            rotational=False,
-            write_cache="write back",
             fua=True,
             diskseq=1,
             unsafe_shutdowns=42,
-            atomic_write_bytes=None,
             flushes=1234,
-            emulated=False,
         ),
     ),
     warnings=(TargetWarning(code="example", text="a warning of the target"),),

@@ -29,7 +29,7 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import Loopback, loopback
-from tests.core.evidence.memory_target import drive, facts
+from tests.sample_facts import drive, facts
 
 SIZE_BYTES = 4 << 20
 DEADLINE_S = 60

@@ -15,7 +15,7 @@ from durability.formats.plan import Plan
 from durability_client.verify import junit
 from durability_client.verify.outcome import Outcome
 from tests.client.verify.outcomes import judged
-from tests.core.evidence.memory_target import facts
+from tests.sample_facts import facts
 
 MakePlan = Callable[..., Plan]
 

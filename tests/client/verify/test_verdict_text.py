@@ -16,7 +16,8 @@ from durability.formats.plan import Plan
 from durability_client.verify import verdict_text as page
 from durability_client.verify.outcome import Outcome
 from tests.client.verify.outcomes import judged
-from tests.core.evidence.memory_target import after_power_loss, drive, facts, make_statistics
+from tests.core.evidence.memory_target import after_power_loss, make_statistics
+from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
 HEADINGS = ["Why", "What was checked", "What this does not prove", "What to do next"]

@@ -40,7 +40,8 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_server.app import Server
 from tests.client.verify.targets import FlickeringStorage, KnownStorage, lay_down
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
-from tests.core.evidence.memory_target import Disk, after_power_loss, drive, facts, make_case, small
+from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
+from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
 TOKEN = b"a token of both machines"

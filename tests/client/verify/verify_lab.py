@@ -32,7 +32,8 @@ from durability_client.link.server_connection import Connection, connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
 from tests.client.verify.targets import KnownStorage, lay_down
-from tests.core.evidence.memory_target import Disk, after_power_loss, facts, small
+from tests.core.evidence.memory_target import Disk, after_power_loss, small
+from tests.sample_facts import facts
 
 MakePlan = Callable[..., Plan]
 Ending = Literal["cut", "stop", "live"]

@@ -12,8 +12,9 @@ from durability.bench.catalogue import PROBE, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, Medium, Result
-from durability.formats.facts import Drive, Facts, FileSystem, Host, Machine, Moment
+from durability.formats.facts import Drive, Facts, Machine, Moment
 from durability.formats.histogram import FineHistogram
+from tests import sample_facts
 
 JUDGED = tuple(  # what verdicts need, so that a run of them is quick to simulate
     cell for cell in STANDARD if cell.group in ("controls", "flush ladder") or cell in (*STANDARD[:4], *PROBE)
@@ -55,30 +56,14 @@ def planned_s(cells: Sequence[Cell]) -> float:
 
 def drive(**changes: Any) -> Drive:
     """A drive of a machine that is not virtual."""
-    fields: dict[str, Any] = {
-        "name": "sda",
-        "model": "Model One",
-        "serial": "S4X-0001 7",
-        "firmware": "1.0",
-        "size_bytes": 1 << 40,
-        "logical_block_bytes": 512,
-        "physical_block_bytes": 4096,
-        "rotational": False,
-        "write_cache": "write back",
-        "fua": True,
-        "diskseq": 3,
-        "unsafe_shutdowns": 7,
-        "atomic_write_bytes": None,
-        "flushes": 100,
-        "emulated": False,
-    }
-    return Drive(**{**fields, **changes})
+    own = {"model": "Model One", "serial": "S4X-0001 7", "fua": True, "diskseq": 3, "unsafe_shutdowns": 7}
+    return sample_facts.drive(**{**own, **changes})
 
 
 def facts(*, virtualisation: str = "none", drives: tuple[Drive, ...] = (drive(),), **changes: Any) -> Facts:
     """A directory on ext4 on one drive."""
-    fields: dict[str, Any] = {
-        "host": Host(
+    own: dict[str, Any] = {
+        "host": sample_facts.host(
             machine_id="0123456789abcdef",
             boot_id="b",
             uptime_ns=10**12,
@@ -88,22 +73,18 @@ def facts(*, virtualisation: str = "none", drives: tuple[Drive, ...] = (drive(),
         ),
         "path": "/srv/data base",
         "path_in_file_system": "data base",
-        "kind": "file",
         "size_bytes": 256 << 20,
         "offset_bytes": None,
-        "file_system": FileSystem(
-            type="ext4",
+        "file_system": sample_facts.file_system(
             uuid="aaaa-bbbb-cccc",
             source="/dev/disk/by-id/ata-Model_One_S4X-0001_7-part1",
             mount_point="/srv/data",
             options="rw,relatime",
-            block_bytes=4096,
         ),
         "layers": ("sda1 (partition)", "sda (drive)"),
         "drives": drives,
-        "warnings": (),
     }
-    return Facts(**{**fields, **changes})
+    return sample_facts.facts(**{**own, **changes})
 
 
 def latencies(values: Sequence[float] | np.ndarray[Any, Any]) -> Latencies:

@@ -19,13 +19,14 @@ from durability.evidence.slot_oracle import ExpectedFile, Oracle
 from durability.evidence.testimony import Testimony
 from durability.evidence.verdict import Verdict, decide
 from durability.formats.case import CASE_SCHEMA, Case, Event, Receipt
-from durability.formats.facts import Drive, Facts, FileSystem, Host
+from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import ENDLESS_WORKLOADS, MAIN, Plan, parse_name
 from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.formats.run_statistics import Conditions, DriveFlushes, Statistics
 from durability.formats.versions import Versions
+from tests.sample_facts import drive, facts
 
 SECTOR = limits.SECTOR_BYTES
 MS = 1_000_000
@@ -287,63 +288,6 @@ def _generations(disk: Disk, writer: int) -> list[int]:
         return [0]
     names = [name for name in map(parse_name, disk.files) if name is not None and not name.temporary]
     return sorted(name.number for name in names if name.writer == writer)
-
-
-def drive(**changes: Any) -> Drive:
-    """A SATA disk with a volatile cache, any field changed by keyword."""
-    fields: dict[str, Any] = {
-        "name": "sda",
-        "model": "Disk",
-        "serial": "S1",
-        "firmware": "1.0",
-        "size_bytes": 1 << 40,
-        "logical_block_bytes": 512,
-        "physical_block_bytes": 4096,
-        "rotational": False,
-        "write_cache": "write back",
-        "fua": False,
-        "diskseq": 9,
-        "unsafe_shutdowns": 3,
-        "atomic_write_bytes": None,
-        "flushes": 100,
-        "emulated": False,
-    }
-    return Drive(**{**fields, **changes})
-
-
-def facts(
-    *,
-    boot: str = "boot-1",
-    uptime_s: float = 1000,
-    machine: str = "machine",
-    virtualisation: str = "none",
-    uuid: str = "uuid-1",
-    drives: tuple[Drive, ...] | None = None,
-    **changes: Any,
-) -> Facts:
-    """The facts of a file on ext4 on one disk, any field changed by keyword."""
-    fields: dict[str, Any] = {
-        "host": Host(
-            machine_id=machine,
-            boot_id=boot,
-            uptime_ns=int(uptime_s * 1e9),
-            kernel="6.1.0",
-            virtualisation=virtualisation,
-            hostname="host",
-        ),
-        "path": "/mnt/target",
-        "path_in_file_system": "target",
-        "kind": "file",
-        "size_bytes": 1 << 30,
-        "offset_bytes": 1 << 20,
-        "file_system": FileSystem(
-            type="ext4", uuid=uuid, source="/dev/sda1", mount_point="/mnt", options="rw", block_bytes=4096
-        ),
-        "layers": ("sda1", "sda"),
-        "drives": (drive(),) if drives is None else drives,
-        "warnings": (),
-    }
-    return Facts(**{**fields, **changes})
 
 
 def after_power_loss() -> Facts:

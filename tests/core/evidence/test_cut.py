@@ -7,16 +7,8 @@ import pytest
 from durability.evidence.cut import CutClass, assess, at_least
 from durability.formats.case import Case
 from durability.formats.facts import Facts
-from tests.core.evidence.memory_target import (
-    LAST_NS,
-    MS,
-    MakePlan,
-    after_power_loss,
-    drive,
-    facts,
-    make_case,
-    small,
-)
+from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
+from tests.sample_facts import drive, facts
 
 NEXT_BOOT = facts(boot="boot-2", uptime_s=30)
 

@@ -19,14 +19,13 @@ from tests.core.evidence.memory_target import (
     Found,
     MakePlan,
     after_power_loss,
-    drive,
-    facts,
     judge,
     make_case,
     make_statistics,
     scan,
     small,
 )
+from tests.sample_facts import drive, facts
 
 KEYS = [
     "schema",

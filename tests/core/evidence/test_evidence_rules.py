@@ -28,8 +28,6 @@ from tests.core.evidence.memory_target import (
     MakePlan,
     after_power_loss,
     codes,
-    drive,
-    facts,
     judge,
     make_case,
     make_statistics,
@@ -37,6 +35,7 @@ from tests.core.evidence.memory_target import (
     small,
     words,
 )
+from tests.sample_facts import drive, facts
 
 ACKED = 2000
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from durability.evidence.flushes import leaf_flushes
-from tests.core.evidence.memory_target import MakePlan, drive, facts, make_statistics, small
+from tests.core.evidence.memory_target import MakePlan, make_statistics, small
+from tests.sample_facts import drive, facts
 
 DIRECT = {"sync": "dsync", "direct": True}
 

@@ -9,7 +9,8 @@ import pytest
 from durability.evidence.identity import identify
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Facts
-from tests.core.evidence.memory_target import MakePlan, drive, facts, make_case, small
+from tests.core.evidence.memory_target import MakePlan, make_case, small
+from tests.sample_facts import drive, facts
 
 
 def test_a_superblock_of_the_run_is_enough(make_plan: MakePlan) -> None:

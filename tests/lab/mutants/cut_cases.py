@@ -11,15 +11,7 @@ from durability.formats.case import PastVerdict
 from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
-from tests.core.evidence.memory_target import (
-    LAST_NS,
-    Disk,
-    after_power_loss,
-    drive,
-    facts,
-    make_case,
-    make_statistics,
-)
+from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
 from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, kept, server_of, wait
 from tests.lab.mutants.lab_case import (
     at_risk,
@@ -32,6 +24,7 @@ from tests.lab.mutants.lab_case import (
     warnings,
 )
 from tests.lab.mutants.synced_files import Files
+from tests.sample_facts import drive, facts
 
 
 def past(verdict: str, **changes: Any) -> PastVerdict:

@@ -12,9 +12,10 @@ from durability.evidence.slot_oracle import Oracle
 from durability.formats.case import Case
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, Pace, VirtualServer
-from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, facts, make_case
+from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case
 from tests.lab.mutants.lab_case import control_lost, disk_of, judged, lab_case, plan_of, simulated
 from tests.lab.mutants.synced_files import Files
+from tests.sample_facts import facts
 
 ACKED = 200  # operations: three passes over 64 slots, and 8 more
 GARBAGE = b"\xa5" * SECTOR

@@ -31,8 +31,9 @@ from durability_client.verify.outcome import Outcome
 from durability_client.verify.verify_command import VerifyOptions, examine
 from durability_lab.simulated_rig.simulation import replay
 from tests.conftest import PLAN_FIELDS
-from tests.core.evidence.memory_target import Disk, after_power_loss, facts, make_case, small
+from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
 from tests.lab.mutants.synced_files import Files, OpenFile
+from tests.sample_facts import facts
 
 DEADLINE_S = 30.0
 _ALSO = {
