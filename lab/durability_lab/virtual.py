@@ -32,9 +32,9 @@ from durability.plan import WRITE_THROUGH_METHODS, Extent, Plan
 from durability.record import SECTOR_WORDS, Stamper
 from durability_client.io import Storage, TargetFile
 from durability_client.target import TargetFiles
-from durability_server.runs import Run
-from durability_server.store import Progress, Relations, Stored
-from durability_server.targets import TargetKeys
+from durability_server.runs.run import Run
+from durability_server.store.store import Progress, Relations, Stored
+from durability_server.store.target_keys import TargetKeys
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 SERVER_BOOT = "server-boot"

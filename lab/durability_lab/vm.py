@@ -41,7 +41,7 @@ from durability_lab.scenarios import NAMES_MIB, load_options
 from durability_lab.second_opinion import Label
 from durability_lab.trial import expected_of
 from durability_lab.truth import LogAlone
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three

@@ -23,7 +23,7 @@ from durability.plan import Plan
 from durability_client.peer import Endpoint, RunLink, connect, endpoint
 from durability_client.target import KernelStorage
 from durability_lab.proxy import Proxy
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.waiting import until
 
 Value = Mapping[str, AnyValue]

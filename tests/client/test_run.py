@@ -30,7 +30,7 @@ from durability_client.run import RunSummary, run
 from durability_client.target import KernelStorage
 from durability_lab.faults import Honest
 from durability_lab.simulated import SimulatedStorage
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.client.targets import existing_plan, job_of, scanned
 
 TOKEN = b"a token of both machines"

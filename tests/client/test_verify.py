@@ -37,7 +37,7 @@ from durability_client.peer import Endpoint
 from durability_client.target import KernelStorage
 from durability_client.unmountable import UnmountableStorage
 from durability_client.verify import VerifyOptions, verify
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.client.targets import FlickeringStorage, KnownStorage, lay_down
 from tests.client.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence import Disk, after_power_loss, drive, facts, make_case, small

@@ -13,7 +13,7 @@ from durability_client.life import AcknowledgingLife
 from durability_client.names_writer import NamesWriter
 from durability_client.target import KernelFile, TargetFiles
 from durability_client.writer import _Writer
-from durability_server.desk import Desk
+from durability_server.runs.requests import Desk
 from tests.lab.mutants_of_judging import JUDGING
 from tests.lab.mutants_of_the_cut import THE_CUT
 from tests.lab.mutation import Mutant, answering, without

@@ -6,7 +6,7 @@ from durability import cut, exposure, flushes, stats, verdict
 from durability.names import NamesOracle
 from durability.testimony import Testimony
 from durability_client.scanning import Scanning
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 from tests.lab.mutation import Mutant, answering, constant, without
 
 THE_CUT = (

@@ -29,7 +29,7 @@ from durability.facts import Drive, Facts, FileSystem, Host
 from durability.messages import Message
 from durability.plan import Plan
 from durability.session import ClientSession
-from durability_server.app import Server
+from durability_server.server import Server
 
 TOKEN = b"a token of both machines"
 SECRET = b"s" * 32
@@ -310,7 +310,7 @@ async def lab() -> AsyncIterator[Lab]:
 
 _SERVE = """
 import asyncio, sys
-from durability_server.app import serve
+from durability_server.server import serve
 listen, store_url, token = sys.argv[1:]
 ready = lambda host, port: print(port, flush=True)
 asyncio.run(serve(listen=listen, store_url=store_url, token=token.encode(), ready=ready))

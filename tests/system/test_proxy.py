@@ -24,7 +24,7 @@ from durability_lab.faults import FlushIgnored, Honest
 from durability_lab.loopback import Loopback, loopback
 from durability_lab.proxy import Proxy
 from durability_lab.simulated import SimulatedStorage
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 from tests.waiting import until
 
 SIZE_BYTES = 32 << 20

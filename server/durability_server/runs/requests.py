@@ -44,14 +44,14 @@ from durability.plan import Plan
 from durability.units import format_run
 from durability.verdict import REASONS
 from durability_server import clock
-from durability_server.registry import Registry
-from durability_server.runs import Run
-from durability_server.store import Registration, Store
-from durability_server.store_thread import StoreThread
-from durability_server.targets import series_key, target_keys
+from durability_server.runs.registry import Registry
+from durability_server.runs.run import Run
+from durability_server.store.store import Registration, Store
+from durability_server.store.store_thread import StoreThread
+from durability_server.store.target_keys import series_key, target_keys
 
 if TYPE_CHECKING:
-    from durability_server.peer import Peer
+    from durability_server.connections.client_connection import Peer
 
 SAVE_INTERVAL_NS = (
     1_000_000_000  # how stale the stored time of the last receipt may be while nothing is acknowledged

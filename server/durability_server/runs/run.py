@@ -22,11 +22,11 @@ from durability.statistics import Statistics, statistics_from_value, statistics_
 from durability.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
-from durability_server.credits import Credits
-from durability_server.store import EVENTS_MAX, Progress, Relations, RunState, Stored, state_of
+from durability_server.runs.credits import Credits
+from durability_server.store.store import EVENTS_MAX, Progress, Relations, RunState, Stored, state_of
 
 if TYPE_CHECKING:
-    from durability_server.peer import Peer
+    from durability_server.connections.client_connection import Peer
 
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.

@@ -22,13 +22,13 @@ from durability import limits
 from durability.errors import SetupError, UsageError
 from durability.units import format_address, is_loopback, parse_address
 from durability_server import clock
-from durability_server.crowd import Crowd
-from durability_server.desk import Desk
-from durability_server.peer import Peer
-from durability_server.registry import Registry
-from durability_server.runs import Run
-from durability_server.store import Store
-from durability_server.store_thread import StoreThread
+from durability_server.connections.client_connection import Peer
+from durability_server.connections.connection_manager import Crowd
+from durability_server.runs.registry import Registry
+from durability_server.runs.requests import Desk
+from durability_server.runs.run import Run
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
 
 BACKLOG = 512
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends

@@ -15,8 +15,8 @@ from durability import limits, messages
 from durability.errors import AuthenticationError, RefusedError
 from durability.frame import FrameDecoder, frame
 from durability.messages import Failure, Hello, decode, encode
-from durability_server.crowd import STRANGERS_MAX
-from durability_server.peer import OUTPUT_BYTES_MAX
+from durability_server.connections.client_connection import OUTPUT_BYTES_MAX
+from durability_server.connections.connection_manager import STRANGERS_MAX
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running

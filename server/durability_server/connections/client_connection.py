@@ -40,9 +40,9 @@ from durability.messages import (
 from durability.session import ServerSession
 from durability.units import format_address
 from durability_server import clock
-from durability_server.crowd import Crowd
-from durability_server.desk import Desk
-from durability_server.runs import Run
+from durability_server.connections.connection_manager import Crowd
+from durability_server.runs.requests import Desk
+from durability_server.runs.run import Run
 
 INPUT_BYTES_MAX = 8 << 10  # taken from one peer before it is the others' turn
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a peer gets nothing more, and is dropped

@@ -16,9 +16,9 @@ from contextlib import suppress
 from durability import limits
 from durability.errors import StoreError
 from durability_server import clock
-from durability_server.runs import Run
-from durability_server.store import Progress, Store
-from durability_server.store_thread import StoreThread
+from durability_server.runs.run import Run
+from durability_server.store.store import Progress, Store
+from durability_server.store.store_thread import StoreThread
 
 RETRY_S = 0.25
 TIMELINE_INTERVAL_NS = 1_000_000_000

@@ -15,7 +15,7 @@ from durability import limits
 from durability_server import clock
 
 if TYPE_CHECKING:
-    from durability_server.peer import Peer
+    from durability_server.connections.client_connection import Peer
 
 STRANGERS_MAX = 256
 PEERS_MAX = 2048  # beside the strangers

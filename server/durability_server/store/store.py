@@ -20,10 +20,10 @@ from durability.case import Event, PastVerdict, SessionEnd
 from durability.errors import RefusedError, StoreError
 from durability.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
-from durability_server import tables
-from durability_server.database import Database
-from durability_server.tables import STORE_FORMAT
-from durability_server.targets import TargetKeys, same_target
+from durability_server.store import tables
+from durability_server.store.database import Database
+from durability_server.store.tables import STORE_FORMAT
+from durability_server.store.target_keys import TargetKeys, same_target
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from durability import limits, messages
 from durability.errors import AuthenticationError
-from durability_server.access import tls_context
+from durability_server.connections.access import tls_context
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
-from durability_server.commits import Committer
-from durability_server.runs import Run
-from durability_server.store import Store
-from durability_server.store_thread import StoreThread
+from durability_server.runs.committer import Committer
+from durability_server.runs.run import Run
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
 
 
 class Registry:

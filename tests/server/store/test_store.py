@@ -14,8 +14,8 @@ from durability.documents import to_value
 from durability.errors import RefusedError, StoreError, UsageError
 from durability.facts import Facts
 from durability.plan import Plan
-from durability_server.store import EVENTS_MAX, Progress, Registration, Store
-from durability_server.targets import series_key, target_keys
+from durability_server.store.store import EVENTS_MAX, Progress, Registration, Store
+from durability_server.store.target_keys import series_key, target_keys
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
