@@ -23,6 +23,7 @@ from durability.plan import Plan
 from durability_client.peer import Endpoint, RunLink, connect, endpoint
 from durability_client.target import KernelStorage
 from durability_lab.proxy import Proxy
+from durability_server.connections.client_connection import ClientConnection
 from durability_server.server import Server
 from tests.waiting import until
 
@@ -53,9 +54,9 @@ class Served:
     def cut_connections(self) -> None:
         """Reset every connection, as a router does that lost its table."""
         assert self.server is not None
-        for run in self.server.runs:
-            if run.peer is not None:
-                run.peer.abort()
+        for session in self.server.sessions:
+            assert isinstance(session.channel, ClientConnection)
+            session.channel.abort()
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
-"""The runs that are in memory: those with a connection, a request under way or something not yet saved.
+"""The runs that are in memory: those with a session, a request under way or something not yet saved.
 
 There is one `Run` object per run however many ask for it, and none when nobody needs it, so memory follows
-the number of clients and not the number of runs in the store.
+the number of clients and not the number of runs in the store. A run has one session at most: the newest.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from durability_server.runs.committer import Committer
 from durability_server.runs.run import Run
+from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -24,11 +26,20 @@ class Registry:
         self._thread = thread
         self._boot_id = boot_id
         self._runs: dict[int, Run] = {}
+        self._holds: Counter[int] = Counter()  # users of each run: its sessions and the requests under way
+        self._sessions: dict[int, Session] = {}
         self._loading = asyncio.Lock()  # a run loaded twice at once would have two frontiers
-        self.committer = Committer(store, thread, granted=self._granted, outage=self._outage)
+        self.committer = Committer(store, thread, saved=self._saved, outage=self._outage)
 
-    def __iter__(self) -> Iterator[Run]:
-        return iter(tuple(self._runs.values()))
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """All runs in memory."""
+        return tuple(self._runs.values())
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The session of each run that has one."""
+        return tuple(self._sessions.values())
 
     @asynccontextmanager
     async def holding(self, run_id: int) -> AsyncIterator[Run]:
@@ -38,27 +49,46 @@ class Registry:
             if run is None:
                 stored = await self._thread.call(self._store.load, run_id)
                 run = self._runs[run_id] = Run(stored, boot_id=self._boot_id)
-            run.holds += 1
+            self._holds[run_id] += 1
         try:
             yield run
         finally:
-            self.release(run)
+            self._release(run)
 
-    def release(self, run: Run) -> None:
-        """One user fewer."""
-        run.holds -= 1
+    def session_of(self, run: Run) -> Session | None:
+        """The session that speaks for `run`."""
+        return self._sessions.get(run.id)
+
+    def enter(self, session: Session) -> Session | None:
+        """`session` speaks for its run from now on, which stays in memory until it has left. Returns the
+        session that did so before; that one must leave as well."""
+        run_id = session.run.id
+        older = self._sessions.get(run_id)
+        self._sessions[run_id] = session
+        self._holds[run_id] += 1
+        return older
+
+    def leave(self, session: Session) -> None:
+        """`session` is over, whether it spoke for its run until now or a newer one does."""
+        if self.session_of(session.run) is session:
+            del self._sessions[session.run.id]
+        self._release(session.run)
+
+    def _release(self, run: Run) -> None:
+        self._holds[run.id] -= 1
         self._forget(run)
 
     def _forget(self, run: Run) -> None:
-        if run.holds == 0 and not self.committer.is_dirty(run):
+        if not self._holds[run.id] and not self.committer.is_dirty(run):
+            del self._holds[run.id]
             self._runs.pop(run.id, None)
 
-    def _granted(self, run: Run) -> None:
-        if run.peer is not None:
-            run.peer.grant(run)
+    def _saved(self, run: Run, grants_rose: bool) -> None:
+        session = self.session_of(run)
+        if grants_rose and session is not None:
+            session.grant()
         self._forget(run)
 
     def _outage(self, failure: str | None) -> None:
-        for run in self:
-            if run.peer is not None:
-                run.peer.notice_outage(failure)
+        for session in self.sessions:
+            session.notice_outage(failure)
