@@ -75,7 +75,7 @@ class TimedStorage(KernelStorage):
 
 def instrument() -> Callable[[], object]:
     """In the server's process: note when each frontier came."""
-    from durability_server.runs import Run  # noqa: PLC0415 - only that process is a server
+    from durability_server.runs.run import Run  # noqa: PLC0415 - only that process is a server
 
     receipts: list[tuple[int, ...]] = []
     acknowledge = Run.acknowledge

@@ -55,7 +55,7 @@ class Server:
 def _serve(directory: str, pipe: Connection, instrument: Callable[[], Callable[[], object]] | None) -> None:
     import asyncio  # noqa: PLC0415 - only the child is a server
 
-    from durability_server.app import serve  # noqa: PLC0415
+    from durability_server.server import serve  # noqa: PLC0415
 
     collect = instrument() if instrument is not None else lambda: None
     asyncio.run(

@@ -1,4 +1,4 @@
-"""Facts of a machine and its drive for tests: a file on ext4 on one SATA disk; tests change what they like."""
+"""Facts of a machine and its drive for tests: a file on ext4 on a SATA disk. Tests change what they need."""
 
 from __future__ import annotations
 

@@ -151,8 +151,8 @@ def serve(
 
     Prints the line to type on the machine under test. SIGTERM or Ctrl-C stops it cleanly.
     """
-    from durability_server import access
-    from durability_server import app as server_app
+    from durability_server import server
+    from durability_server.connections import access
 
     token, path = access.load_token(token_file)
     tls = access.tls_context(tls_cert, tls_key)
@@ -165,7 +165,7 @@ def serve(
         print(lines, flush=True)
 
     asyncio.run(
-        server_app.serve(
+        server.serve(
             listen=listen,
             store_url=store or access.default_store_url(),
             token=token,

@@ -29,7 +29,7 @@ from durability.formats.plan import Plan
 from durability.protocol import auth, messages
 from durability.protocol.messages import Message
 from durability.protocol.state_machine import ClientSession
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.sample_facts import facts
 
 TOKEN = b"a token of both machines"
@@ -273,7 +273,7 @@ async def lab() -> AsyncIterator[Lab]:
 
 _SERVE = """
 import asyncio, sys
-from durability_server.app import serve
+from durability_server.server import serve
 listen, store_url, token = sys.argv[1:]
 ready = lambda host, port: print(port, flush=True)
 asyncio.run(serve(listen=listen, store_url=store_url, token=token.encode(), ready=ready))

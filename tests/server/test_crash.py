@@ -13,7 +13,7 @@ import pytest
 from durability.errors import StoreError
 from durability.formats.packing import Value
 from durability.protocol import messages
-from durability_server.store import Store
+from durability_server.store.store import Store
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, PostgreSQL, ServerProcess

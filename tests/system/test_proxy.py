@@ -24,7 +24,7 @@ from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import Loopback, loopback
 from durability_lab.support.tcp_proxy import Proxy
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 from tests.waiting import until
 
 SIZE_BYTES = 32 << 20

@@ -38,7 +38,7 @@ from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage, TargetFiles, sync_call
 from durability_client.target.storage import Storage
 
-_TICK_S = 0.05  # between looks at failures and latencies
+TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
@@ -188,7 +188,7 @@ class _Run:
             await asyncio.to_thread(self._crew.start)
             while not self._crew.all_in(WriterState.READY):
                 self._check()
-                await asyncio.sleep(_TICK_S)
+                await asyncio.sleep(TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
             self._account.armed(facts)
         except OSError as error:
@@ -200,7 +200,7 @@ class _Run:
             if self._signals:
                 arming.cancel()
                 raise self._interruption()
-            await asyncio.wait({arming}, timeout=_TICK_S)
+            await asyncio.wait({arming}, timeout=TICK_S)
         arming.result()
 
     async def _during(self, work: Coroutine[object, object, None]) -> None:
@@ -209,7 +209,7 @@ class _Run:
         try:
             while not task.done():
                 self._show("prefill")
-                await asyncio.wait({task}, timeout=_TICK_S)
+                await asyncio.wait({task}, timeout=TICK_S)
             task.result()
         finally:
             task.cancel()
@@ -243,7 +243,7 @@ class _Run:
                 return
             self._check()
             self._show(*self._state())
-            await asyncio.sleep(min(_TICK_S, left_s))
+            await asyncio.sleep(min(TICK_S, left_s))
 
     async def _stop(self) -> RunSummary:
         """Let each writer finish its group, and have the server confirm the end."""

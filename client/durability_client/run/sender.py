@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from durability.formats.plan import Plan
 from durability_client.run.shared_state import Ledger
 
-_POLL_S = 0.0001  # sleeping and waking costs some 20 us of processor; half the pause gains 30 us of lag
+POLL_S = 0.0001  # sleeping and waking costs some 20 us of processor; half the pause gains 30 us of lag
 _POLL_CROWDED_S = 0.0004  # where the writers fill the processors, what the sender takes is taken from them
 _SLACK_NS = 1000
 _PR_SET_TIMERSLACK = 29
@@ -52,7 +52,7 @@ class Sender:
         self._writers = plan.writers
         self._send = send
         self._sent = [0] * ledger.writers
-        self._poll_s = _POLL_S if plan.writers < _processors() else _POLL_CROWDED_S
+        self._poll_s = POLL_S if plan.writers < _processors() else _POLL_CROWDED_S
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 

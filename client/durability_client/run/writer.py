@@ -22,7 +22,7 @@ from durability_client.target.storage import Storage
 
 BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
 CHECK_NS = 20_000_000  # between looks at whether the parent is still there
-_NAP_S = 0.0005  # between looks for credit, or for the order to start
+NAP_S = 0.0005  # between looks for credit, or for the order to start
 
 
 class OrphanedError(Exception):
@@ -67,7 +67,7 @@ class Life:
     def _wait_for_start(self) -> None:
         self._ledger.set_state(self._writer, WriterState.READY)
         while self._ledger.order == Order.WAIT and not self._ledger.halted:
-            self._nap(_NAP_S)
+            self._nap(NAP_S)
         self._ledger.set_state(self._writer, WriterState.RUNNING)
 
     def _nap(self, seconds: float) -> None:
@@ -101,5 +101,5 @@ class AcknowledgingLife(Life):
                 ledger.set_state(self._writer, WriterState.RUNNING)
                 return True
             ledger.set_state(self._writer, WriterState.OUT_OF_CREDIT)
-            self._nap(_NAP_S)
+            self._nap(NAP_S)
         return False

@@ -30,19 +30,22 @@ from durability.formats.facts import Facts
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import WRITE_THROUGH_METHODS, Extent, Plan
 from durability.formats.record import SECTOR_WORDS, Stamper
+from durability_client.run.run_command import TICK_S
+from durability_client.run.sender import POLL_S
+from durability_client.run.writer import NAP_S
 from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage, TargetFile
-from durability_server.runs import Run
-from durability_server.store import Progress, Relations, Stored
-from durability_server.targets import TargetKeys
+from durability_server.runs.run import Run
+from durability_server.store.records import Relations, RunSnapshot, StoredRun
+from durability_server.store.target_keys import TargetKeys
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 SERVER_BOOT = "server-boot"
 
 _STAMPED_AHEAD = 64
-_POLL_NS = 100 * US  # of the client's sender
-_NAP_NS = 500 * US  # of a writer that waits for credit
-_LOOK_NS = 50 * MS  # of the client's main loop, for writers that failed
+# The client's own pauses: of its sender, of a writer that waits for credit, of the main loop that looks for
+# writers that failed.
+_POLL_NS, _NAP_NS, _TICK_NS = (round(pause_s * S) for pause_s in (POLL_S, NAP_S, TICK_S))
 _COMMIT_NS = 2 * MS  # what the server's database takes, on average
 _Z99 = NormalDist().inv_cdf(0.99)
 
@@ -193,23 +196,22 @@ class VirtualServer:
         if self._committing or at_ns != self._commit_at_ns:
             return  # an urgent one came before it
         self._commit_at_ns, self._dirty, self._committing = None, False, True
-        progress = self.run.progress(timeline=False)
-        self._agenda.after(self._chance.service_ns(_COMMIT_NS), partial(self._committed, progress))
+        snapshot = self.run.snapshot(timeline=False)
+        self._agenda.after(self._chance.service_ns(_COMMIT_NS), partial(self._committed, snapshot))
 
-    def _committed(self, progress: Progress) -> None:
+    def _committed(self, snapshot: RunSnapshot) -> None:
         self._committing = False
         self._not_before_ns = self._agenda.now_ns + limits.COMMIT_INTERVAL_NS
-        before = self.run.frontiers.grants
-        self.run.saved(progress, self._agenda.now_ns)
-        if self.run.frontiers.grants != before and not self._deaf:
+        grants_rose = self.run.saved(snapshot, self._agenda.now_ns)
+        if grants_rose and not self._deaf:
             self._to_client(self.run.frontiers.grants)
         if self._dirty:
             self._touch(urgent=False)
 
 
-def _stored(plan: Plan, *, at_ns: int) -> Stored:
+def _stored(plan: Plan, *, at_ns: int) -> StoredRun:
     """A run that was just registered, over a connection that stands."""
-    return Stored(
+    return StoredRun(
         number=1,
         label="",
         plan=plan.encode(),
@@ -217,7 +219,7 @@ def _stored(plan: Plan, *, at_ns: int) -> Stored:
         keys=TargetKeys(drive="", file_system="", path=""),
         armed=None,
         series="",
-        progress=Progress(
+        snapshot=RunSnapshot(
             run=plan.run,
             finish="",
             session_end="live",
@@ -387,7 +389,7 @@ class VirtualClient:
         if not self._halted:
             self._halted = True
             text = f"errno {error.errno} of writer {writer}: {error.strerror}"
-            self._agenda.after(self._chance.wait_ns(_LOOK_NS), partial(self._report, text))
+            self._agenda.after(self._chance.wait_ns(_TICK_NS), partial(self._report, text))
 
     # Frames.
 

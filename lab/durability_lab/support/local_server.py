@@ -18,9 +18,9 @@ from typing import Any
 
 from durability.units import format_address
 from durability_lab.support.cleanup import watched_directory
-from durability_server.access import load_token
-from durability_server.app import Server
-from durability_server.runs import Run
+from durability_server.connections.access import load_token
+from durability_server.runs.run import Run
+from durability_server.server import Server
 
 _TIMEOUT_S = 120.0
 _POLL_S = 0.001  # an event would cost the server's hot path something

@@ -48,7 +48,7 @@ from durability_lab.vm_rig.guest_machine import (
     make_image,
 )
 from durability_lab.vm_rig.network import Network
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three

@@ -25,7 +25,8 @@ from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.support.tcp_proxy import Proxy
-from durability_server.app import Server
+from durability_server.connections.client_connection import ClientConnection
+from durability_server.server import Server
 from tests.waiting import until
 
 Value = Mapping[str, AnyValue]
@@ -55,9 +56,9 @@ class Served:
     def cut_connections(self) -> None:
         """Reset every connection, as a router does that lost its table."""
         assert self.server is not None
-        for run in self.server.runs:
-            if run.peer is not None:
-                run.peer.abort()
+        for session in self.server.sessions:
+            assert isinstance(session.channel, ClientConnection)
+            session.channel.abort()
 
 
 @pytest.fixture

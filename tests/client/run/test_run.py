@@ -31,7 +31,7 @@ from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.client.verify.targets import existing_plan, job_of, scanned
 
 TOKEN = b"a token of both machines"

@@ -37,7 +37,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
-from durability_server.app import Server
+from durability_server.server import Server
 from tests.client.verify.targets import FlickeringStorage, KnownStorage, lay_down
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small

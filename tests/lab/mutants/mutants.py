@@ -14,7 +14,7 @@ from durability_client.run.writer import AcknowledgingLife
 from durability_client.target import kernel_storage
 from durability_client.target.kernel_storage import KernelFile, TargetFiles
 from durability_client.verify import verify_command
-from durability_server.desk import Desk
+from durability_server.runs.requests import Requests
 from tests.lab.mutants.mutants_of_judging import JUDGING
 from tests.lab.mutants.mutants_of_the_cut import THE_CUT
 from tests.lab.mutants.mutation import Mutant, answering, without
@@ -125,28 +125,28 @@ _ACKNOWLEDGING = (
         rule=3,
         taken_away="resuming a run takes no secret",
         noticed_by=("second-client-without-the-secret",),
-        change=without(Desk._resume, "if not auth.equal(proof, message.proof):", "if False:"),
+        change=without(Requests._resume, "if not auth.equal(proof, message.proof):", "if False:"),
     ),
     Mutant(
         name="two connections write one run",
         rule=3,
         taken_away="a newer connection does not fence the older one",
         noticed_by=("client-that-came-back",),
-        change=without(Desk._accept, "if older is not None:", "if False:"),
+        change=without(Requests._accept, "if older is not None:", "if False:"),
     ),
     Mutant(
         name="a run goes on after verify",
         rule=10,
         taken_away="verify does not end the run",
         noticed_by=("client-that-comes-back-after-verify",),
-        change=without(Desk._resume, 'if run.state == "ended":', "if False:"),
+        change=without(Requests._resume, 'if run.state == "ended":', "if False:"),
     ),
     Mutant(
         name="a live run is judged",
         rule=10,
         taken_away="the server lets verify have a run whose client is connected",
         noticed_by=("client-that-comes-back-after-verify",),
-        change=without(Desk._fetch, "if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:", "if False:"),
+        change=without(Requests._fetch, "if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:", "if False:"),
     ),
     Mutant(
         name="verify takes no lock",

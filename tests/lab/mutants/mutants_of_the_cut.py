@@ -6,7 +6,7 @@ from durability.evidence import at_risk, cut, flushes, strength, verdict
 from durability.evidence.name_oracle import NamesOracle
 from durability.evidence.testimony import Testimony
 from durability_client.verify.scan_base import Scanning
-from durability_server.runs import Run
+from durability_server.runs.run import Run
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
 THE_CUT = (

@@ -3,9 +3,9 @@
     meta       one row: format of the store, id of the server
     runs       one row per run: what was registered, and what changes while it goes on
     frontiers  one row per run and writer, updated in place: never a row per record
-    timelines  one row per run: which frontiers were received when (`durability.protocol.timeline`)
-    credits    one row per run: credits of which the last to arrive is not known (`durability_server.credits`)
-    statistics one row per run: the newest that the client sent (`durability.formats.run_statistics`)
+    timelines  one row per run: which frontiers were received when (`protocol.timeline`)
+    credits    one row per run: those of which the last to arrive is not known (`runs.credits`)
+    statistics one row per run: the newest that the client sent (`formats.run_statistics`)
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings

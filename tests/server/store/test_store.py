@@ -14,8 +14,9 @@ from durability.formats.case import Event, PastVerdict
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability_server.store import EVENTS_MAX, Progress, Registration, Store
-from durability_server.targets import series_key, target_keys
+from durability_server.store.records import EVENTS_MAX, Registration, RunSnapshot
+from durability_server.store.store import Store
+from durability_server.store.target_keys import series_key, target_keys
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -55,11 +56,11 @@ class Bench:
         )
         self.store.arm(armed)
 
-    def save(self, run: int, **changes: Any) -> Progress:
-        """Saves changes of a run's progress."""
-        progress = replace(self.store.load(run).progress, events=(), **changes)
-        self.store.save([progress])
-        return progress
+    def save(self, run: int, **changes: Any) -> RunSnapshot:
+        """Saves a run with some changes."""
+        snapshot = replace(self.store.load(run).snapshot, events=(), **changes)
+        self.store.save([snapshot])
+        return snapshot
 
     def judge(self, run: int, verdict: str) -> None:
         """Adds a verdict."""
@@ -109,20 +110,20 @@ def test_a_run_comes_back_as_it_was_saved(bench: Bench, store_url: str) -> None:
     store.open()
     stored = store.load(1 << 63)
     store.close()
-    assert stored.progress == saved
+    assert stored.snapshot == saved
     assert store.server_id == bench.store.server_id
     assert stored.armed is not None
 
 
 def test_saving_again_changes_nothing(bench: Bench) -> None:
-    """The same progress may be saved twice, as after a commit whose outcome is unknown."""
+    """The same snapshot may be saved twice, as after a commit whose outcome is unknown."""
     bench.register(1)
-    progress = replace(
-        bench.store.load(1).progress, frontiers=(1, 2), timeline=b"t", events=(_event(1), _event(2))
+    snapshot = replace(
+        bench.store.load(1).snapshot, frontiers=(1, 2), timeline=b"t", events=(_event(1), _event(2))
     )
-    bench.store.save([progress])
-    bench.store.save([progress])
-    assert bench.store.load(1).progress == progress
+    bench.store.save([snapshot])
+    bench.store.save([snapshot])
+    assert bench.store.load(1).snapshot == snapshot
 
 
 def test_events_are_bounded(bench: Bench) -> None:
@@ -130,8 +131,8 @@ def test_events_are_bounded(bench: Bench) -> None:
     bench.register(1)
     for first in range(1, 2 * EVENTS_MAX, 100):
         events = tuple(map(_event, range(first, first + 100)))
-        bench.store.save([replace(bench.store.load(1).progress, events=events)])
-    kept = [number for number, _ in bench.store.load(1).progress.events]
+        bench.store.save([replace(bench.store.load(1).snapshot, events=events)])
+    kept = [number for number, _ in bench.store.load(1).snapshot.events]
     assert kept == list(range(kept[-1] - EVENTS_MAX + 1, kept[-1] + 1))
 
 
@@ -139,13 +140,13 @@ def test_many_runs_are_saved_in_one_transaction(bench: Bench) -> None:
     """A commit that fails for one run changes none."""
     for run in (1, 2):
         bench.register(run, facts=None)
-    good = replace(bench.store.load(1).progress, frontiers=(7, 7))
-    bad = replace(bench.store.load(2).progress, events=(_event(1), _event(1)))
+    good = replace(bench.store.load(1).snapshot, frontiers=(7, 7))
+    bad = replace(bench.store.load(2).snapshot, events=(_event(1), _event(1)))
     with pytest.raises(StoreError):
         bench.store.save([good, bad])
-    assert bench.store.load(1).progress.frontiers == (0, 0)
+    assert bench.store.load(1).snapshot.frontiers == (0, 0)
     bench.store.save([good])
-    assert bench.store.load(1).progress.frontiers == (7, 7)
+    assert bench.store.load(1).snapshot.frontiers == (7, 7)
 
 
 def test_a_known_run_id_is_refused(bench: Bench) -> None:
@@ -245,7 +246,7 @@ def test_a_server_that_died_leaves_no_run_live(bench: Bench, store_url: str) -> 
     bench.store.close()
     store = Store(store_url)
     store.open()
-    ends = [store.load(run).progress.session_end for run in (1, 2)]
+    ends = [store.load(run).snapshot.session_end for run in (1, 2)]
     store.close()
     assert ends == ["server-down", "silence"]
 

@@ -22,13 +22,14 @@ from durability import limits
 from durability.errors import SetupError, UsageError
 from durability.units import format_address, is_loopback, parse_address
 from durability_server import clock
-from durability_server.crowd import Crowd
-from durability_server.desk import Desk
-from durability_server.peer import Peer
-from durability_server.registry import Registry
-from durability_server.runs import Run
-from durability_server.store import Store
-from durability_server.store_thread import StoreThread
+from durability_server.connections.client_connection import ClientConnection
+from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.runs.registry import Registry
+from durability_server.runs.requests import Requests
+from durability_server.runs.run import Run
+from durability_server.runs.session import Session
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
 
 BACKLOG = 512
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
@@ -44,21 +45,26 @@ class Server:
         self._token = token
         self._tls = tls
         self._thread = StoreThread()
-        self._crowd = Crowd()
+        self._manager = ConnectionManager()
         self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
-        self._desk = Desk(self._store, self._thread, self._registry)
+        self._requests = Requests(self._store, self._thread, self._registry)
         self._listener: asyncio.Server | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def connections(self) -> int:
         """How many are open now."""
-        return len(self._crowd)
+        return len(self._manager)
 
     @property
     def runs(self) -> tuple[Run, ...]:
         """The runs in memory, to be watched from within the process; read only."""
-        return tuple(self._registry)
+        return self._registry.runs
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """Which clients speak for which runs, to be watched as `runs` are."""
+        return self._registry.sessions
 
     async def start(self, host: str, port: int, *, listener: socket.socket | None = None) -> tuple[str, int]:
         """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError.
@@ -73,7 +79,7 @@ class Server:
             raise
         loop = asyncio.get_running_loop()
         self._tasks = [
-            loop.create_task(self._crowd.watch()),
+            loop.create_task(self._manager.watch()),
             loop.create_task(self._registry.committer.work()),
         ]
         bound: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
@@ -88,7 +94,7 @@ class Server:
         self._listener = None
         watch, work = self._tasks
         watch.cancel()
-        await self._crowd.disperse(GRACE_S)
+        await self._manager.close(GRACE_S)
         self._registry.committer.close()
         await work
         with suppress(asyncio.CancelledError):
@@ -99,7 +105,7 @@ class Server:
     async def _listen(self, host: str, port: int, listener: socket.socket | None) -> asyncio.Server:
         listen = partial(
             asyncio.get_running_loop().create_server,
-            self._peer,
+            self._connection,
             backlog=BACKLOG,
             ssl=self._tls,
             ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
@@ -115,8 +121,10 @@ class Server:
         await self._thread.call(self._store.close)
         self._thread.close()
 
-    def _peer(self) -> Peer:
-        return Peer(self._desk, self._crowd, token=self._token, server_id=self._store.server_id)
+    def _connection(self) -> ClientConnection:
+        return ClientConnection(
+            self._requests, self._manager, token=self._token, server_id=self._store.server_id
+        )
 
 
 async def serve(

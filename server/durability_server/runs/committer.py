@@ -16,9 +16,10 @@ from contextlib import suppress
 from durability import limits
 from durability.errors import StoreError
 from durability_server import clock
-from durability_server.runs import Run
-from durability_server.store import Progress, Store
-from durability_server.store_thread import StoreThread
+from durability_server.runs.run import Run
+from durability_server.store.records import RunSnapshot
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
 
 RETRY_S = 0.25
 TIMELINE_INTERVAL_NS = 1_000_000_000
@@ -31,8 +32,8 @@ log = logging.getLogger(__name__)
 class Committer:
     """Saves runs that were touched, in the store's thread.
 
-    `granted` is told of each run whose progress is durable now, `outage` of the store's failing (with the
-    reason) and of its recovery (with None).
+    `saved` is told of each run that is durable now and whether its grants rose, `outage` of the store's
+    failing (with the reason) and of its recovery (with None).
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class Committer:
         store: Store,
         thread: StoreThread,
         *,
-        granted: Callable[[Run], None],
+        saved: Callable[[Run, bool], None],
         outage: Callable[[str | None], None],
     ) -> None:
         self._store = store
         self._thread = thread
-        self._granted = granted
+        self._saved = saved
         self._outage = outage
         self._dirty: dict[Run, None] = {}
         self._saving: dict[Run, None] = {}
@@ -109,9 +110,9 @@ class Committer:
         waiting, self._waiting = self._waiting, {}
         if not self._saving:
             return
-        progress = _snapshot(self._saving)
+        snapshots = _snapshots(self._saving)
         try:
-            await self._thread.call(self._store.save, list(progress.values()))
+            await self._thread.call(self._store.save, list(snapshots.values()))
         except Exception as error:
             if not isinstance(error, StoreError):
                 log.exception("a defect of this tool")
@@ -119,10 +120,9 @@ class Committer:
             await asyncio.sleep(0 if self._closing else RETRY_S)
             return
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
-        for number, (run, saved) in enumerate(progress.items(), 1):
+        for number, (run, snapshot) in enumerate(snapshots.items(), 1):
             del self._saving[run]
-            run.saved(saved, clock.now_ns())
-            self._granted(run)
+            self._saved(run, run.saved(snapshot, clock.now_ns()))
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
         for done in (done for each in waiting.values() for done in each):
@@ -145,12 +145,12 @@ class Committer:
             self._outage(self.failure)
 
 
-def _snapshot(batch: Iterable[Run]) -> dict[Run, Progress]:
-    """Each run's progress, with the timelines that are wanted and as many due ones as fit the budget."""
+def _snapshots(batch: Iterable[Run]) -> dict[Run, RunSnapshot]:
+    """Each run as it is now, with the timelines that are wanted and as many due ones as fit the budget."""
     now = clock.now_ns()
-    progress = {}
+    snapshots = {}
     for run in sorted(batch, key=lambda run: run.timeline_saved_ns):
         due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
         affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
-        progress[run] = run.progress(timeline=run.timeline_wanted or (due and affordable))
-    return progress
+        snapshots[run] = run.snapshot(timeline=run.timeline_wanted or (due and affordable))
+    return snapshots

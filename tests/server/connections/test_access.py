@@ -9,7 +9,12 @@ import pytest
 
 from durability.errors import SetupError, UsageError
 from durability_client.link.endpoint import read_token
-from durability_server.access import client_instructions, default_store_url, load_token, tls_context
+from durability_server.connections.access import (
+    client_instructions,
+    default_store_url,
+    load_token,
+    tls_context,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,14 @@
 
 Everything here is a plain function of what was received and when; the caller brings the clock. Receipts are
 the hot path: a receipt costs a few microseconds and allocates nothing that stays. Refuses to judge: it keeps
-evidence, and it never raises a frontier that the client did not report.
+evidence, and it never raises a frontier that the client did not report. Knows of no connection: who speaks
+for a run is its `session`'s to know.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from operator import sub
-from typing import TYPE_CHECKING
 
 from durability import limits
 from durability.formats.case import CASE_SCHEMA, Case, Event, SessionEnd
@@ -22,52 +22,53 @@ from durability.protocol.frontiers import Frontiers
 from durability.protocol.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
-from durability_server.credits import Credits
-from durability_server.store import EVENTS_MAX, Progress, Relations, RunState, Stored, state_of
-
-if TYPE_CHECKING:
-    from durability_server.peer import Peer
-
+from durability_server.runs.credits import Credits
+from durability_server.store.records import (
+    EVENTS_MAX,
+    Relations,
+    RunSnapshot,
+    RunState,
+    StoredRun,
+    state_of,
+)
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
 
 
 class Run:
-    """A run of the store, in memory. `peer` is the connection that speaks for it, `holds` counts users."""
+    """A run of the store, in memory."""
 
-    def __init__(self, stored: Stored, *, boot_id: str) -> None:
-        progress = stored.progress
-        self.id = progress.run
+    def __init__(self, stored: StoredRun, *, boot_id: str) -> None:
+        snapshot = stored.snapshot
+        self.id = snapshot.run
         self.stored = stored
         self.plan = Plan.decode(stored.plan)
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
-        self.finish = progress.finish
-        self.session_end: SessionEnd = progress.session_end
-        self.frontiers = Frontiers(self.plan, progress.frontiers)
-        self.control = progress.control
+        self.finish = snapshot.finish
+        self.session_end: SessionEnd = snapshot.session_end
+        self.frontiers = Frontiers(self.plan, snapshot.frontiers)
+        self.control = snapshot.control
         self.timeline = (
-            Timeline.unpack(progress.timeline) if progress.timeline else Timeline(self.plan.writers)
+            Timeline.unpack(snapshot.timeline) if snapshot.timeline else Timeline(self.plan.writers)
         )
         # Frontiers are saved more often than timelines: what is newer than this timeline came by then.
-        self.timeline.add(progress.last_receipt_ns, progress.frontiers)
-        self.statistics = self._read(progress.statistics)
-        self.last_receipt_ns = progress.last_receipt_ns
-        self.receipt_boot_id = progress.receipt_boot_id
-        self.receipt_wall = progress.receipt_wall
-        self.rtt_max_ns = progress.rtt_max_ns
-        self.gap_max_ns = progress.gap_max_ns
-        self.frontiers.tainted = progress.tainted
-        self.events = deque(progress.events, EVENTS_MAX)
-        self._credits = Credits.unpack(progress.credits, newest=self.frontiers.grants)
-        self.peer: Peer | None = None
-        self.holds = 0
+        self.timeline.add(snapshot.last_receipt_ns, snapshot.frontiers)
+        self.statistics = self._read(snapshot.statistics)
+        self.last_receipt_ns = snapshot.last_receipt_ns
+        self.receipt_boot_id = snapshot.receipt_boot_id
+        self.receipt_wall = snapshot.receipt_wall
+        self.rtt_max_ns = snapshot.rtt_max_ns
+        self.gap_max_ns = snapshot.gap_max_ns
+        self.frontiers.tainted = snapshot.tainted
+        self.events = deque(snapshot.events, EVENTS_MAX)
+        self._credits = Credits.unpack(snapshot.credits, newest=self.frontiers.grants)
         self.saved_ns = 0
         self.timeline_saved_ns = 0
         self.timeline_changed = False
         self.timeline_wanted = False  # the next commit must save it, whatever it costs
         self._boot_id = boot_id
-        self._events_saved = progress.events[-1][0] if progress.events else 0
+        self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
 
     @property
     def state(self) -> RunState:
@@ -112,8 +113,8 @@ class Run:
         """A heartbeat came back after `rtt_ns`."""
         self.rtt_max_ns = max(self.rtt_max_ns, rtt_ns)
 
-    def attached(self, at_ns: int, peer: Peer) -> None:
-        """`peer` speaks for the run from `at_ns` on."""
+    def attached(self, at_ns: int, name: str) -> None:
+        """The client on the connection from `name` speaks for the run from `at_ns` on."""
         if self.receipt_boot_id != self._boot_id and self.last_receipt_ns:
             # Times of another boot cannot be compared with what comes now, but all that was received in it
             # was received before this one began.
@@ -123,13 +124,12 @@ class Run:
             self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
-        self.peer = peer
         self._credits.add(at_ns, self.frontiers.grants)
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
         if self.session_end not in REPORTED_ENDS:
             self.session_end = "live"
-        self.note(at_ns, "session", f"from {peer.name}")
+        self.note(at_ns, "session", f"from {name}")
 
     def silent(self, at_ns: int) -> bool:
         """Nothing has come for `limits.SILENCE_NS` although the connection is open. Whether that is new."""
@@ -147,12 +147,11 @@ class Run:
     def detached(self, at_ns: int, end: SessionEnd, text: str) -> None:
         """The connection is gone, as `end` says. What was known of the session's end before is kept, but a
         FIN after silence shows that the client's kernel was alive."""
-        self.peer = None
         if self.session_end == "live" or (self.session_end == "silence" and end == "fin"):
             self.session_end = end
         self.note(at_ns, end, text)
 
-    def arm(self, at_ns: int, stored: Stored) -> None:
+    def arm(self, at_ns: int, stored: StoredRun) -> None:
         """`stored` has the facts at arming durably; gaps and round trips of the prefill no longer matter."""
         self.stored = stored
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
@@ -178,9 +177,9 @@ class Run:
 
     # What the store gets and gives.
 
-    def progress(self, *, timeline: bool) -> Progress:
+    def snapshot(self, *, timeline: bool) -> RunSnapshot:
         """The run as it is now, to be saved; `saved` is told when it is durable."""
-        return Progress(
+        return RunSnapshot(
             run=self.id,
             finish=self.finish,
             session_end=self.session_end,
@@ -207,17 +206,20 @@ class Run:
         self.timeline_changed = False
         return self.timeline.pack()
 
-    def saved(self, progress: Progress, at_ns: int) -> None:
-        """`progress` is durable at `at_ns`: its frontiers are granted, and the credit is on its way."""
-        self.frontiers.granted(progress.frontiers)
+    def saved(self, snapshot: RunSnapshot, at_ns: int) -> bool:
+        """`snapshot` is durable at `at_ns`, so its frontiers are granted. Whether the grants rose: the client
+        is sent them then."""
+        before = self.frontiers.grants
+        self.frontiers.granted(snapshot.frontiers)
         self._forget_credits()
         self._credits.add(at_ns, self.frontiers.grants)
-        if progress.events:
-            self._events_saved = progress.events[-1][0]
+        if snapshot.events:
+            self._events_saved = snapshot.events[-1][0]
         self.saved_ns = at_ns
-        if progress.timeline is not None:
+        if snapshot.timeline is not None:
             self.timeline_saved_ns = self.saved_ns
             self.timeline_wanted = False
+        return self.frontiers.grants != before
 
     def _forget_credits(self) -> None:
         """What was sent a round trip before the last frame came has reached the client."""

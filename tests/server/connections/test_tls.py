@@ -13,7 +13,7 @@ import pytest
 from durability import limits
 from durability.errors import AuthenticationError
 from durability.protocol import messages
-from durability_server.access import tls_context
+from durability_server.connections.access import tls_context
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

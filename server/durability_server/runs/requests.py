@@ -1,18 +1,19 @@
 """What each request means: the server's answers, given a run registry and a store.
 
-Knows nothing of sockets. Refuses with RefusedError and a code of docs/protocol.md whatever would mix up
-evidence: a second run on a target whose first was never verified, a claim to a run without its secret, a
-verify of a live run.
+Knows nothing of sockets: a client is a `Channel`. Refuses with RefusedError and a code of docs/protocol.md
+whatever would mix up evidence: a second run on a target whose first was never verified, a claim to a run
+without its secret, a verify of a live run.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import get_args
 
 from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
-from durability.evidence.verdict import REASONS
+from durability.evidence.cut import CUT_CLASSES
+from durability.evidence.verdict import REASONS, Word
 from durability.formats.case import Case, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
@@ -45,24 +46,20 @@ from durability.protocol.messages import (
 )
 from durability.units import format_run
 from durability_server import clock
-from durability_server.registry import Registry
-from durability_server.runs import Run
-from durability_server.store import Registration, Store
-from durability_server.store_thread import StoreThread
-from durability_server.targets import series_key, target_keys
+from durability_server.runs.registry import Registry
+from durability_server.runs.run import Run
+from durability_server.runs.session import Channel, Session
+from durability_server.store.records import Registration
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
+from durability_server.store.target_keys import series_key, target_keys
 
-if TYPE_CHECKING:
-    from durability_server.peer import Peer
-
-SAVE_INTERVAL_NS = (
-    1_000_000_000  # how stale the stored time of the last receipt may be while nothing is acknowledged
-)
-VERDICTS = ("durable", "loss", "inconclusive")
-CUT_CLASSES = ("power", "vm", "os", "none")
+# How stale the stored time of the last receipt may be while nothing is acknowledged.
+SAVE_INTERVAL_NS = 1_000_000_000
 
 
-class Desk:
-    """Answers the requests of all peers."""
+class Requests:
+    """Answers the requests of all clients."""
 
     def __init__(self, store: Store, thread: StoreThread, registry: Registry) -> None:
         self._store = store
@@ -106,29 +103,33 @@ class Desk:
         elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end == "live":
             self._committer.touch(run)
 
-    def detach(self, run: Run, peer: Peer, end: SessionEnd, text: str) -> None:
-        """`peer` no longer speaks for `run`; its end counts unless another peer has taken over."""
-        if run.peer is peer:
+    def detach(self, session: Session, end: SessionEnd, text: str) -> None:
+        """`session` is over; its end is the run's unless a newer session speaks for the run."""
+        run = session.run
+        if self._registry.session_of(run) is session:
             run.detached(clock.now_ns(), end, text)
             run.timeline_wanted = True
             self._committer.touch(run)
-        self._registry.release(run)
+        self._registry.leave(session)
 
     # With the store.
 
-    async def answer(self, peer: Peer, message: Message) -> Message:
-        """The answer to a request. Raises RefusedError, FormatError, ProtocolError or StoreError."""
+    async def answer(self, channel: Channel, message: Message) -> Message:
+        """The answer to a request that came over `channel`.
+
+        Raises RefusedError, FormatError, ProtocolError or StoreError.
+        """
         reply: Message
         match message:
             case Register():
-                reply = await self._register(peer, message)
+                reply = await self._register(channel, message)
             case Resume():
-                reply = await self._resume(peer, message)
+                reply = await self._resume(channel, message)
             case Arm():
-                reply = await self._arm(peer, message)
+                reply = await self._arm(channel, message)
             case Stop() | TargetFailed() | ClientFailed():
-                if peer.run is not None:
-                    await self._committer.flush_patiently(peer.run)
+                if channel.session is not None:
+                    await self._committer.flush_patiently(channel.session.run)
                 reply = Stopped()
             case Fetch():
                 reply = CaseFile(case=case_to_value(await self._fetch(message)))
@@ -148,7 +149,7 @@ class Desk:
                 raise ProtocolError(f"{type(message).__name__} is no request")
         return reply
 
-    async def _register(self, peer: Peer, message: Register) -> Message:
+    async def _register(self, channel: Channel, message: Register) -> Message:
         plan = Plan.decode(message.plan)
         if plan.run != message.run:
             raise FormatError(
@@ -168,10 +169,10 @@ class Desk:
         )
         await self._thread.call(self._store.register, registration, force=message.force)
         async with self._registry.holding(message.run) as run:
-            return self._accept(peer, run)
+            return self._accept(channel, run)
 
-    async def _resume(self, peer: Peer, message: Resume) -> Message:
-        client_nonce, server_nonce = peer.nonces
+    async def _resume(self, channel: Channel, message: Resume) -> Message:
+        client_nonce, server_nonce = channel.nonces
         async with self._registry.holding(message.run) as run:
             proof = auth.resume_proof(
                 run.stored.secret, run=run.id, client_nonce=client_nonce, server_nonce=server_nonce
@@ -182,23 +183,25 @@ class Desk:
                 raise RefusedError(
                     "run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one"
                 )
-            return self._accept(peer, run)
+            return self._accept(channel, run)
 
-    def _accept(self, peer: Peer, run: Run) -> Message:
-        """`run` is the peer's from now on; who had it before is fenced."""
-        older = run.peer
-        run.holds += 1
-        peer.attach(run)
+    def _accept(self, channel: Channel, run: Run) -> Message:
+        """The client on `channel` speaks for `run` from now on; who did so before is fenced."""
+        session = Session(run, channel)
+        older = self._registry.enter(session)  # first: the end of the older session is not the run's
+        run.attached(clock.now_ns(), channel.name)
+        channel.bind(session)
         if older is not None:
             older.fail("fenced", f"run {format_run(run.id)} goes on over a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
-            peer.notice_outage(self._committer.failure)
+            session.notice_outage(self._committer.failure)
         return Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
 
-    async def _arm(self, peer: Peer, message: Arm) -> Message:
-        run = peer.run
-        assert run is not None  # the session's tables: no Arm before Accepted
+    async def _arm(self, channel: Channel, message: Arm) -> Message:
+        session = channel.session
+        assert session is not None  # the protocol's tables: no Arm before Accepted
+        run = session.run
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(f"Arm for run {format_run(run.id)}, which is {run.state} and has gone on")
         facts = from_value(Facts, message.facts)
@@ -217,16 +220,18 @@ class Desk:
             run_id = await self._thread.call(self._store.newest_on_target, keys)
         async with self._registry.holding(run_id) as run:
             now_ns = clock.now_ns()
-            if run.peer is not None:
+            session = self._registry.session_of(run)
+            if session is not None:
                 if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:
+                    where = session.channel.name
                     raise RefusedError(
-                        "run-live", f"run {format_run(run.id)} is going on at {run.peer.name}; stop it first"
+                        "run-live", f"run {format_run(run.id)} is going on at {where}; stop it first"
                     )
                 run.silent(now_ns)
             if message.end:
                 run.ended(now_ns)
-                if run.peer is not None:
-                    run.peer.fail("run-ended", "verify has begun")
+                if session is not None:
+                    session.fail("run-ended", "verify has begun")
                 await self._committer.flush(run)
             return await self._case_of(run)
 
@@ -252,7 +257,7 @@ def _past_verdict(message: Verdict) -> PastVerdict:
             "cut": {"class": str(cut_class)},
             "at_risk": {"ms1000": int(at_risk)},
             "reasons": list(reasons),
-        } if verdict in VERDICTS and cut_class in CUT_CLASSES and 0 <= at_risk <= limits.SEQ_MAX:
+        } if verdict in get_args(Word) and cut_class in CUT_CLASSES and 0 <= at_risk <= limits.SEQ_MAX:
             return PastVerdict(
                 run=format_run(message.run),
                 verdict=verdict,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from durability.formats.case import Case
 from durability.protocol import messages
-from durability_server.credits import Credits
+from durability_server.runs.credits import Credits
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from durability.errors import SetupError, StoreError, UsageError
-from durability_server.app import Server, serve
+from durability_server.server import Server, serve
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

@@ -16,8 +16,8 @@ from durability.errors import AuthenticationError, RefusedError
 from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import Failure, Hello, decode, encode
-from durability_server.crowd import STRANGERS_MAX
-from durability_server.peer import OUTPUT_BYTES_MAX
+from durability_server.connections.client_connection import OUTPUT_BYTES_MAX
+from durability_server.connections.connection_manager import UNAUTHENTICATED_MAX
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running
@@ -132,10 +132,10 @@ async def test_half_open_strangers_keep_nobody_out(lab: Lab, sqlite_url: str) ->
     """With every stranger's place taken by connections that say nothing, an honest client still gets in."""
     running = await lab.start(sqlite_url)
     async with honest_client(lab, running):
-        idle = [socket.create_connection(running.address) for _ in range(2 * STRANGERS_MAX)]
+        idle = [socket.create_connection(running.address) for _ in range(2 * UNAUTHENTICATED_MAX)]
         asker = await lab.connect(running.address, "query")
         await asker.ask(messages.List(limit=1), messages.Listing)
-        assert running.server.connections <= STRANGERS_MAX + 3
+        assert running.server.connections <= UNAUTHENTICATED_MAX + 3
         for connection in idle:
             connection.close()
         await _closed(lab, running, 2)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from durability.formats.facts import Facts
-from durability_server.targets import same_target, series_key, target_keys
+from durability_server.store.target_keys import same_target, series_key, target_keys
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

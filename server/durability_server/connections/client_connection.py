@@ -1,11 +1,10 @@
-"""One connection: a thin shell that moves bytes between a socket and a session, and answers for its own peer
-only.
+"""The connection of one client: a thin shell that moves bytes between a socket and the protocol.
 
 Receipts are stamped as soon as the event loop hands the bytes over, and acknowledgements are taken in on the
-spot; everything that needs the store goes to the desk, one request at a time as the session's tables have it.
-Whatever a peer does wrong ends its own connection, with a `Failure` where one can be sent and one line in the
-log. Memory per peer is bounded: input by the session's frame limit, output by `OUTPUT_BYTES_MAX` beyond one
-answer.
+spot; everything that needs the store is asked of `requests`, one request at a time as the protocol's tables
+have it. Whatever a client does wrong ends its own connection, with a `Failure` where one can be sent and one
+line in the log. Memory per client is bounded: input by the protocol's frame limit, output by
+`OUTPUT_BYTES_MAX` beyond one answer.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from durability.formats.case import SessionEnd
 from durability.protocol.messages import (
     Ack,
     ClientFailed,
-    Credit,
     Message,
-    Notice,
     Ping,
     Pong,
     Progress,
@@ -40,26 +37,31 @@ from durability.protocol.messages import (
 from durability.protocol.state_machine import ServerSession
 from durability.units import format_address
 from durability_server import clock
-from durability_server.crowd import Crowd
-from durability_server.desk import Desk
-from durability_server.runs import Run
+from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.runs.requests import Requests
+from durability_server.runs.session import Session
 
-INPUT_BYTES_MAX = 8 << 10  # taken from one peer before it is the others' turn
-OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a peer gets nothing more, and is dropped
-LINGER_NS = 1_000_000_000  # how long a refused peer may take to read why
+INPUT_BYTES_MAX = 8 << 10  # taken from one client before it is the others' turn
+OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
+LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
 
 log = logging.getLogger(__name__)
 
 
-class Peer(asyncio.BufferedProtocol):
-    """The server's side of one connection, on which asyncio has set TCP_NODELAY. It speaks for `run`."""
+class ClientConnection(asyncio.BufferedProtocol):
+    """The server's side of one connection, on which asyncio has set TCP_NODELAY.
 
-    def __init__(self, desk: Desk, crowd: Crowd, *, token: bytes, server_id: str) -> None:
+    `session` is that of the run for which the client speaks, None before and after.
+    """
+
+    def __init__(
+        self, requests: Requests, manager: ConnectionManager, *, token: bytes, server_id: str
+    ) -> None:
         self.name = "?"
-        self.run: Run | None = None
-        self._desk = desk
-        self._crowd = crowd
-        self._session = ServerSession(
+        self.session: Session | None = None
+        self._requests = requests
+        self._manager = manager
+        self._protocol = ServerSession(
             token,
             nonce=secrets.token_bytes(32),
             server_id=server_id,
@@ -67,10 +69,9 @@ class Peer(asyncio.BufferedProtocol):
         )
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
-        self._requests: set[asyncio.Task[None]] = set()
+        self._answers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
-        self._granted: tuple[int, ...] = ()
-        self._stranger = True
+        self._authenticated = False
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
         self._heard_ns = clock.now_ns()
         self._deadline_ns = self._heard_ns + int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
@@ -78,16 +79,16 @@ class Peer(asyncio.BufferedProtocol):
     @property
     def nonces(self) -> tuple[bytes, bytes]:
         """The client's and the server's nonce of this connection."""
-        return self._session.nonces
+        return self._protocol.nonces
 
     # The event loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        if address:  # a peer that is gone already has none
+        if address:  # a client that is gone already has none
             self.name = format_address(*address[:2])
-        self._crowd.enter(self)
+        self._manager.enter(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view  # not the bytearray: asyncio's TLS reads into slices, which must not be copies
@@ -97,19 +98,19 @@ class Peer(asyncio.BufferedProtocol):
         if self._closing_ns:
             return
         self._heard_ns = at_ns
-        if self.run is not None:
-            self.run.heard(at_ns)
+        if self.session is not None:
+            self.session.run.heard(at_ns)
         try:
-            for message in self._session.receive(self._view[:nbytes]):
+            for message in self._protocol.receive(self._view[:nbytes]):
                 self._take(message, at_ns)
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
             self._defect()
         else:
-            if self._stranger and self._session.authenticated:
-                self._stranger = False
-                self._crowd.recognise(self)
+            if not self._authenticated and self._protocol.authenticated:
+                self._authenticated = True
+                self._manager.authenticated(self)
             self._write()
 
     def eof_received(self) -> None:
@@ -122,45 +123,26 @@ class Peer(asyncio.BufferedProtocol):
             self._leave("silence", f"the connection was given up: {error}")
         else:
             self._leave("rst", "the connection was closed here")
-        if self._stranger and not self._closing_ns:
+        if not self._authenticated and not self._closing_ns:
             log.info("%s: went away before it said who it is", self.name)
-        self._crowd.leave(self)
+        self._manager.leave(self)
 
     # The server calls these.
 
-    def attach(self, run: Run) -> None:
-        """From now on this peer, and no other, speaks for `run`, of which it has one hold."""
-        self.run = run
-        self._granted = run.frontiers.grants
-        run.attached(clock.now_ns(), self)
-
-    def grant(self, run: Run) -> None:
-        """Tells the client what is durable, if that is news."""
-        if run.frontiers.grants != self._granted and self._session.may_send(Credit):
-            self._granted = run.frontiers.grants
-            self.send(Credit(grants=self._granted))
-
-    def notice_outage(self, failure: str | None) -> None:
-        """Tells the client that the store fails, or with None that it works again."""
-        if failure is None:
-            notice = Notice(code="store-recovered", text="the server's store works again")
-        else:
-            notice = Notice(
-                code="store-unavailable", text=f"the server cannot save, no credit is given: {failure}"
-            )
-        if self._session.may_send(Notice):
-            self.send(notice)
+    def bind(self, session: Session) -> None:
+        """From now on the client speaks for the run of `session`."""
+        self.session = session
 
     def send(self, message: Message) -> None:
-        """Sends `message`, unless the connection is being closed."""
-        if not self._closing_ns and self._session.may_send(type(message)):
-            self._session.send(message)
+        """Sends `message` where it is legal now, and else nothing."""
+        if not self._closing_ns and self._protocol.may_send(type(message)):
+            self._protocol.send(message)
             self._write()
 
     def fail(self, code: str, text: str) -> None:
-        """Tells the peer why, and closes the connection."""
+        """Tells the client why, and closes the connection."""
         if not self._closing_ns:
-            self._session.fail(code, text)
+            self._protocol.fail(code, text)
             self._close(f"{code}: {text}")
 
     def hang_up(self, end: SessionEnd, text: str) -> None:
@@ -181,7 +163,7 @@ class Peer(asyncio.BufferedProtocol):
         if self._closing_ns:
             if now_ns - self._closing_ns > LINGER_NS:
                 self.abort()
-        elif self._stranger:
+        elif not self._authenticated:
             if now_ns > self._deadline_ns:
                 self.fail("timeout", f"no handshake within {limits.HANDSHAKE_TIMEOUT_S:g} s")
         elif quiet_ns > limits.DEAD_PEER_NS:
@@ -189,34 +171,35 @@ class Peer(asyncio.BufferedProtocol):
             self._leave("silence", "the connection was given up")
             self.abort()
         else:
-            if self.run is not None:
-                self._desk.watch(self.run, now_ns)
+            if self.session is not None:
+                self._requests.watch(self.session.run, now_ns)
             self.send(Ping(sent_ns=now_ns))
 
-    # What a peer's messages lead to.
+    # What a client's messages lead to.
 
     def _take(self, message: Message, at_ns: int) -> None:
         if isinstance(message, Pong):
-            if self.run is not None:
-                self.run.round_trip(at_ns - message.sent_ns)
+            if self.session is not None:
+                self.session.run.round_trip(at_ns - message.sent_ns)
         elif isinstance(message, Ack):
-            assert self.run is not None  # the session's tables: no Ack before Accepted
-            self._desk.acknowledge(self.run, message, at_ns)
+            assert self.session is not None  # the protocol's tables: no Ack before Accepted
+            self._requests.acknowledge(self.session.run, message, at_ns)
         elif isinstance(message, Progress):
-            assert self.run is not None
-            self._desk.report(self.run, message)
+            assert self.session is not None
+            self._requests.report(self.session.run, message)
         else:
             if isinstance(message, Stop | TargetFailed | ClientFailed):
-                assert self.run is not None
-                self._desk.finish(self.run, message, at_ns)  # at once: the connection may be gone in a moment
-            request = asyncio.get_running_loop().create_task(self._answer(message))
-            self._requests.add(request)
-            request.add_done_callback(self._requests.discard)
+                assert self.session is not None
+                # At once: the connection may be gone in a moment.
+                self._requests.finish(self.session.run, message, at_ns)
+            answer = asyncio.get_running_loop().create_task(self._answer(message))
+            self._answers.add(answer)
+            answer.add_done_callback(self._answers.discard)
 
     async def _answer(self, message: Message) -> None:
         try:
             async with self._turn:
-                self.send(await self._desk.answer(self, message))
+                self.send(await self._requests.answer(self, message))
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
@@ -238,7 +221,7 @@ class Peer(asyncio.BufferedProtocol):
                 code = "protocol"
             case _:
                 code = "internal"
-        self._session.fail(code, str(error))  # where the session refused something, it has queued its own
+        self._protocol.fail(code, str(error))  # where the protocol refused something, it has queued its own
         self._close(f"{code}: {error}")
 
     def _defect(self) -> None:
@@ -248,7 +231,7 @@ class Peer(asyncio.BufferedProtocol):
     # Closing.
 
     def _close(self, reason: str) -> None:
-        """Sends what is queued and closes. What the peer still sends is read and thrown away until it has
+        """Sends what is queued and closes. What the client still sends is read and thrown away until it has
         read the reason: closing a socket with unread input would reset the connection and lose it."""
         log.warning("%s: closed: %s", self.name, reason)
         self._leave("rst", reason)
@@ -262,14 +245,14 @@ class Peer(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _leave(self, end: SessionEnd, text: str) -> None:
-        for request in self._requests - {asyncio.current_task()}:
-            request.cancel()
-        run, self.run = self.run, None
-        if run is not None:
-            self._desk.detach(run, self, end, text)
+        for answer in self._answers - {asyncio.current_task()}:
+            answer.cancel()
+        session, self.session = self.session, None
+        if session is not None:
+            self._requests.detach(session, end, text)
 
     def _write(self) -> None:
-        data = self._session.outgoing()
+        data = self._protocol.outgoing()
         if not data or self._transport is None or self._transport.is_closing():
             return
         unsent = self._transport.get_write_buffer_size()

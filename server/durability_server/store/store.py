@@ -11,91 +11,30 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
 
 from durability.errors import RefusedError, StoreError
-from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.case import Event, PastVerdict
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
-from durability_server import tables
-from durability_server.database import Database
-from durability_server.tables import STORE_FORMAT
-from durability_server.targets import TargetKeys, same_target
+from durability_server.store import tables
+from durability_server.store.database import Database
+from durability_server.store.records import (
+    EVENTS_MAX,
+    Registration,
+    Relations,
+    RunSnapshot,
+    StoredRun,
+    state_of,
+)
+from durability_server.store.tables import STORE_FORMAT
+from durability_server.store.target_keys import TargetKeys, same_target
 
-RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
-
-EVENTS_MAX = 256  # per run; older ones are dropped
 VERDICTS_MAX = 256  # per run
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
-    """What is fixed when a run is registered."""
-
-    run: int
-    label: str
-    plan: bytes
-    secret: bytes
-    keys: TargetKeys
-    path: str
-    host: str
-    wall: str
-    writers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`
-    and `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
-
-    run: int
-    finish: str
-    session_end: SessionEnd
-    frontiers: tuple[int, ...]
-    control: int
-    last_receipt_ns: int
-    receipt_boot_id: str
-    receipt_wall: str
-    rtt_max_ns: int
-    gap_max_ns: int
-    tainted: str
-    timeline: bytes | None
-    statistics: Value
-    events: tuple[tuple[int, Event], ...]
-    credits: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A run as the store has it. `armed` is the value of the facts at arming, None before it."""
-
-    number: int
-    label: str
-    plan: bytes
-    secret: bytes
-    keys: TargetKeys
-    armed: Value
-    series: str
-    progress: Progress
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relations:
-    """What other runs and earlier looks say about a run.
-
-    `superseded_by`: a run registered later on the same target (it may have prefilled it already), or "".
-    `verdicts`: of the run itself, oldest first. `series`: of each other run of the series, oldest first, the
-    standing verdict: the latest, but a loss stands for ever; or "unverified" after a cut.
-    """
-
-    superseded_by: str
-    verdicts: tuple[PastVerdict, ...]
-    series: tuple[PastVerdict, ...]
 
 
 class Store:
@@ -162,32 +101,32 @@ class Store:
             ]
             db.execute(insert(tables.frontiers), rows)
 
-    def arm(self, stored: Stored) -> None:
+    def arm(self, stored: StoredRun) -> None:
         """The run is armed from now on, with the facts, identities and series that `stored` has."""
         with self._database.transaction() as db:
             db.execute(
                 update(tables.runs)
-                .where(tables.runs.c.run == format_run(stored.progress.run))
+                .where(tables.runs.c.run == format_run(stored.snapshot.run))
                 .values(armed=pack(stored.armed), series=stored.series, **_key_columns(stored.keys))
             )
 
-    def save(self, changed: Sequence[Progress]) -> None:
-        """Makes the progress of all these runs durable, together."""
+    def save(self, changed: Sequence[RunSnapshot]) -> None:
+        """Makes the state of all these runs durable, together."""
         with self._database.transaction() as db:
-            db.execute(_UPDATE_RUN, [_run_values(progress) for progress in changed])
-            db.execute(_UPDATE_FRONTIER, [row for progress in changed for row in _frontier_values(progress)])
-            for progress in changed:
-                key = format_run(progress.run)
-                if progress.timeline is not None:
-                    _replace(db, tables.timelines, key, progress.timeline)
-                if progress.credits is not None:
-                    _replace(db, tables.credits, key, progress.credits)
-                if progress.statistics is not None:
-                    _replace(db, tables.statistics, key, pack(progress.statistics))
-                if progress.events:
-                    _save_events(db, key, progress.events)
+            db.execute(_UPDATE_RUN, [_run_values(snapshot) for snapshot in changed])
+            db.execute(_UPDATE_FRONTIER, [row for snapshot in changed for row in _frontier_values(snapshot)])
+            for snapshot in changed:
+                key = format_run(snapshot.run)
+                if snapshot.timeline is not None:
+                    _replace(db, tables.timelines, key, snapshot.timeline)
+                if snapshot.credits is not None:
+                    _replace(db, tables.credits, key, snapshot.credits)
+                if snapshot.statistics is not None:
+                    _replace(db, tables.statistics, key, pack(snapshot.statistics))
+                if snapshot.events:
+                    _save_events(db, key, snapshot.events)
 
-    def load(self, run: int) -> Stored:
+    def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.transaction() as db:
             return _stored(db, _known(db, run))
@@ -206,10 +145,10 @@ class Store:
 
     # What verify needs and leaves.
 
-    def relations(self, stored: Stored) -> Relations:
+    def relations(self, stored: StoredRun) -> Relations:
         """What the rest of the store says about a run."""
         runs = tables.runs.c
-        me = format_run(stored.progress.run)
+        me = format_run(stored.snapshot.run)
         others = (runs.series == stored.series, runs.series != "", runs.run != me)
         later_runs = _candidates(stored.keys).where(runs.number > stored.number)
         with self._database.transaction() as db:
@@ -298,13 +237,6 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
-def state_of(finish: str, *, armed: bool) -> RunState:
-    """How far a run has come. Arming and finishing are stored apart, so that neither can undo the other."""
-    if finish in ("stopped", "ended"):
-        return cast(RunState, finish)
-    return "armed" if armed else "registered"
-
-
 def _count(column: Any, *where: Any) -> Select[Any]:
     return select(func.count(column)).where(*where)
 
@@ -315,24 +247,24 @@ _UPDATE_FRONTIER = update(tables.frontiers).where(
 )
 
 
-def _run_values(progress: Progress) -> dict[str, Value]:
+def _run_values(snapshot: RunSnapshot) -> dict[str, Value]:
     return {
-        "key": format_run(progress.run),
-        "finish": progress.finish,
-        "session_end": progress.session_end,
-        "control": progress.control,
-        "last_receipt_ns": progress.last_receipt_ns,
-        "receipt_boot_id": progress.receipt_boot_id,
-        "receipt_wall": progress.receipt_wall,
-        "rtt_max_ns": progress.rtt_max_ns,
-        "gap_max_ns": progress.gap_max_ns,
-        "tainted": progress.tainted,
+        "key": format_run(snapshot.run),
+        "finish": snapshot.finish,
+        "session_end": snapshot.session_end,
+        "control": snapshot.control,
+        "last_receipt_ns": snapshot.last_receipt_ns,
+        "receipt_boot_id": snapshot.receipt_boot_id,
+        "receipt_wall": snapshot.receipt_wall,
+        "rtt_max_ns": snapshot.rtt_max_ns,
+        "gap_max_ns": snapshot.gap_max_ns,
+        "tainted": snapshot.tainted,
     }
 
 
-def _frontier_values(progress: Progress) -> Iterable[dict[str, Value]]:
-    key = format_run(progress.run)
-    return ({"key": key, "number": writer, "acked": acked} for writer, acked in enumerate(progress.frontiers))
+def _frontier_values(snapshot: RunSnapshot) -> Iterable[dict[str, Value]]:
+    key = format_run(snapshot.run)
+    return ({"key": key, "number": writer, "acked": acked} for writer, acked in enumerate(snapshot.frontiers))
 
 
 def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
@@ -400,13 +332,13 @@ def _known(db: Connection, run: int) -> Row[Any]:
     return row
 
 
-def _stored(db: Connection, row: Row[Any]) -> Stored:
+def _stored(db: Connection, row: Row[Any]) -> StoredRun:
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
     timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
     credits = select(tables.credits.c.data).where(tables.credits.c.run == row.run)
     packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
-    return Stored(
+    return StoredRun(
         number=row.number,
         label=row.label,
         plan=row.plan,
@@ -414,7 +346,7 @@ def _stored(db: Connection, row: Row[Any]) -> Stored:
         keys=_keys(row),
         armed=None if row.armed is None else unpack(row.armed),
         series=row.series,
-        progress=Progress(
+        snapshot=RunSnapshot(
             run=parse_run(row.run),
             finish=row.finish,
             session_end=row.session_end,

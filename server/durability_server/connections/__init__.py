@@ -1,0 +1,1 @@
+"""The sockets: who may connect, one connection, and all of them together."""

@@ -1,0 +1,115 @@
+"""All connections: how many there may be, their common heartbeat, and their end.
+
+A connection is unauthenticated until its client has shown that it knows the token. These have few places of
+their own: when the places are taken, the oldest of them is closed, so no number of them keeps a client out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from typing import Protocol
+
+from durability import limits
+from durability.formats.case import SessionEnd
+from durability_server import clock
+
+UNAUTHENTICATED_MAX = 256
+AUTHENTICATED_MAX = 2048
+TURNS = 10  # in which the connections get their heartbeat, spread over its interval
+
+log = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """What the manager needs of each connection."""
+
+    @property
+    def name(self) -> str:
+        """Where the client is, for people."""
+
+    def tick(self, now_ns: int) -> None:
+        """Sends the heartbeat and looks at what is overdue."""
+
+    def fail(self, code: str, text: str) -> None:
+        """Tells the client why, and closes the connection."""
+
+    def hang_up(self, end: SessionEnd, text: str) -> None:
+        """Closes the connection without a word, as soon as what was written has been sent."""
+
+    def abort(self) -> None:
+        """Ends the connection at once."""
+
+
+class ConnectionManager:
+    """The connections of one server."""
+
+    def __init__(self) -> None:
+        # With the part of the heartbeat's interval in which it is the connection's turn.
+        self._connections: dict[Connection, int] = {}
+        self._entered = 0
+        self._unauthenticated: dict[Connection, None] = {}  # some of `_connections`, oldest first
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def enter(self, connection: Connection) -> None:
+        """A new connection, unauthenticated."""
+        if len(self._unauthenticated) >= UNAUTHENTICATED_MAX:
+            oldest = next(iter(self._unauthenticated))
+            del self._unauthenticated[oldest]
+            oldest.fail("busy", f"{UNAUTHENTICATED_MAX} newer connections wait to be let in; try again")
+            oldest.abort()
+        self._connections[connection] = self._entered % TURNS
+        self._entered += 1
+        self._unauthenticated[connection] = None
+        self._empty.clear()
+
+    def authenticated(self, connection: Connection) -> None:
+        """The client has shown that it knows the token."""
+        self._unauthenticated.pop(connection, None)
+        if len(self._connections) - len(self._unauthenticated) > AUTHENTICATED_MAX:
+            connection.fail("busy", f"the server has {AUTHENTICATED_MAX} connections and takes no more")
+
+    def leave(self, connection: Connection) -> None:
+        """The connection is gone."""
+        self._unauthenticated.pop(connection, None)
+        self._connections.pop(connection, None)
+        if not self._connections:
+            self._empty.set()
+
+    async def watch(self) -> None:
+        """Gives every connection its heartbeat, for ever; not to all at once: that would hold up what their
+        clients send."""
+        due_ns = clock.now_ns()
+        for turn in itertools.cycle(range(TURNS)):
+            due_ns = max(due_ns + limits.HEARTBEAT_NS // TURNS, clock.now_ns())
+            await asyncio.sleep((due_ns - clock.now_ns()) / 1e9)
+            now_ns = clock.now_ns()
+            if now_ns - due_ns > limits.SILENCE_NS // 2:
+                log.warning("the server stood still for %.1f s", (now_ns - due_ns) / 1e9)
+                continue  # what was sent meanwhile is still in the sockets: no client must seem silent
+            for connection in [one for one, its_turn in self._connections.items() if its_turn == turn]:
+                self._tick(connection, now_ns)
+
+    def _tick(self, connection: Connection, now_ns: int) -> None:
+        try:
+            connection.tick(now_ns)
+        except Exception:
+            log.exception("%s: a defect of this tool", connection.name)
+            connection.abort()
+
+    async def close(self, grace_s: float) -> None:
+        """Closes all connections; those that do not take what was sent to them within `grace_s` are cut."""
+        for connection in tuple(self._connections):
+            connection.hang_up("server-down", "the server was stopped")
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._empty.wait()
+        except TimeoutError:
+            for connection in tuple(self._connections):
+                connection.abort()
+            await self._empty.wait()

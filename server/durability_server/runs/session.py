@@ -1,0 +1,64 @@
+"""A session: one client that speaks for one run, over one connection.
+
+The run keeps what was received whoever sent it; a connection may come and go. A session knows both, so
+neither knows the other. Refuses nothing: `requests` decides who may speak for a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from durability.protocol.messages import Credit, Message, Notice
+from durability_server.runs.run import Run
+
+
+class Channel(Protocol):
+    """What the runs need of a client's connection; the connections bring it."""
+
+    @property
+    def name(self) -> str:
+        """Where the client is, for people."""
+
+    @property
+    def nonces(self) -> tuple[bytes, bytes]:
+        """The client's and the server's nonce of this connection."""
+
+    @property
+    def session(self) -> Session | None:
+        """What was bound to it last, until the connection ends."""
+
+    def bind(self, session: Session) -> None:
+        """From now on the client speaks for the run of `session`."""
+
+    def send(self, message: Message) -> None:
+        """Sends `message` where it is legal now, and else nothing."""
+
+    def fail(self, code: str, text: str) -> None:
+        """Tells the client why, and closes the connection."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """The client at the other end of `channel` speaks for `run`. Each session is equal only to itself."""
+
+    run: Run
+    channel: Channel
+
+    def grant(self) -> None:
+        """Tells the client what is durable."""
+        self.channel.send(Credit(grants=self.run.frontiers.grants))
+
+    def notice_outage(self, failure: str | None) -> None:
+        """Tells the client that the store fails, or with None that it works again."""
+        if failure is None:
+            notice = Notice(code="store-recovered", text="the server's store works again")
+        else:
+            notice = Notice(
+                code="store-unavailable", text=f"the server cannot save, no credit is given: {failure}"
+            )
+        self.channel.send(notice)
+
+    def fail(self, code: str, text: str) -> None:
+        """Tells the client why it speaks for the run no longer, and closes its connection."""
+        self.channel.fail(code, text)

@@ -1,0 +1,1 @@
+"""The evidence of all runs in a database."""

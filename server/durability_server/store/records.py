@@ -1,0 +1,89 @@
+"""What the store takes and gives: a run at its registration, as it changes, and as it is stored.
+
+Plain values without a database, so that whoever has one needs to know nothing of tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, cast
+
+from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.packing import Value
+from durability_server.store.target_keys import TargetKeys
+
+RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
+
+EVENTS_MAX = 256  # per run; older ones are dropped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is fixed when a run is registered."""
+
+    run: int
+    label: str
+    plan: bytes
+    secret: bytes
+    keys: TargetKeys
+    path: str
+    host: str
+    wall: str
+    writers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSnapshot:
+    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`
+    and `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
+
+    run: int
+    finish: str
+    session_end: SessionEnd
+    frontiers: tuple[int, ...]
+    control: int
+    last_receipt_ns: int
+    receipt_boot_id: str
+    receipt_wall: str
+    rtt_max_ns: int
+    gap_max_ns: int
+    tainted: str
+    timeline: bytes | None
+    statistics: Value
+    events: tuple[tuple[int, Event], ...]
+    credits: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A run as the store has it. `armed` is the value of the facts at arming, None before it."""
+
+    number: int
+    label: str
+    plan: bytes
+    secret: bytes
+    keys: TargetKeys
+    armed: Value
+    series: str
+    snapshot: RunSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relations:
+    """What other runs and earlier looks say about a run.
+
+    `superseded_by`: a run registered later on the same target (it may have prefilled it already), or "".
+    `verdicts`: of the run itself, oldest first. `series`: of each other run of the series, oldest first, the
+    standing verdict: the latest, but a loss stands for ever; or "unverified" after a cut.
+    """
+
+    superseded_by: str
+    verdicts: tuple[PastVerdict, ...]
+    series: tuple[PastVerdict, ...]
+
+
+def state_of(finish: str, *, armed: bool) -> RunState:
+    """How far a run has come. Arming and finishing are stored apart, so that neither can undo the other."""
+    if finish in ("stopped", "ended"):
+        return cast(RunState, finish)
+    return "armed" if armed else "registered"

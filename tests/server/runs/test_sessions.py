@@ -1,0 +1,106 @@
+"""Sessions: who speaks for a run, and how long a run stays in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability.errors import RefusedError
+from durability.protocol import messages
+from durability_server.runs.run import Run
+from durability_server.store.records import RunSnapshot, StoredRun
+from durability_server.store.target_keys import target_keys
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Client, Lab, Running
+
+DEADLINE_S = 20
+
+
+async def _forgotten(running: Running, asker: Client) -> None:
+    """Returns when the server has no run in memory."""
+    async with asyncio.timeout(DEADLINE_S):
+        while running.server.runs:
+            await asker.ask(messages.List(limit=1), messages.Listing)
+
+
+async def test_a_run_leaves_memory_with_its_session(lab: Lab, sqlite_url: str) -> None:
+    """Memory follows the clients: a run goes when its session is over and saved, and comes back when asked
+    for."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    assert [session.run.id for session in running.server.sessions] == [plan.run]
+    await client.close()
+    asker = await lab.connect(running.address, "query")
+    await _forgotten(running, asker)
+    assert running.server.sessions == ()
+
+    case = await asker.export(plan.run)
+    assert (case.session_end, case.frontiers) == ("fin", (1, 1))
+    await _forgotten(running, asker)
+
+
+async def test_a_fenced_session_does_not_end_the_run(lab: Lab, sqlite_url: str) -> None:
+    """The newest session is the run's only one; the end of the older, which is fenced, is not the run's."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    older = await lab.connect(running.address)
+    await older.begin(plan, lab.facts())
+    (first,) = running.server.sessions
+    newer = await lab.connect(running.address)
+    await newer.resume(plan.run)
+    error = await older.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "fenced"
+    (second,) = running.server.sessions
+    assert (second.run, second.channel is first.channel) == (first.run, False)
+
+    await newer.acknowledge(1, 1)
+    asker = await lab.connect(running.address, "query")
+    case = await asker.export(plan.run)
+    assert case.session_end == "live"
+    assert [event.kind for event in case.events] == ["session", "armed", "session"]
+    await newer.close()
+    await _forgotten(running, asker)
+
+
+@pytest.mark.parametrize(("saved", "rose"), [((0, 0), False), ((0, 1), True), ((2, 3), True)])
+def test_grants_rise_with_what_is_saved(lab: Lab, saved: tuple[int, int], rose: bool) -> None:
+    """A run says whether a commit raised its grants, which is when its client is told, and says so once."""
+    plan = lab.plan()
+    stored = StoredRun(
+        number=1,
+        label="",
+        plan=plan.encode(),
+        secret=b"",
+        keys=target_keys(lab.facts()),
+        armed=None,
+        series="",
+        snapshot=RunSnapshot(
+            run=plan.run,
+            finish="",
+            session_end="live",
+            frontiers=(0, 0),
+            control=0,
+            last_receipt_ns=0,
+            receipt_boot_id="",
+            receipt_wall="",
+            rtt_max_ns=0,
+            gap_max_ns=0,
+            tainted="",
+            timeline=None,
+            statistics=None,
+            events=(),
+        ),
+    )
+    run = Run(stored, boot_id="boot")
+    run.acknowledge(1, saved, 0)
+    snapshot = run.snapshot(timeline=False)
+    assert run.saved(snapshot, 2) == rose
+    assert run.frontiers.grants == saved
+    assert not run.saved(snapshot, 3)
