@@ -11,8 +11,7 @@ from durability.plan import Plan
 from durability_client.ledger import Ledger, Order
 from durability_client.target import KernelStorage, TargetFiles
 from durability_client.writer import write_records
-
-DEADLINE_S = 30.0
+from tests.waiting import DEADLINE_S
 
 
 class Crewless:

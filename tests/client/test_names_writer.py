@@ -24,9 +24,10 @@ from durability_client.io import Buffer
 from durability_client.ledger import WriterState
 from durability_client.names_writer import group_max
 from durability_client.target import KernelDirectory, KernelFile, KernelStorage
-from tests.client.crewless import DEADLINE_S, Crewless
+from tests.client.crewless import Crewless
 from tests.client.targets import job_of, scanned
 from tests.core.evidence import Disk, small
+from tests.waiting import DEADLINE_S
 
 MakePlan = Callable[..., Plan]
 WORKLOADS = ("create", "rename", "unlink")

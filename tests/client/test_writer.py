@@ -22,7 +22,8 @@ from durability.record import parse
 from durability_client.io import Buffer
 from durability_client.ledger import WriterFailure, WriterState
 from durability_client.target import KernelFile, KernelStorage
-from tests.client.crewless import DEADLINE_S, Crewless
+from tests.client.crewless import Crewless
+from tests.waiting import DEADLINE_S
 
 MakePlan = Callable[..., Plan]
 
