@@ -22,7 +22,7 @@ from durability_server.access import load_token
 from durability_server.app import Server
 from durability_server.runs import Run
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 300.0
 _POLL_S = 0.001  # an event would cost the server's hot path something
 
 

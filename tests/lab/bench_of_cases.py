@@ -33,8 +33,8 @@ from durability_lab.simulation import replay
 from tests.conftest import PLAN_FIELDS
 from tests.core.evidence import Disk, after_power_loss, facts, make_case, small
 from tests.lab.files import Files, OpenFile
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 30.0
 _ALSO = {
     "order_violations": "out of order",
     "collateral": "collateral",

@@ -18,7 +18,7 @@ from durability_lab.cells import Load
 from durability_lab.loopback import loopback
 from durability_lab.scenarios import cycle
 
-pytestmark = pytest.mark.usefixtures("rig_machine")
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 LOADS = [
     Load(file_system="ext4", workload="create"),

@@ -23,7 +23,7 @@ from durability_lab.cells import Load
 from durability_lab.loopback import loopback
 from durability_lab.scenarios import ATTESTATION, cycle, power_on, powered, running, verify
 
-pytestmark = pytest.mark.usefixtures("rig_machine")
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 MakePlan = Callable[..., Plan]
 EXT4 = Load(file_system="ext4")
