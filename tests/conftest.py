@@ -7,8 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from durability.plan import Plan
+
+# A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
+settings.register_profile(
+    "shared-machine", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("shared-machine")
 
 PLAN_FIELDS: dict[str, Any] = {
     "run": 0x0123456789ABCDEF,

@@ -424,7 +424,7 @@ class PostgreSQL:
             check=True,
             cwd=self._directory,
             stdout=subprocess.DEVNULL,
-            timeout=60,
+            timeout=3 * DEADLINE_S,
         )
 
 

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from durability import messages
 from durability.errors import PeerError, ProtocolError
 from durability.frame import frame
@@ -121,6 +123,7 @@ def _resident_bytes(process: int) -> int:
     return int(kib) << 10
 
 
+@pytest.mark.timeout(900)  # on a machine that does something else besides
 async def test_malformed_frames_disturb_nobody(
     lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
 ) -> None:
