@@ -128,6 +128,7 @@ async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) 
     with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
         for child in children():
             os.kill(child, signal.SIGKILL)
+        wait_for_end()
         report = await scanner.scan(
             job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
         )
