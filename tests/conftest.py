@@ -1,4 +1,4 @@
-"""What tests of several packages share: plans, and signals as a terminal's programs have them."""
+"""What tests of several packages share: plans, property tests without a clock, a terminal's signals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from durability.formats.plan import Plan
+
+# A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
+settings.register_profile(
+    "shared-machine", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("shared-machine")
 
 PLAN_FIELDS: dict[str, Any] = {
     "run": 0x0123456789ABCDEF,
@@ -28,6 +35,13 @@ PLAN_FIELDS: dict[str, Any] = {
     "control_slots": 16,
     "control_interval_us": 5000,
 }
+
+
+# No example fails for being slow, since a loaded machine is no defect.
+settings.register_profile(
+    "durability", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("durability")
 
 
 def pytest_configure() -> None:

@@ -48,7 +48,7 @@ def make_loop(loop_machine: None, tmp_path: Path) -> Iterator[Callable[..., Path
                 file.truncate(size_bytes)
             flags = ("--read-only",) if read_only else ()
             device = Path(_output("losetup", *flags, "--find", "--show", str(backing)))
-            stack.callback(_output, "losetup", "--detach", str(device))
+            stack.callback(_detach, backing)
             return device
 
         yield make
@@ -71,6 +71,13 @@ def make_mount(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[Calla
             return device, directory
 
         yield make
+
+
+def _detach(backing: Path) -> None:
+    """Every loop device of this file; by its number it might be another's by now."""
+    query = ("losetup", "--associated", str(backing), "--noheadings", "--output", "NAME")
+    for device in _output(*query).split():
+        _output("losetup", "--detach", device)
 
 
 def _output(*command: str) -> str:

@@ -18,6 +18,7 @@ from durability_lab.support.local_server import Loopback
 async def test_demo_gives_each_drive_the_verdict_it_deserves() -> None:
     """Whatever the seed, two drives are durable and the liar is a loss."""
     seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
     out = io.StringIO()
     assert await demo_module.demo(out, seed=seed) == EXIT_OK, out.getvalue()
     rows = [line for line in out.getvalue().splitlines() if line.rstrip().endswith(("durable", "loss"))]

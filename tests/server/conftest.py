@@ -22,19 +22,21 @@ from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 
+from durability import limits
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.protocol import auth, messages
-from durability.protocol.messages import Message
+from durability.protocol.frame import FrameDecoder
+from durability.protocol.messages import Message, decode
 from durability.protocol.state_machine import ClientSession
 from durability_server.server import Server
 from tests.sample_facts import facts
 
 TOKEN = b"a token of both machines"
 SECRET = b"s" * 32
-DEADLINE_S = 20
+DEADLINE_S = 60
 
 M = TypeVar("M", bound=Message)
 
@@ -167,6 +169,12 @@ class Client:
         """Reads nothing, so that no heartbeat is answered."""
         self._transport.pause_reading()
 
+    def unread(self) -> list[Message]:
+        """What has come since `pause` and waits to be read."""
+        with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as ours:
+            data = ours.recv(1 << 16, socket.MSG_PEEK)
+        return [decode(body) for body in FrameDecoder(limits.FRAME_BYTES_MAX).feed(data)]
+
     def go_on(self) -> None:
         """Reads again."""
         self._transport.resume_reading()
@@ -264,6 +272,13 @@ class Lab:
 
 
 @pytest.fixture
+def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session counts as silent: where client and server share a process, they stand still together
+    whenever the machine does, and nothing is in the sockets afterwards."""
+    monkeypatch.setattr(limits, "SILENCE_NS", 3600 * 10**9)
+
+
+@pytest.fixture
 async def lab() -> AsyncIterator[Lab]:
     """A lab."""
     lab = Lab()
@@ -311,7 +326,7 @@ class ServerProcess:
         assert self.process is not None
         with self.process as process:
             process.send_signal(number)
-            return process.wait(timeout=30)
+            return process.wait(timeout=DEADLINE_S)
 
 
 @pytest.fixture
@@ -332,20 +347,21 @@ def server_process(tmp_path: Path) -> Iterator[Callable[[str], ServerProcess]]:
 
 
 class PostgreSQL:
-    """A PostgreSQL server of the tests' own, on loopback, with its data in a temporary directory."""
+    """A PostgreSQL server of the tests' own, with its data and its socket in a temporary directory.
+
+    It takes no port: one that was free a moment ago may be another's once the server starts.
+    """
 
     def __init__(self, programs: Path, directory: Path) -> None:
         self._programs = programs
         self._data = directory / "data"
         self._directory = directory
         self._numbers = itertools.count(1)
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port: int = probe.getsockname()[1]
         self._run("initdb", "--auth=trust", "--username=lab", "--no-sync", f"--pgdata={self._data}")
 
     def start(self, *, fsync: str = "on") -> None:
         """Starts the server."""
-        options = f"-h 127.0.0.1 -p {self.port} -k {self._directory} -c fsync={fsync}"
+        options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync}"
         log = self._directory / "log"
         self._run(
             "pg_ctl", "start", "--wait", f"--pgdata={self._data}", f"--log={log}", f"--options={options}"
@@ -358,8 +374,8 @@ class PostgreSQL:
     def new_database(self) -> str:
         """Makes an empty database and returns its URL."""
         name = f"store{next(self._numbers)}"
-        self._run("createdb", "--host=127.0.0.1", f"--port={self.port}", "--username=lab", name)
-        return f"postgresql://lab@127.0.0.1:{self.port}/{name}"
+        self._run("createdb", f"--host={self._directory}", "--username=lab", name)
+        return f"postgresql://lab@/{name}?host={self._directory}"
 
     def _run(self, program: str, *arguments: str) -> None:
         # PostgreSQL refuses to run as root.
@@ -372,7 +388,7 @@ class PostgreSQL:
             check=True,
             cwd=self._directory,
             stdout=subprocess.DEVNULL,
-            timeout=60,
+            timeout=3 * DEADLINE_S,
         )
 
 

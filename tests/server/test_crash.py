@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from durability import limits
 from durability.errors import StoreError
 from durability.formats.packing import Value
 from durability.protocol import messages
@@ -104,7 +105,7 @@ async def test_a_terminated_server_ends_in_time(
     loop = asyncio.get_running_loop()
     before = loop.time()
     assert await loop.run_in_executor(None, server.end, signal.SIGTERM) == 0
-    assert loop.time() - before < 5
+    assert loop.time() - before < limits.DEAD_PEER_NS / 1e9  # with which each of them would be given up
     stranger.close()
     assert "Traceback" not in server.log
     server.start()
@@ -129,7 +130,7 @@ async def test_a_database_that_crashes_costs_no_frontier(
         assert not any(isinstance(message, messages.Credit) for message in client.received)
         client.say(messages.Ack(frontiers=(3, 3), control=0))
     finally:
-        postgresql.start()
+        await asyncio.to_thread(postgresql.start)  # heartbeats go on, however long that takes
     assert (await client.get(messages.Credit)).grants == (3, 3)
     assert (await client.get(messages.Notice)).code == "store-recovered"
     assert len([r for r in caplog.records if r.levelname == "ERROR"]) == 1

@@ -22,7 +22,7 @@ from durability_server.connections.access import load_token
 from durability_server.runs.run import Run
 from durability_server.server import Server
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 300.0
 _POLL_S = 0.001  # an event would cost the server's hot path something
 
 

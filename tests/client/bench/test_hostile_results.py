@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -124,7 +124,7 @@ def check(document: Any) -> Result | None:
     return result
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
 def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path_, object]]) -> None:
     """Numbers at their extremes, strange texts, values of another type, empty lists."""
@@ -135,7 +135,7 @@ def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path
     check(document)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 @given(st.sampled_from(CELL_PLACES), VALUES, st.booleans())
 def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     path: Path_, value: object, every: bool
@@ -149,7 +149,7 @@ def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     check(document)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(PLACES), max_size=2), st.text(min_size=1, max_size=200))
 def test_a_result_with_fewer_or_more_keys_is_refused(paths: list[Path_], key: str) -> None:
     """Whatever the key is called: the message does not carry it into the terminal."""

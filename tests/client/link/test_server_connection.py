@@ -27,7 +27,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.support.tcp_proxy import Proxy
 from durability_server.connections.client_connection import ClientConnection
 from durability_server.server import Server
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 Value = Mapping[str, AnyValue]
 MakePlan = Callable[..., Plan]
@@ -87,7 +87,7 @@ class Heard:
     async def until_granted(self, *grants: int) -> None:
         while self.grants != grants:
             self._news.clear()
-            await asyncio.wait_for(self._news.wait(), 20)
+            await asyncio.wait_for(self._news.wait(), DEADLINE_S)
 
 
 @asynccontextmanager
@@ -164,7 +164,7 @@ async def test_a_run_that_verify_ended_does_not_come_back(
         monkeypatch.setattr(limits, "SILENCE_NS", 0)  # so that verify may end a run that just spoke
         verify = await connect(where, "verify")
         await verify.request(Fetch(run=plan.run, facts=facts, end=True), CaseFile)
-        await asyncio.wait_for(heard.link.ended.wait(), 20)
+        await asyncio.wait_for(heard.link.ended.wait(), DEADLINE_S)
         assert isinstance(heard.link.final, RefusedError)
         assert not heard.link.acknowledge((1, 1), 0)
         with pytest.raises(RefusedError):
@@ -187,7 +187,7 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
         proxy.to_client.lost = True
         finish = asyncio.create_task(heard.link.finish(Stop(frontiers=(6, 5), control=0, statistics={})))
         query = await connect(where, "query")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while (await query.request(Export(run=plan.run), CaseFile)).case["state"] != "stopped":
                 pass
         query.close()
@@ -199,7 +199,7 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
         assert not finish.done()
         proxy.to_client.lost = False
         proxy.cut()
-        await asyncio.wait_for(finish, 20)
+        await asyncio.wait_for(finish, DEADLINE_S)
         assert heard.link.final is None
 
 

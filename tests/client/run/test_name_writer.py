@@ -24,9 +24,10 @@ from durability_client.run.name_writer import group_max
 from durability_client.run.shared_state import WriterState
 from durability_client.target.kernel_storage import KernelDirectory, KernelFile, KernelStorage
 from durability_client.target.storage import Buffer
-from tests.client.run.thread_writers import DEADLINE_S, Crewless
+from tests.client.run.thread_writers import Crewless
 from tests.client.verify.targets import job_of, scanned
 from tests.core.evidence.memory_target import Disk, small
+from tests.waiting import DEADLINE_S
 
 MakePlan = Callable[..., Plan]
 WORKLOADS = ("create", "rename", "unlink")

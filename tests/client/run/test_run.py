@@ -33,6 +33,7 @@ from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_server.server import Server
 from tests.client.verify.targets import existing_plan, job_of, scanned
+from tests.waiting import until
 
 TOKEN = b"a token of both machines"
 SIZE_BYTES = 4 << 20
@@ -102,6 +103,11 @@ class Lab:
 
     def run(self, storage: Any, **changes: Any) -> asyncio.Task[RunSummary]:
         return asyncio.create_task(run(self.options(**changes), storage, self.lines))
+
+    def both_acknowledge(self) -> bool:
+        """Whether the server has an acknowledgement of each writer of some run."""
+        assert self.server is not None
+        return any(min(run.frontiers.acked) > 0 for run in self.server.runs)
 
     async def case(self, run_id: int) -> dict[str, Any]:
         """The case that the server has of a run."""
@@ -273,6 +279,7 @@ async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
     drive = SimulatedStorage(Honest(), seed=1)
     task = lab.run(drive, writers=2)
     await lab.lines.until_under_way(task)
+    await until(lambda: task.done() or lab.both_acknowledge())
     drive.cut()
     with pytest.raises(TargetError, match="Errno 5") as failed:
         await task

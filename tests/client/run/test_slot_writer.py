@@ -22,7 +22,8 @@ from durability.formats.record import parse
 from durability_client.run.shared_state import WriterFailure, WriterState
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Buffer
-from tests.client.run.thread_writers import DEADLINE_S, Crewless
+from tests.client.run.thread_writers import Crewless
+from tests.waiting import DEADLINE_S
 
 MakePlan = Callable[..., Plan]
 

@@ -11,8 +11,7 @@ from durability.formats.plan import Plan
 from durability_client.run.shared_state import Ledger, Order
 from durability_client.run.slot_writer import write_records
 from durability_client.target.kernel_storage import KernelStorage, TargetFiles
-
-DEADLINE_S = 30.0
+from tests.waiting import DEADLINE_S
 
 
 class Crewless:

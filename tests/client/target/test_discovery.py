@@ -122,8 +122,10 @@ def test_a_loop_device_attached_anew_has_a_higher_diskseq(make_loop: Callable[..
     device = make_loop()
     before = collect(device, "device").drives[0]
     subprocess.run(["/usr/sbin/losetup", "-d", str(device)], check=True)
-    subprocess.run(["/usr/sbin/losetup", str(device), before.serial.removeprefix("loop:")], check=True)
-    after = collect(device, "device").drives[0]
+    # At any number: whoever looks for a free one may have taken that of before.
+    attach = ["/usr/sbin/losetup", "--find", "--show", before.serial.removeprefix("loop:")]
+    attached = subprocess.run(attach, check=True, capture_output=True, text=True).stdout.strip()
+    after = collect(Path(attached), "device").drives[0]
     assert before.diskseq is not None
     assert after.diskseq is not None
     assert after.diskseq > before.diskseq

@@ -76,7 +76,11 @@ def test_intact_names_have_no_findings(
     assert not report_of(disk, tmp_path).findings
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(data=st.data())
 def test_damage_is_counted_as_by_the_book(
     make_plan: MakePlan, memory_path: Path, data: st.DataObject

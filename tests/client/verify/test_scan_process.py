@@ -21,6 +21,8 @@ from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from tests.client.verify.targets import job_of, lay_down, scanned
 from tests.core.evidence.memory_target import Disk, small
+from tests.lab.support import processes
+from tests.waiting import wait_for
 
 MakePlan = Callable[..., Plan]
 STALL_S = 60.0
@@ -33,21 +35,26 @@ def written(make_plan: MakePlan) -> Disk:
     return disk
 
 
-_ELDERS: set[int] = set()  # begun by tests before this one: multiprocessing keeps helpers for good
+_ELDERS: set[processes.Process] = (
+    set()
+)  # begun by tests before this one: multiprocessing keeps helpers for good
 
 
 @pytest.fixture(autouse=True)
 def elders() -> None:
     """What `children` leaves out in this test."""
     _ELDERS.clear()
-    _ELDERS.update(children())
+    _ELDERS.update(processes.children(os.getpid()))
 
 
 def children() -> list[int]:
     """The processes that this test has begun, except those that have ended."""
-    pids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    alive = (int(pid) for pid in pids if Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z")
-    return [pid for pid in alive if pid not in _ELDERS]
+    return [process.pid for process in processes.children(os.getpid()) if process not in _ELDERS]
+
+
+def wait_for_end() -> None:
+    """Return once all that this test has begun have ended, however long a killed process takes to die."""
+    wait_for(lambda: not children(), children)
 
 
 async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -> None:
@@ -64,7 +71,7 @@ async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -
     assert plans == (written.plan, written.plan)
     assert (report, examples) == (expected, expected_examples)
     assert told
-    assert not children()
+    wait_for_end()
 
 
 async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> None:
@@ -93,7 +100,7 @@ async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_
         with pytest.raises(StalledError, match="returned nothing for 1 s and were abandoned"):
             await scanner.superblocks(None)
 
-    assert not children()
+    wait_for_end()
 
 
 async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path) -> None:
@@ -113,7 +120,7 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
     assert "returned nothing for 1 s and were abandoned" in report.failure
     assert sum(report.findings.values()) <= report.checked + 2 < plan.slots
     assert time.monotonic() - began_s < 30
-    assert not children()
+    wait_for_end()
 
 
 async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) -> None:
@@ -121,6 +128,7 @@ async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) 
     with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
         for child in children():
             os.kill(child, signal.SIGKILL)
+        wait_for_end()
         report = await scanner.scan(
             job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
         )
@@ -157,7 +165,7 @@ async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Pa
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    assert not children()
+    wait_for_end()
 
 
 async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import settings
 
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.protocol.state_machine import ClientSession, ServerSession
-
-# A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
-settings.register_profile("shared-machine", deadline=None, print_blob=True)
-settings.load_profile("shared-machine")
 
 TOKEN = b"a token of both machines"
 STATISTICS: dict[str, Value] = {

@@ -252,8 +252,8 @@ def test_thread_that_keeps_time_does_what_is_due_unasked() -> None:
     """Without any request, what an early acknowledgement put off is on media once it is due."""
     drive = small(parse("early-ack:delay_ms=2"))
     assert drive.next_due_s() is None
-    drive.write(0, fill(1, 8), fua=True)
     began = time.monotonic()
+    drive.write(0, fill(1, 8), fua=True)
     assert drive.media.read(0, 8 * SECTOR) == bytes(8 * SECTOR)
     due_s = drive.next_due_s()
     assert due_s is not None

@@ -42,7 +42,12 @@ pytestmark = pytest.mark.usefixtures("rig_machine")
 
 SUSTAINED = accept()[-2]
 SEED = random.SystemRandom().getrandbits(32)
-print(f"seed {SEED}")  # shown where a test fails
+
+
+@pytest.fixture(autouse=True)
+def seed_that_a_failure_shows() -> None:
+    """What is printed when the module is imported is not shown with a test that fails."""
+    print(f"seed {SEED}")
 
 
 def _flushes(result: Result, cell: Cell = HEADLINE) -> float | None:
@@ -137,11 +142,12 @@ def test_a_stall_once_a_second_shows_where_commits_are_due() -> None:
 
 
 def test_a_slower_drive_is_slower_by_what_was_injected() -> None:
-    """A write of 40 ms against one of 10 ms: a quarter of the rate and a little more, for what both have."""
+    """A write of 200 ms against one of 50 ms: a quarter of the rate and a little more, for what both have; in
+    so many rounds that one or two which a busy machine holds up decide nothing."""
     results = []
-    for delay_ms in (10, 40):
+    for delay_ms in (50, 200):
         with Drive("--filter=delay", f"delay-write={delay_ms}ms") as drive:
-            how = {"seconds": 0.4, "rounds": 5, "size_bytes": MIB, "seed": SEED}
+            how = {"seconds": 1.0, "rounds": 9, "size_bytes": MIB, "seed": SEED}
             results.append((f"{delay_ms} ms", measured_on(drive.target, (HEADLINE,), **how)))
     (row,) = compare(results).rows
     (against,) = row.against

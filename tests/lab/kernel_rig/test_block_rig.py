@@ -253,11 +253,11 @@ def test_killed_rig_leaves_nothing() -> None:
 def test_held_device_stops_power_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """While a client holds the dead device, `power_on` says so instead of making a second device."""
     with BlockRig("honest", None, seed=3) as rig:
-        monkeypatch.setattr(block_rig, "_DEADLINE_S", 1.0)
         held = os.open(rig.target, os.O_RDONLY)
         try:
             rig.cut()
-            with pytest.raises(SetupError, match="let go"):
+            with monkeypatch.context() as patched, pytest.raises(SetupError, match="let go"):
+                patched.setattr(block_rig, "_DEADLINE_S", 3.0)  # also for `losetup`, which comes first
                 rig.power_on()
         finally:
             os.close(held)

@@ -23,7 +23,7 @@ from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, power_on, powere
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.support.local_server import loopback
 
-pytestmark = pytest.mark.usefixtures("rig_machine")
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 MakePlan = Callable[..., Plan]
 EXT4 = Load(file_system="ext4")

@@ -18,7 +18,7 @@ from durability_lab.kernel_rig.cycle import cycle
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.support.local_server import loopback
 
-pytestmark = pytest.mark.usefixtures("rig_machine")
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 LOADS = [
     Load(file_system="ext4", workload="create"),

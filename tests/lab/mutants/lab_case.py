@@ -34,8 +34,8 @@ from tests.conftest import PLAN_FIELDS
 from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
 from tests.lab.mutants.synced_files import Files, OpenFile
 from tests.sample_facts import facts
+from tests.waiting import DEADLINE_S
 
-DEADLINE_S = 30.0
 _ALSO = {
     "order_violations": "out of order",
     "collateral": "collateral",

@@ -29,7 +29,7 @@ from durability_lab.support.cleanup import Caretaker, watched
 
 directory = Path(tempfile.mkdtemp(prefix="durability-rig-"))
 caretaker = Caretaker(directory)
-command = ("sh", "-c", 'sleep "$1"; :', str(directory), "600")
+command = ("tail", "-f", str(directory / "program.pid"))  # for ever; and none of its own starts another
 subprocess.Popen(watched(directory, "program", command), stdout=subprocess.DEVNULL)
 print(directory, flush=True)  # last: whoever reads it may kill this process at once
 {then}

@@ -23,7 +23,7 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_LOSS, EXIT_OK, EXIT_USAGE
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig import vm_cycle
 from durability_lab.vm_rig.vm_cycle import VmCut
-from tests.lab.support.processes import children, wait_until_gone
+from tests.lab.support.processes import Process, children, wait_until_gone
 from tests.places import DOCS
 from tests.waiting import wait_for
 
@@ -235,16 +235,17 @@ async def _started(
             await process.communicate()
 
 
-def _wait_for_machine(parent: int) -> dict[int, list[str]]:
-    """What `parent` has started, once QEMU is among it."""
+def _wait_for_machine(parent: int) -> dict[Process, list[str]]:
+    """What `parent` has started, once QEMU is among it and none is in the middle of its exec."""
 
     def machine() -> bool:
-        return any(line and line[0].startswith("qemu") for line in children(parent).values())
+        lines = children(parent).values()
+        return all(lines) and any(line[0].startswith("qemu") for line in lines)
 
     wait_for(machine, lambda: children(parent))
     return children(parent)
 
 
-def _watched(programs: dict[int, list[str]]) -> set[Path]:
+def _watched(programs: dict[Process, list[str]]) -> set[Path]:
     """The directories that the caretakers among these programs watch over."""
     return {Path(line[-1]) for line in programs.values() if "durability-rig-caretaker" in line}

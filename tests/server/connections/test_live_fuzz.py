@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from durability.errors import PeerError, ProtocolError
 from durability.protocol import messages
 from durability.protocol.frame import frame
@@ -29,7 +31,7 @@ BURST = 4
 KNOWN_SHARE = 0.1  # of the connections that shake hands before they turn bad
 TORN_SHARE = 0.05  # that end in the middle of a frame
 GROWTH_BYTES_MAX = 8 << 20
-WAIT_S = 20
+WAIT_S = 60
 
 ROLES = ("run", "verify", "query")
 VALID: tuple[Message, ...] = (
@@ -121,6 +123,7 @@ def _resident_bytes(process: int) -> int:
     return int(kib) << 10
 
 
+@pytest.mark.timeout(900)  # on a machine that does something else besides
 async def test_malformed_frames_disturb_nobody(
     lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
 ) -> None:
@@ -143,6 +146,7 @@ async def test_malformed_frames_disturb_nobody(
     growth = _resident_bytes(server.process.pid) - before
     assert fuzzer.frames >= 100_000, f"seed {SEED}"
     assert growth < GROWTH_BYTES_MAX, f"seed {SEED}: the server grew by {growth} bytes"
-    case = await lab.exported(server.address, plan.run, lambda case: True)
+    # Live again after it was silent is what a machine that stood still makes of the client of this process.
+    case = await lab.exported(server.address, plan.run, lambda case: case.session_end == "live")
     assert (case.session_end, case.frontiers, case.tainted) == ("live", (seq,), ""), f"seed {SEED}"
     assert "Traceback" not in server.log, f"seed {SEED}"

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
 
+DEADLINE_S = 60
+
+
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of 127.0.0.1 with its key in the same file."""
@@ -35,8 +38,12 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("how", ["fin", "rst", "silence", "stop"])
-async def test_a_run_over_tls(lab: Lab, sqlite_url: str, certificate: Path, how: str) -> None:
+async def test_a_run_over_tls(
+    lab: Lab, sqlite_url: str, certificate: Path, request: pytest.FixtureRequest, how: str
+) -> None:
     """Credit, heartbeats and ends are as without TLS; an end of the TLS stream is never silence."""
+    if how != "silence":
+        request.getfixturevalue("no_silence")
     running = await lab.start(sqlite_url, tls=tls_context(certificate, None))
     trust = ssl.create_default_context(cafile=str(certificate))
     plan = lab.plan()
@@ -53,7 +60,7 @@ async def test_a_run_over_tls(lab: Lab, sqlite_url: str, certificate: Path, how:
         case "stop":
             await client.ask(messages.Stop(frontiers=(3, 4), control=0, statistics={}), messages.Stopped)
     asker = await lab.connect(running.address, "query", tls=trust)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(DEADLINE_S):
         while (case := await asker.export(plan.run)).session_end == "live":
             pass
     assert case.frontiers == (3, 4)
@@ -73,12 +80,14 @@ async def test_a_peer_that_speaks_no_tls_is_closed(
     lab: Lab, sqlite_url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plain bytes, and silence, end a connection that should have begun with a TLS handshake."""
-    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(
+        limits, "HANDSHAKE_TIMEOUT_S", 2.0
+    )  # which the last connection has to keep to as well
     running = await lab.start(sqlite_url, tls=tls_context(certificate, None))
     for greeting in (b"\x00\x00\x00\x05hello", b""):
         reader, writer = await asyncio.open_connection(*running.address)
         writer.write(greeting)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             await asyncio.wait([asyncio.create_task(reader.read(-1))])
         writer.close()
     trust = ssl.create_default_context(cafile=str(certificate))

@@ -42,6 +42,7 @@ def _log_bytes(store_url: str) -> int:
     return Path(f"{make_url(store_url).database}-wal").stat().st_size
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_a_full_disk_pauses_credit_and_loses_nothing(small_disk: SmallDisk, lab: Lab) -> None:
     """Without space no credit is given, clients are told, requests refused; with space all is granted."""
     running = await lab.start(small_disk.store_url)
