@@ -216,7 +216,7 @@ def test_min_cuts_asks_the_series(plan: Plan, intact: Found) -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    """The table in docs/cli.md has the codes and sentences of the code, in its order."""
-    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    """The table in docs/reference/cli.md has the codes and sentences of the code, in its order."""
+    page = (Path(__file__).parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
     table = page.partition("## Reasons")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", table, re.MULTILINE) == list(REASONS.items())

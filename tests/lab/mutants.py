@@ -1,5 +1,5 @@
 """The tester broken on purpose: each mutant is the product without one rule of evidence, with the lab cases
-that must notice. docs/evidence.md has the same table.
+that must notice. docs/reference/mutants.md has the same table.
 
 Here are those of acknowledging, rules 1 to 5.
 """

@@ -156,9 +156,9 @@ def test_models_describe_themselves() -> None:
 
 
 def test_documentation_lists_every_model_with_its_defaults() -> None:
-    """The table in docs/lab.md has each model once; the parameters that it shows are at their defaults."""
-    page = (Path(__file__).parents[2] / "docs/lab.md").read_text()
-    section = page.partition("## The drives")[2].partition("\n## ")[0]
+    """The table in docs/reference/drive-models.md has each model once, with its defaults."""
+    page = (Path(__file__).parents[2] / "docs/reference/drive-models.md").read_text()
+    section = page.partition("## Models")[2].partition("\n## ")[0]
     specs = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
     models = [parse(spec) for spec in specs if not spec.startswith("filter-")]
     assert models == [kind() for kind in CATALOGUE.values()]

@@ -20,7 +20,7 @@ from durability_lab import faults
 from durability_lab.blockdev import FILTERS
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
-DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs/reference/cli.md"
 DEADLINE_S = 120
 SMALL = ("--rig", "a", "--quick", "--only", "a flush-ignored", "--cuts", "3", "--seed", "5")
 

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)
 EXT4 = Load(file_system="ext4")
 APPEND = Load(file_system="ext4", workload="append")
 RAW_DSYNC = Load(sync="dsync", direct=True)
-DOCUMENTATION = Path(__file__).parents[2] / "docs/cli.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs/reference/cli.md"
 COMMAND = (sys.executable, "-c", "from durability.cli import main; main()", "lab", "vm")
 
 
