@@ -120,9 +120,9 @@ _ACKNOWLEDGING = (
         change=without(Frontiers._advanced, "return new", "return old + self._group"),
     ),
     Mutant(
-        name="anybody goes on with a run",
+        name="any client resumes a run",
         rule=3,
-        taken_away="resuming a run takes no secret",
+        taken_away="resuming a run needs no secret",
         noticed_by=("second-client-without-the-secret",),
         change=without(Desk._resume, "if not auth.equal(proof, message.proof):", "if False:"),
     ),
