@@ -1,4 +1,5 @@
-"""What `durability bench` says of drives that are known: the tables of docs/bench.md, "Shown on drives".
+"""What `durability bench` says of drives that are known: the tables of
+docs/explanation/bench-on-drives.md.
 
 Drives are made by nbdkit's filters and by the lab's models (see `drives`), and by this machine's own disk.
 Root on Linux, with the lab's packages. Eight minutes.

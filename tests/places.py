@@ -7,4 +7,5 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 DOCS = ROOT / "docs"
+REFERENCE = DOCS / "reference"
 VECTORS = TESTS / "vectors"

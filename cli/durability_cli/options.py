@@ -161,7 +161,7 @@ State = Annotated[
     ),
 ]
 Markdown = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the page docs/detection.md.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the report page.")
 ]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="A row for each cell.")]
 

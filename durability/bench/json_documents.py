@@ -1,7 +1,7 @@
 """The documents of `bench --json` and `compare --json`: figures and verdicts, derived from result files.
 
 A result file holds what was measured; these hold what follows from it, for scripts that do not want to work
-out medians themselves. Keys in the order that docs/bench.md gives. They add nothing.
+out medians themselves. Keys in the order that docs/reference/bench-results.md gives. They add nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What about a run can make its figures mean less than they seem: a code and a sentence each.
 
-Nothing here changes a figure or a verdict; docs/bench.md lists the codes. The warnings about the target
-itself (mounts without barriers, memory file systems and so on) are among the facts already.
+Nothing here changes a figure or a verdict; docs/reference/bench-results.md lists the codes. The warnings
+about the target itself (mounts without barriers, memory file systems and so on) are among the facts already.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The document of `verify --json`: schema `durability.verify/1`, keys in the order that docs/cli.md gives.
+"""The document of `verify --json`: schema `durability.verify/1`, keys in the order of docs/reference/cli.md.
 
 One place makes it, so that what is printed, stored on the server and put into a report is the same. It
 decides nothing and adds nothing that the verdict did not rest on.

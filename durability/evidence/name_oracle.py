@@ -1,9 +1,10 @@
 """The oracle of names: which names may be there after a cut, with which contents, and what is wrong with
 those that are.
 
-Rules 6 to 8 of docs/evidence.md for `create`, `rename` and `unlink`, whose slots are files of one record
-each. What is legal follows from two things: the newest event <= A' of a slot, and those in (A', ceiling],
-which may have been under way. An event puts a version under the name, or takes the name away. In this order:
+Rules 6 to 8 of docs/explanation/evidence.md for `create`, `rename` and `unlink`, whose slots are files of one
+record each. What is legal follows from two things: the newest event <= A' of a slot, and those in (A',
+ceiling], which may have been under way. An event puts a version under the name, or takes the name away. In
+this order:
 
 1. `survey` what has no slot: the temporaries of `rename`. Their sectors testify too.
 2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal

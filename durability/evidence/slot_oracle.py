@@ -1,7 +1,7 @@
 """The oracle: which contents a slot may legally have after a cut, and what is wrong with those it has.
 
-Rules 6 to 8 of docs/evidence.md for slots that lie in files, for a plan and the frontiers that the server
-received (A); slots that are files are the business of `durability.evidence.name_oracle`. In this order:
+Rules 6 to 8 of docs/explanation/evidence.md for slots that lie in files, for a plan and the frontiers that
+the server received (A); slots that are files are the business of `name_oracle`. In this order:
 
 1. `in_flight_slots` names the slots with a version in (A, A + credit]; read them first. `hold` takes whole
    records in bulk; what it names, and every unreadable or short record, goes through `observe` and `testify`.

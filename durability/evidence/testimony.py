@@ -1,9 +1,9 @@
 """Testimony: what the log and the target itself prove of a run's operations, and what may be in flight.
 
-Rules 4 and 6 of docs/evidence.md, which are the same for all workloads; the oracles of slots in files
-(`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the server received
-(A) are given; A' (`testified`) rises as observations testify. What was observed of slots in flight is kept
-until all testimony is in. It refuses to say what is right or wrong, and reads nothing itself.
+Rules 4 and 6 of docs/explanation/evidence.md, which are the same for all workloads; the oracles of slots in
+files (`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the server
+received (A) are given; A' (`testified`) rises as observations testify. What was observed of slots in flight
+is kept until all testimony is in. It refuses to say what is right or wrong, and reads nothing itself.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Loss needs one finding on the right target that nothing but the drive, or the stack above it, explains.
 Durable needs everything: a cut that is shown and met load, a log that was whole, every slot checked and
-none wrong. What lies between is inconclusive, and each thing that was missing is named. Docs/evidence.md
-has the rules behind every code here.
+none wrong. What lies between is inconclusive, and each thing that was missing is named.
+docs/explanation/evidence.md has the rules behind every code here.
 
 It refuses to judge what is not the run's target: see `durability.evidence.identity`.
 """
@@ -30,7 +30,7 @@ EXIT_CODES: Mapping[Word, int] = {
     "inconclusive": errors.EXIT_INCONCLUSIVE,
 }
 
-# Every reason code, and when it is given. docs/cli.md has the same table.
+# Every reason code, and when it is given. docs/reference/cli.md has the same table.
 REASONS: Mapping[str, str] = {
     "findings": "what was acknowledged is not on the target as it must be",
     "earlier-loss": "an earlier pass over this run found a loss, and a later pass never clears it",

@@ -70,7 +70,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWarning:
-    """Something that can make a verdict mean less than it seems; `code` is listed in docs/cli.md."""
+    """Something that can make a verdict mean less than it seems; docs/reference/cli.md lists `code`."""
 
     code: str
     text: str

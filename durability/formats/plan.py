@@ -252,7 +252,7 @@ class Plan:
         return self.superblock_offsets[1] + limits.SUPERBLOCK_BYTES
 
     def encode(self) -> bytes:
-        """The plan as versioned msgpack, see docs/record.md."""
+        """The plan as versioned msgpack, see docs/reference/record.md."""
         return pack({"version": PLAN_VERSION, **asdict(self)})
 
     @classmethod

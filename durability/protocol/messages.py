@@ -143,7 +143,7 @@ class Welcome(ServerMessage):
 @_wire(0x05)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure(Message):
-    """Why the sender closes the connection; nothing follows it. `code` is listed in docs/protocol.md."""
+    """Why the sender closes the connection; nothing follows it. docs/reference/protocol.md lists `code`."""
 
     code: Code
     text: Text

@@ -23,9 +23,9 @@ from durability.evidence.document import NO_FLUSH
 from durability.evidence.verdict import REASONS
 from durability_cli import main
 from durability_client.target import target_warnings
-from tests.places import DOCS
+from tests.places import REFERENCE
 
-DOCUMENTATION = DOCS / "cli.md"
+DOCUMENTATION = REFERENCE / "cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo", "bench", "compare")
 LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
@@ -362,23 +362,23 @@ def test_a_signal_stops_a_run_cleanly(
 
 def _section(title: str) -> str:
     found = re.search(rf"^##+ {re.escape(title)}\n(.*?)(?=^##|\Z)", DOCUMENTATION.read_text(), re.M | re.S)
-    assert found, f"docs/cli.md has no section {title!r}"
+    assert found, f"docs/reference/cli.md has no section {title!r}"
     return found[1]
 
 
 def _documented(title: str) -> list[str]:
-    """The names in the first column of the table in a section of docs/cli.md, in its order."""
+    """The names in the first column of the table in a section of docs/reference/cli.md, in its order."""
     cells = re.findall(r"^\| (`[^|]+`) \|", _section(title), re.M)
     return [name for cell in cells for name in re.findall(r"`([^`]+)`", cell)]
 
 
 def test_every_reason_is_documented() -> None:
-    """docs/cli.md lists the reason codes of a verdict, all of them and no others."""
+    """docs/reference/cli.md lists the reason codes of a verdict, all of them and no others."""
     assert set(_documented("Reasons")) == set(REASONS)
 
 
 def test_every_warning_is_documented() -> None:
-    """docs/cli.md lists the codes that warnings are made with, all of them and no others."""
+    """docs/reference/cli.md lists the codes that warnings are made with, all of them and no others."""
     pairs = [
         node.elts
         for node in ast.walk(ast.parse(Path(target_warnings.__file__).read_text()))
@@ -404,7 +404,7 @@ def test_no_path_is_left_to_the_library() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS + LAB_COMMANDS)
 def test_every_option_is_documented(environment: dict[str, str], command: str) -> None:
-    """docs/cli.md names each option that `--help` shows."""
+    """docs/reference/cli.md names each option that `--help` shows."""
     documented = DOCUMENTATION.read_text()
     options = set(re.findall(r"--[a-z][a-z-]+", _durability(environment, *command.split(), "--help").stdout))
     assert {option for option in options - {"--help", "--control"} if f"`{option}" not in documented} == set()

@@ -62,8 +62,8 @@ def test_test_files_have_names_of_their_own() -> None:
 
 
 def test_every_module_is_on_the_map() -> None:
-    """docs/architecture.md names each module of each package."""
-    architecture = (ROOT / "docs/architecture.md").read_text()
+    """docs/explanation/architecture.md names each module of each package."""
+    architecture = (ROOT / "docs/explanation/architecture.md").read_text()
     modules = {
         path.stem
         for folder in _packages_in_tree().values()

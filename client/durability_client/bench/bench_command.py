@@ -139,7 +139,9 @@ def _wanted(options: BenchOptions) -> Options:
     if options.only:
         cells = catalogue.select(cells, options.only)
     if options.engine == "fio" and not any(cell.fio for cell in cells):
-        raise UsageError("--engine fio: fio is asked for none of these cells; see docs/bench.md for those")
+        raise UsageError(
+            "--engine fio: fio is asked for none of these cells; see docs/explanation/bench.md for those"
+        )
     size_bytes = options.size_bytes
     if size_bytes is None:
         size_bytes = SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES

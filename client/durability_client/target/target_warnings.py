@@ -1,7 +1,7 @@
 """What about a set-up can make a verdict mean less than it seems: warnings, each with a code and a sentence.
 
 A pass on a stack that never flushes, or that is not the drive one thinks of, is the worst answer a tester can
-give. Nothing here stops a run or changes a verdict; the codes are listed in docs/cli.md.
+give. Nothing here stops a run or changes a verdict; the codes are listed in docs/reference/cli.md.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class FuaIgnored(Cached):
     """A FUA write goes to the volatile cache like any other; flush is honoured.
 
     Flush and FUA are different paths in a firmware; QEMU's NVMe drive (7.2) claims FUA and drops it, which
-    rig C found (docs/lab.md). It shows only where the host sends FUA: not below a loop
+    rig C found (docs/explanation/lab.md). It shows only where the host sends FUA: not below a loop
     device, whose kernel sends a flush instead.
     """
 

@@ -1,7 +1,8 @@
-"""docs/detection.md: what a long matrix came to, as a page that says by what command it was made.
+"""docs/explanation/detection.md: what a long matrix came to, as a page that says by what command it was made.
 
 Pure but for the date. It leaves nothing out: every cut counts in one of the tables, and every one that was
-not caught stands under its reason. It explains no more than the figures show; docs/limits.md does.
+not caught stands under its reason. It explains no more than the figures show;
+docs/explanation/limits.md does.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> li
         "",
         f"This page is generated: do not edit it. Version {durability.__version__} made it on {today}, with",
         "",
-        f"    {words} --state FILE --markdown docs/detection.md",
+        f"    {words} --state FILE --markdown docs/explanation/detection.md",
         "",
         _paragraph(f"""
             {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,

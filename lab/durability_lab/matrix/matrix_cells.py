@@ -155,7 +155,7 @@ _MACHINES: tuple[tuple[str, Load], ...] = (
 
 
 def long_cells() -> list[Cell]:
-    """The matrix that docs/detection.md tells of."""
+    """The matrix that docs/explanation/detection.md tells of."""
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
         *_cells("a", _LIARS, _LIAR_SCENARIOS, cuts=12),

@@ -1,10 +1,10 @@
 """A target judged again, in the plainest way: the second opinion that the tester's findings are held against.
 
 It knows what a judge knows, the plan, the frontiers that the server received and what lies on the target, and
-follows docs/evidence.md word by word: each sector is compared with the bytes that it would have to be, the
-versions of a slot are counted up from the first operation, nothing is read or judged by a shortcut. Of the
-evidence's own modules it uses none; the plan, the schedule's forward direction and the stamping of records
-are the format's. It is slow, for targets of the lab's size, and needs a server's log.
+follows docs/explanation/evidence.md word by word: each sector is compared with the bytes that it would have
+to be, the versions of a slot are counted up from the first operation, nothing is read or judged by a
+shortcut. Of the evidence's own modules it uses none; the plan, the schedule's forward direction and the
+stamping of records are the format's. It is slow, for targets of the lab's size, and needs a server's log.
 
 Refuses to know what the drive promised: that is for `truth`.
 """

@@ -1,8 +1,8 @@
 """What each request means: the server's answers, given a run registry and a store.
 
-Knows nothing of sockets: a client is a `Channel`. Refuses with RefusedError and a code of docs/protocol.md
-whatever would mix up evidence: a second run on a target whose first was never verified, a claim to a run
-without its secret, a verify of a live run.
+Knows nothing of sockets: a client is a `Channel`. Refuses with RefusedError and a code of
+docs/reference/protocol.md whatever would mix up evidence: a second run on a target whose first was never
+verified, a claim to a run without its secret, a verify of a live run.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def _past_verdict(message: Verdict) -> PastVerdict:
                 reasons=_codes(reasons),
             )
     raise FormatError(
-        "not a verdict: expected verdict, reasons, cut.class and at_risk.ms1000 as in docs/cli.md"
+        "not a verdict: expected verdict, reasons, cut.class and at_risk.ms1000 as in docs/reference/cli.md"
     )
 
 

@@ -197,7 +197,7 @@ def test_more_rounds_than_anybody_makes_are_refused() -> None:
 
 
 def keys(kind: Any) -> set[str]:
-    """Names of all fields of a dataclass and of those in it, but for the facts, which docs/cli.md has."""
+    """Names of all fields of a dataclass and of those in it, without the facts (docs/reference/cli.md)."""
     found: set[str] = set()
     if is_dataclass(kind) and kind is not Facts:
         hints = typing.get_type_hints(kind)
@@ -210,7 +210,7 @@ def keys(kind: Any) -> set[str]:
 
 
 def test_the_document_has_every_key() -> None:
-    """docs/bench.md describes each field of the file."""
-    text = (DOCS / "bench.md").read_text()
+    """docs/reference/bench-results.md describes each field of the file."""
+    text = (DOCS / "reference/bench-results.md").read_text()
     assert len(keys(Result)) > 70
     assert {name for name in keys(Result) if f"`{name}`" not in text} == set()

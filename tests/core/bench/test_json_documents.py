@@ -89,8 +89,8 @@ def test_a_comparison_document() -> None:
 
 
 def test_the_document_has_every_key() -> None:
-    """docs/bench.md describes each key of both."""
-    text = (DOCS / "bench.md").read_text()
+    """docs/reference/bench-results.md describes each key of both."""
+    text = (DOCS / "reference/bench-results.md").read_text()
     comparison = comparison_document(compare([("a", RESULT), ("b", simulate(Device(), seed=2, cells=CELLS))]))
     used = {*keys(summary_document(RESULT)), *keys(comparison)}
     assert {name for name in used if f"`{name}`" not in text} == set()

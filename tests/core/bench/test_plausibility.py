@@ -312,15 +312,15 @@ def test_the_next_commands_can_be_typed(path: str, kind: str, word: str, destroy
     for command in commands:
         assert command.startswith(("durability run " + word, "durability verify " + word))
         assert ("--destroy-data" in command) == (destroy and " run " in command)
-    documented = (DOCS / "cli.md").read_text()
+    documented = (DOCS / "reference/cli.md").read_text()
     options = {option for command in commands for option in re.findall(r"--[a-z-]+", command)}
     assert {option for option in options if option not in documented} == set()
     assert "dsync" in get_args(SyncMethod)
 
 
 def test_the_document_has_every_code() -> None:
-    """docs/bench.md lists each verdict with what it is called."""
-    text = (DOCS / "bench.md").read_text()
+    """docs/reference/bench-results.md lists each verdict with what it is called."""
+    text = (DOCS / "reference/bench-results.md").read_text()
     assert {code for code in get_args(Code) if f"`{code}`" not in text} == set()
     assert set(HEADLINES) == set(get_args(Code))
     assert isinstance(CONTROLS, Controls)

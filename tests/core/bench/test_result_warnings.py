@@ -63,6 +63,6 @@ def test_a_cell_that_was_never_measured_is_no_early_end() -> None:
 
 
 def test_the_document_has_every_code() -> None:
-    """docs/bench.md lists each."""
-    text = (DOCS / "bench.md").read_text()
+    """docs/reference/bench-results.md lists each."""
+    text = (DOCS / "reference/bench-results.md").read_text()
     assert {code for _, code, _ in CASES if f"`{code}`" not in text} == set()

@@ -1,5 +1,5 @@
-"""One test for each rule of docs/evidence.md: what the rule does, and the wrong verdict that its absence
-gives.
+"""One test for each rule of docs/explanation/evidence.md: what the rule does, and the wrong verdict that its
+absence gives.
 
 A false loss fails an honest drive; a false pass clears one that lies. Rules about acting (1, 3, 5, 10) are
 shown here by their consequence; that client and server keep them is tested beside these.

@@ -15,7 +15,7 @@ from durability.evidence.verdict import EXPLAIN_FINDINGS, REASONS, Verdict, deci
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import Disk, Found, MakePlan, codes, judge, make_case, scan, small
-from tests.places import DOCS
+from tests.places import REFERENCE
 
 ACKED = 2000
 POWER = Cut(cut_class="power", proof=("counters",), attested=None, contradictions=())
@@ -216,7 +216,7 @@ def test_min_cuts_asks_the_series(plan: Plan, intact: Found) -> None:
 
 
 def test_every_reason_is_documented() -> None:
-    """The table in docs/cli.md has the codes and sentences of the code, in its order."""
-    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    """The table in docs/reference/cli.md has the codes and sentences of the code, in its order."""
+    page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
     table = page.partition("## Reasons")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", table, re.MULTILINE) == list(REASONS.items())

@@ -12,7 +12,7 @@ from durability.protocol import auth
 
 
 def test_the_client_proof_is_the_documented_hmac() -> None:
-    """The construction in docs/protocol.md, written out by hand, gives the same proof."""
+    """The construction in docs/reference/protocol.md, written out by hand, gives the same proof."""
     parts = b"\x00\x00\x00\x11durability client" + b"\x00\x00\x00\x02hi" + b"\x00\x00\x00\x03you"
     expected = hmac.new(b"token", parts, hashlib.sha256).digest()
     assert auth.client_mac(b"token", hello=b"hi", challenge=b"you") == expected

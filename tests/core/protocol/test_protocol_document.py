@@ -1,4 +1,4 @@
-"""docs/protocol.md and the code agree on messages, states and failure codes."""
+"""docs/reference/protocol.md and the code agree on messages, states and failure codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.places import ROOT
 @pytest.fixture(scope="module")
 def text() -> str:
     """The document."""
-    return (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    return (ROOT / "docs/reference/protocol.md").read_text(encoding="utf-8")
 
 
 def test_every_message_is_listed_with_its_code(

@@ -16,7 +16,7 @@ from durability_lab.drive.faults import CATALOGUE, parse
 from durability_lab.drive.media import SparseMedia
 from durability_lab.drive.pages import PAGE_BYTES
 from tests.lab.drive.small_drives import HONEST, LIARS, Clock, Host
-from tests.places import DOCS
+from tests.places import REFERENCE
 
 SECTOR = 512
 DRIVE_BYTES = 64 << 20
@@ -156,9 +156,9 @@ def test_models_describe_themselves() -> None:
 
 
 def test_documentation_lists_every_model_with_its_defaults() -> None:
-    """The table in docs/lab.md has each model once; the parameters that it shows are at their defaults."""
-    page = (DOCS / "lab.md").read_text()
-    section = page.partition("## The drives")[2].partition("\n## ")[0]
+    """The table in docs/reference/drive-models.md has each model once, with its defaults."""
+    page = (REFERENCE / "drive-models.md").read_text()
+    section = page.partition("## Models")[2].partition("\n## ")[0]
     specs = re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE)
     models = [parse(spec) for spec in specs if not spec.startswith("filter-")]
     assert models == [kind() for kind in CATALOGUE.values()]

@@ -18,10 +18,10 @@ import pytest
 
 from durability_lab.drive import faults
 from durability_lab.truth.expected_verdict import FILTERS
-from tests.places import DOCS
+from tests.places import REFERENCE
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
-DOCUMENTATION = DOCS / "cli.md"
+DOCUMENTATION = REFERENCE / "cli.md"
 DEADLINE_S = 120
 SMALL = ("--rig", "a", "--quick", "--only", "a flush-ignored", "--cuts", "3", "--seed", "5")
 

@@ -1,7 +1,7 @@
 """The lab's cases on drives and on targets as a cut left them: what each deserves.
 
 Cuts in virtual time where a drive model has the fault; else a target is laid down byte by byte. The name of a
-case is its function's, and docs/evidence.md names each that notices a rule's absence.
+case is its function's, and docs/reference/mutants.md names each that notices a rule's absence.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The tester broken on purpose: each mutant is the product without one rule of evidence, with the lab cases
-that must notice. docs/evidence.md has the same table.
+that must notice. docs/reference/mutants.md has the same table.
 
 Here are those of acknowledging, rules 1 to 5.
 """
@@ -121,9 +121,9 @@ _ACKNOWLEDGING = (
         change=without(Frontiers._advanced, "return new", "return old + self._group"),
     ),
     Mutant(
-        name="anybody goes on with a run",
+        name="any client resumes a run",
         rule=3,
-        taken_away="resuming a run takes no secret",
+        taken_away="resuming a run needs no secret",
         noticed_by=("second-client-without-the-secret",),
         change=without(Requests._resume, "if not auth.equal(proof, message.proof):", "if False:"),
     ),

@@ -17,7 +17,7 @@ FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explaine
 
 JUDGING = (
     Mutant(
-        name="the disk does not testify",
+        name="data on the target prove nothing",
         rule=6,
         taken_away="A' is A",
         noticed_by=(
@@ -31,21 +31,21 @@ JUDGING = (
         ),
     ),
     Mutant(
-        name="a sector testifies for itself",
+        name="a sector proves its own operation",
         rule=6,
         taken_away="a sector of seq s proves s acknowledged, not the group before it",
         noticed_by=("write-in-flight-torn",),
         change=without(Testimony._testify, "(seq - 1) // group * group", "seq"),
     ),
     Mutant(
-        name="a sector testifies for its group",
+        name="a sector proves its own group",
         rule=6,
         taken_away="a sector of seq s proves s - 1 acknowledged, though it is of the same group",
         noticed_by=("honest-drive-under-groups", "honest-drive-that-tears"),
         change=without(Testimony._testify, "(seq - 1) // group * group", "seq - 1"),
     ),
     Mutant(
-        name="the control arm testifies",
+        name="the control arm proves operations",
         rule=6,
         taken_away="an unsynced sector of the control arm raises the first writer's A'",
         noticed_by=("control-record-in-a-slot",),
@@ -56,7 +56,7 @@ JUDGING = (
         ),
     ),
     Mutant(
-        name="temporaries do not testify",
+        name="temporary files prove nothing",
         rule=6,
         taken_away="temporary files of `rename` are not read",
         noticed_by=("temporary-that-testifies",),
@@ -65,7 +65,7 @@ JUDGING = (
     Mutant(
         name="order violations not counted",
         rule=6,
-        taken_away="what is wrong only under A' is not told apart",
+        taken_away="slots that are wrong only under A' are not counted apart",
         noticed_by=("write-missing-before-one-that-is-there",),
         change=without(
             Oracle._judge,
@@ -74,7 +74,7 @@ JUDGING = (
         ),
     ),
     Mutant(
-        name="nobody testifies without a log",
+        name="nothing is proven without a log",
         rule=6,
         taken_away="a target without a log is not surveyed",
         noticed_by=("log-with-a-hole-that-nobody-heard-of",),
@@ -104,19 +104,19 @@ JUDGING = (
     Mutant(
         name="damage in flight not excused",
         rule=7,
-        taken_away="what was being written must be recognisable",
+        taken_away="content in flight must be recognisable",
         noticed_by=("garbage-in-flight",),
         change=without(Oracle._faults, "excused = latest > expected", "excused = False"),
     ),
     Mutant(
         name="damage excused everywhere",
         rule=7,
-        taken_away="what is not recognisable, or cannot be read, is taken for a write in flight",
+        taken_away="unrecognisable or unreadable content counts as a write in flight",
         noticed_by=("drive-that-flips-bits-of-neighbours", "drive-that-cannot-read-its-pages"),
         change=without(Oracle._faults, "excused = latest > expected", "excused = True"),
     ),
     Mutant(
-        name="shared blocks not told",
+        name="shared blocks not marked",
         rule=7,
         taken_away="an idle record that shares a block with one in flight is damaged like any other",
         noticed_by=("neighbour-in-a-shared-block",),
@@ -125,7 +125,7 @@ JUDGING = (
     Mutant(
         name="only first sectors compared",
         rule=7,
-        taken_away="of a record only the first sector is looked at",
+        taken_away="only the first sector of a record is compared",
         noticed_by=("drive-that-shears-pages",),
         change=without(
             Testimony._same,
@@ -171,14 +171,14 @@ JUDGING = (
     Mutant(
         name="superblock not checked",
         rule=8,
-        taken_away="whatever lies in place of a superblock is taken for it",
+        taken_away="any content in place of a superblock passes",
         noticed_by=("superblock-gone",),
         change=without(Testimony.judge_superblock, "elif bytes(data) != wanted:", "elif False:"),
     ),
     Mutant(
         name="no second look",
         rule=8,
-        taken_away="what was wrong once is a finding",
+        taken_away="a slot that was wrong once is a finding",
         noticed_by=("cable-that-flips-a-bit-once",),
         change=without(
             Scanning._conclude,
@@ -189,7 +189,7 @@ JUDGING = (
     Mutant(
         name="unstable not counted",
         rule=8,
-        taken_away="what is right at the second look was never wrong",
+        taken_away="a slot that is right when reread was never wrong",
         noticed_by=("cable-that-flips-a-bit-once",),
         change=without(Scanning._conclude, "self._tally.unstable += 1", "pass"),
     ),
@@ -203,7 +203,7 @@ JUDGING = (
     Mutant(
         name="ends of files not counted",
         rule=8,
-        taken_away="a file that is short, or gone, lacks nothing",
+        taken_away="a file that is short, or gone, is intact",
         noticed_by=("log-that-is-short", "drive-that-comes-back-smaller"),
         change=answering(Oracle.absent_slots, "return range(0)"),
     ),
@@ -250,9 +250,9 @@ JUDGING = (
         change=without(NamesOracle._legal, ' & (self.plan.workload != "rename")', ""),
     ),
     Mutant(
-        name="names in the making must be whole",
+        name="names being created must be whole",
         rule=7,
-        taken_away="what `create` has in flight is judged as though it were acknowledged",
+        taken_away="what `create` has in flight is judged as if it were acknowledged",
         noticed_by=("name-in-the-making",),
         change=without(
             NamesOracle._legal,
@@ -270,14 +270,14 @@ JUDGING = (
     Mutant(
         name="identity off",
         rule=9,
-        taken_away="whatever is there is the run's target",
+        taken_away="any target is the run's",
         noticed_by=("another-drive-in-its-place",),
         change=without(identity.identify, 'None if differences else "hardware"', '"hardware"'),
     ),
     Mutant(
         name="drives without a serial are alike",
         rule=9,
-        taken_away="a drive that tells no serial is known by that",
+        taken_away="two drives without a serial are the same drive",
         noticed_by=("another-drive-without-a-serial",),
         change=without(identity.serials, " or any(not drive.serial for drive in drives)", ""),
     ),
@@ -303,23 +303,23 @@ JUDGING = (
         change=without(verdict._loss_reasons, 'past.verdict == "loss"', "False"),
     ),
     Mutant(
-        name="findings are no loss",
+        name="findings do not cause loss",
         rule=8,
-        taken_away="what is found wrong is counted, and makes no verdict of loss",
+        taken_away="findings are counted, and the verdict is not loss",
         noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
         change=FINDINGS_ARE_NO_LOSS,
     ),
     Mutant(
         name="taint ignored",
         rule=4,
-        taken_away="a client that broke the protocol is believed the rest",
+        taken_away="other claims of a client that broke the protocol are believed",
         noticed_by=("tainted-run", "client-that-claims-beyond-its-credit"),
         change=without(verdict._log_reasons, "elif case.tainted:", "elif False:"),
     ),
     Mutant(
         name="unfinished scans accepted",
         rule=10,
-        taken_away="what was not read is taken to be in order",
+        taken_away="unread slots count as intact",
         noticed_by=("drive-that-goes-away-while-it-is-read",),
         change=without(verdict._scan_reasons, "if not scan.finished:", "if False:"),
     ),

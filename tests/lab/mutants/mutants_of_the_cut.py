@@ -13,7 +13,7 @@ THE_CUT = (
     Mutant(
         name="no proof of a cut needed",
         rule=11,
-        taken_away="where nothing shows a cut, there was one",
+        taken_away="without any proof, a cut is assumed",
         noticed_by=("client-that-was-killed",),
         change=without(cut.assess, 'if death else "none"', 'if death else "power"'),
     ),
@@ -101,7 +101,7 @@ THE_CUT = (
     Mutant(
         name="removals do not show who stalled",
         rule=12,
-        taken_away="a name's absence says nothing of the writer that took it away",
+        taken_away="a name's absence says nothing about the writer that removed it",
         noticed_by=("removals-that-used-up-the-credit",),
         change=answering(NamesOracle._see_removals, "pass"),
     ),
@@ -191,9 +191,9 @@ THE_CUT = (
         change=without(strength.strength, " and past.cut_class == cut_class", ""),
     ),
     Mutant(
-        name="no warning of flushes that never came",
+        name="missing flushes not reported",
         rule=17,
-        taken_away="nobody is told that no flush was sent",
+        taken_away="the verdict does not say that no flush was sent",
         noticed_by=("file-system-without-barriers",),
         change=answering(flushes.LeafFlushes.none_sent, "return False"),
     ),

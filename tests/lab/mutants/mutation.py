@@ -21,8 +21,9 @@ Change: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A tester without one rule of evidence. `rule`: its number in docs/evidence.md; `taken_away`: what, in a
-    sentence's words; `noticed_by`: the lab cases that must notice; `change`: does it, for a `with` block."""
+    """A tester without one rule of evidence. `rule`: its number in docs/explanation/evidence.md;
+    `taken_away`: what, in a sentence's words; `noticed_by`: the lab cases that must notice; `change`: does
+    it, for a `with` block."""
 
     name: str
     rule: int

@@ -12,10 +12,10 @@ from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, server_cases
 from tests.lab.mutants.lab_case import CASES, LabCase
 from tests.lab.mutants.mutants import MUTANTS
 from tests.lab.mutants.mutation import Mutant, answering, without
-from tests.places import DOCS
+from tests.places import REFERENCE
 
 MODULES = (drive_cases, cut_cases, server_cases, writer_cases, kernel_cases)  # which fill CASES
-PAGE = DOCS / "evidence.md"
+PAGE = REFERENCE / "mutants.md"
 RULES = range(1, 18)
 
 
@@ -42,8 +42,8 @@ def test_every_rule_is_taken_away_and_every_mutant_is_another() -> None:
 
 
 def test_page_lists_exactly_these_mutants() -> None:
-    """docs/evidence.md has, in this order, each rule, what is taken away, and the cases that notice."""
-    _, _, section = PAGE.read_text().partition("\n## Broken on purpose\n")
+    """docs/reference/mutants.md has, in this order, each rule, what is taken away, and the cases."""
+    _, _, section = PAGE.read_text().partition("\n## Mutants\n")
     section, _, _ = section.partition("\n## ")
     rows = [line for line in section.splitlines() if line.startswith("|")][2:]
     assert rows == list(_rows())

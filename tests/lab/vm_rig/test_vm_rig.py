@@ -24,7 +24,7 @@ from durability_lab.support.loads import Load
 from durability_lab.vm_rig import vm_cycle
 from durability_lab.vm_rig.vm_cycle import VmCut
 from tests.lab.support.processes import Process, children, wait_until_gone
-from tests.places import DOCS
+from tests.places import REFERENCE
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)]
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.usefixtures("guest_machine"), pytest.mark.timeout(900)
 EXT4 = Load(file_system="ext4")
 APPEND = Load(file_system="ext4", workload="append")
 RAW_DSYNC = Load(sync="dsync", direct=True)
-DOCUMENTATION = DOCS / "cli.md"
+DOCUMENTATION = REFERENCE / "cli.md"
 COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()", "lab", "vm")
 
 
