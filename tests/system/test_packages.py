@@ -24,7 +24,7 @@ def _lines(text: str) -> list[str]:
 def _packages_in_tree() -> dict[str, str]:
     """Dotted name of every package in the tree, with its folder."""
     found = {}
-    for top in (ROOT, ROOT / "server", ROOT / "client", ROOT / "lab"):
+    for top in (ROOT, ROOT / "cli", ROOT / "server", ROOT / "client", ROOT / "lab"):
         for marker in top.glob("durability*/**/__init__.py"):
             folder = marker.parent
             found[".".join(folder.relative_to(top).parts)] = str(folder.relative_to(ROOT))
