@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from durability import limits
-from durability.evidence import judge as judges
 from durability.evidence.document import Outcome
 from durability.evidence.judge import Attestation, Requirements, judge
+from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, Lookup, NamesOracle
 from durability.evidence.scan_report import Example, Report
@@ -453,17 +453,17 @@ def judged(
     scanned: Found,
     *,
     now: Facts | None = None,
-    on_it: Plan | None = None,
+    superblock: Plan | None = None,
     attested: str | None = None,
     min_cuts: int = 1,
 ) -> Outcome:
-    """The judge's outcome on what was scanned, after a power loss unless `now` says otherwise. `on_it`: the
-    plan that the superblocks hold, of the run itself unless given.
+    """The judge's outcome on what was scanned, after a power loss unless `now` says otherwise. `superblock`:
+    the plan that both copies hold, that of the run unless given.
     """
     return judge(
         plan=plan,
         case=case,
-        found=judges.Found(facts=now or after_power_loss(), superblocks=(on_it or plan,) * 2),
+        found=FoundTarget(facts=now or after_power_loss(), superblocks=(superblock or plan,) * 2),
         report=scanned.report(),
         examples=scanned.examples(),
         attestation=Attestation(text=attested),

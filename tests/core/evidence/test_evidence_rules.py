@@ -159,7 +159,7 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     assert identify(case, facts(uuid="another"), (None, None)).by is None
     assert identify(case, facts(), (None, None)).by == "hardware"  # the right disk: what is gone is lost
     reused = Disk(dataclasses.replace(plan, run=77))
-    verdict = judged(case, plan, scan(reused, (ACKED,)), on_it=reused.plan).verdict
+    verdict = judged(case, plan, scan(reused, (ACKED,)), superblock=reused.plan).verdict
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["superseded"])
     loss = PastVerdict(run=case.run, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
     assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
