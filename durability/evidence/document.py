@@ -103,16 +103,16 @@ class Outcome:
         }
 
 
-def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> dict[str, Value]:
+def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str, Value]:
     """What the verdict is on (rule 17): the whole stack, from the operations down to the drives."""
-    file_system = facts.file_system if facts else None
-    leaves = leaf_flushes(plan, facts, statistics) if facts else ()
-    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings] if facts else []
+    file_system = facts.file_system
+    leaves = leaf_flushes(plan, facts, statistics)
+    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings]
     warnings += [
         {"code": NO_FLUSH, "text": f"{leaf.drive.name}: {leaf.note}"} for leaf in leaves if leaf.none_sent
     ]
     return {
-        "path": facts.path if facts else "",
+        "path": facts.path,
         "kind": plan.target_kind,
         "workload": plan.workload,
         "pattern": plan.pattern,
@@ -123,10 +123,10 @@ def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> d
         "record_bytes": plan.record_bytes,
         "slots": plan.slots,
         "file_system": cast("Value", asdict(file_system)) if file_system else None,
-        "layers": list(facts.layers) if facts else [],
+        "layers": list(facts.layers),
         "drives": [_drive(leaf) for leaf in leaves],
-        "kernel": facts.host.kernel if facts else "",
-        "virtualisation": facts.host.virtualisation if facts else "",
+        "kernel": facts.host.kernel,
+        "virtualisation": facts.host.virtualisation,
         "warnings": warnings,
         "syncs": statistics.syncs(plan.group) if statistics else None,
         "commit_us": _commit_us(statistics) if statistics else None,

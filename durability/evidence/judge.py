@@ -1,8 +1,8 @@
 """The judge: what a scan of a target comes to against the server's log of the run.
 
-The one place in which cut, identity, records at risk, loss window and verdict are put together, so `verify`,
-the lab and the tests cannot come to different conclusions. It reads nothing: what was found is handed in. It
-refuses to judge another target than the run's; whoever asks recognises that before (`identify`) and says so.
+The only place that puts identity, cut, records at risk, loss window and verdict together, so `verify`, the
+lab and the tests cannot come to different conclusions. It reads nothing: what was found is an argument. It
+refuses to judge another target than the run's, which the caller rules out with `identify` before the scan.
 """
 
 from __future__ import annotations
