@@ -37,13 +37,6 @@ PLAN_FIELDS: dict[str, Any] = {
 }
 
 
-# No example fails for being slow, since a loaded machine is no defect.
-settings.register_profile(
-    "durability", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-)
-settings.load_profile("durability")
-
-
 def pytest_configure() -> None:
     """Have commands that tests start hear Ctrl-C and a hangup: a shell's background jobs are started with the
     one ignored, those of nohup with the other."""

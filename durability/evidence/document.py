@@ -1,20 +1,24 @@
-"""The document of `verify --json`: schema `durability.verify/1`, keys in the order of docs/reference/cli.md.
+"""The outcome of a verify and its document for `verify --json`: schema `durability.verify/1`, keys in the
+order that docs/reference/cli.md gives.
 
-One place makes it, so that what is printed, stored on the server and put into a report is the same. It
-decides nothing and adds nothing that the verdict did not rest on.
+One place makes the document, so that what is printed, stored on the server and put into a report is the same.
+It decides nothing and adds nothing that the verdict did not rest on: `durability.evidence.judge` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import cast, get_args
 
 from durability.evidence.at_risk import AtRisk, LossWindow
 from durability.evidence.cut import Cut
 from durability.evidence.flushes import LeafFlushes, leaf_flushes
+from durability.evidence.identity import Identity
 from durability.evidence.judgement import FindingClass, Judgement
-from durability.evidence.verdict import Scan, Verdict
+from durability.evidence.scan_report import Example, Report
+from durability.evidence.verdict import Verdict
+from durability.formats.case import Case
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
@@ -25,70 +29,90 @@ NO_FLUSH = "no-flush"  # the warning that syncs were acknowledged and a drive go
 EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their bytes
 
 
-def document(
-    *,
-    plan: Plan,
-    facts: Facts | None,
-    statistics: Statistics | None,
-    acked: Sequence[int],
-    control_completed: int,
-    verdict: Verdict,
-    cut: Cut,
-    scan: Scan,
-    at_risk: AtRisk,
-    window: LossWindow | None,
-    examples: Sequence[Judgement],
-    duration_s: float,
-) -> dict[str, Value]:
-    """The verdict on one run as plain values.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A verdict and everything that it rests on. `case` None: there is no server's log.
 
-    `facts`: the target at arming, or as found where there is no log. `statistics`: the newest that the server
-    received. `acked`: the frontiers that it received. `control_completed`: writes that the control arm
-    completed.
+    `facts`: the target as found. `examples`: a few of the slots that were wrong or damaged, with their bytes.
+    `duration_s`: how long the verify took.
     """
-    return {
-        "schema": VERIFY_SCHEMA,
-        "run": f"{plan.run:016x}",
-        "verdict": verdict.word,
-        "reasons": [{"code": reason.code, "text": reason.text} for reason in verdict.reasons],
-        "subject": subject(plan, facts, statistics),
-        "cut": {"class": cut.cut_class, "proof": list(cut.proof), "attested": cut.attested},
-        "acked": sum(acked),
-        "checked": scan.checked,
-        "at_risk": {
-            "ms1": at_risk.ms1,
-            "ms10": at_risk.ms10,
-            "ms100": at_risk.ms100,
-            "ms1000": at_risk.ms1000,
-        },
-        "in_flight": scan.in_flight,
-        "in_flight_damaged": scan.in_flight_damaged,
-        "findings": {name: scan.findings.get(name, 0) for name in get_args(FindingClass)},
-        "order_violations": scan.order_violations,
-        "collateral": scan.collateral,
-        "unstable": scan.unstable,
-        "loss_window": _window(window),
-        "control": {"completed": control_completed, "lost": scan.control_lost},
-        "strength": {
-            "cuts": verdict.strength.cuts,
-            "losses": verdict.strength.losses,
-            "bound": verdict.strength.bound,
-        },
-        "examples": [example(judgement) for judgement in examples[:EXAMPLES_MAX]],
-        "duration_s": round(duration_s, 3),
-    }
+
+    plan: Plan
+    case: Case | None
+    facts: Facts
+    identity: Identity
+    report: Report
+    cut: Cut
+    at_risk: AtRisk
+    window: LossWindow | None
+    verdict: Verdict
+    examples: Sequence[Example]
+    duration_s: float
+
+    @property
+    def armed(self) -> Facts:
+        """The target at arming, which the verdict is on; as it was found where there is no log of it."""
+        return self.case.armed if self.case is not None and self.case.armed is not None else self.facts
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """The newest statistics that the server received."""
+        return self.case.statistics if self.case is not None else None
+
+    def document(self) -> dict[str, Value]:
+        """The outcome as `verify --json` prints it and the server keeps it, as plain values."""
+        case, report, verdict, at_risk = self.case, self.report, self.verdict, self.at_risk
+        findings = [one.judgement for one in self.examples if one.is_finding]
+        return {
+            "schema": VERIFY_SCHEMA,
+            "run": f"{self.plan.run:016x}",
+            "verdict": verdict.word,
+            "reasons": [{"code": reason.code, "text": reason.text} for reason in verdict.reasons],
+            "subject": subject(self.plan, self.armed, self.statistics),
+            "cut": {
+                "class": self.cut.cut_class,
+                "proof": list(self.cut.proof),
+                "attested": self.cut.attested,
+            },
+            "acked": sum(case.frontiers) if case is not None else 0,
+            "checked": report.checked,
+            "at_risk": {
+                "ms1": at_risk.ms1,
+                "ms10": at_risk.ms10,
+                "ms100": at_risk.ms100,
+                "ms1000": at_risk.ms1000,
+            },
+            "in_flight": report.in_flight,
+            "in_flight_damaged": report.in_flight_damaged,
+            "findings": {name: report.findings.get(name, 0) for name in get_args(FindingClass)},
+            "order_violations": report.order_violations,
+            "collateral": report.collateral,
+            "unstable": report.unstable,
+            "loss_window": _window(self.window),
+            "control": {
+                "completed": case.control if case is not None else 0,
+                "lost": report.control_lost,
+            },
+            "strength": {
+                "cuts": verdict.strength.cuts,
+                "losses": verdict.strength.losses,
+                "bound": verdict.strength.bound,
+            },
+            "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
+            "duration_s": round(self.duration_s, 3),
+        }
 
 
-def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> dict[str, Value]:
+def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str, Value]:
     """What the verdict is on (rule 17): the whole stack, from the operations down to the drives."""
-    file_system = facts.file_system if facts else None
-    leaves = leaf_flushes(plan, facts, statistics) if facts else ()
-    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings] if facts else []
+    file_system = facts.file_system
+    leaves = leaf_flushes(plan, facts, statistics)
+    warnings = [{"code": one.code, "text": one.text} for one in facts.warnings]
     warnings += [
         {"code": NO_FLUSH, "text": f"{leaf.drive.name}: {leaf.note}"} for leaf in leaves if leaf.none_sent
     ]
     return {
-        "path": facts.path if facts else "",
+        "path": facts.path,
         "kind": plan.target_kind,
         "workload": plan.workload,
         "pattern": plan.pattern,
@@ -99,10 +123,10 @@ def subject(plan: Plan, facts: Facts | None, statistics: Statistics | None) -> d
         "record_bytes": plan.record_bytes,
         "slots": plan.slots,
         "file_system": cast("Value", asdict(file_system)) if file_system else None,
-        "layers": list(facts.layers) if facts else [],
+        "layers": list(facts.layers),
         "drives": [_drive(leaf) for leaf in leaves],
-        "kernel": facts.host.kernel if facts else "",
-        "virtualisation": facts.host.virtualisation if facts else "",
+        "kernel": facts.host.kernel,
+        "virtualisation": facts.host.virtualisation,
         "warnings": warnings,
         "syncs": statistics.syncs(plan.group) if statistics else None,
         "commit_us": _commit_us(statistics) if statistics else None,

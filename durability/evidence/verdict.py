@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from durability import errors
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
-from durability.evidence.judgement import FindingClass
+from durability.evidence.scan_report import Report
 from durability.evidence.strength import Strength, strength
 from durability.formats.case import Case
 from durability.units import counted
@@ -76,33 +76,6 @@ _DURABLE_HEADLINES: Mapping[CutClass, str] = {
 }
 
 
-class Scan(Protocol):
-    """What a scan of the target found; counts of slots, lists by writer."""
-
-    @property
-    def finished(self) -> bool: ...
-    @property
-    def failure(self) -> str: ...
-    @property
-    def checked(self) -> int: ...
-    @property
-    def in_flight(self) -> int: ...
-    @property
-    def in_flight_damaged(self) -> int: ...
-    @property
-    def findings(self) -> Mapping[FindingClass, int]: ...
-    @property
-    def order_violations(self) -> int: ...
-    @property
-    def collateral(self) -> int: ...
-    @property
-    def unstable(self) -> int: ...
-    @property
-    def above_ceiling(self) -> int: ...
-    @property
-    def control_lost(self) -> int: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
     """One of `REASONS`, with a sentence for this case."""
@@ -130,13 +103,13 @@ def decide(
     case: Case | None,
     identity: Identity,
     cut: Cut,
-    scan: Scan,
+    scan: Report,
     at_risk: AtRisk,
     require_cut: CutClass,
     min_cuts: int,
 ) -> Verdict:
     """The verdict on one run. `case` None: there is no server's log. `identity` must hold."""
-    assert identity.by is not None
+    assert identity.by is not None, identity.reasons
     missing = [
         *_log_reasons(case, identity, scan),
         *_session_reasons(case),
@@ -162,7 +135,7 @@ def decide(
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 
 
-def _loss_reasons(case: Case | None, scan: Scan, *, explained: bool) -> list[Reason]:
+def _loss_reasons(case: Case | None, scan: Report, *, explained: bool) -> list[Reason]:
     reasons = []
     found = {name: count for name, count in scan.findings.items() if count}
     if found and not explained:
@@ -173,7 +146,7 @@ def _loss_reasons(case: Case | None, scan: Scan, *, explained: bool) -> list[Rea
     return reasons
 
 
-def _log_reasons(case: Case | None, identity: Identity, scan: Scan) -> Iterator[Reason]:
+def _log_reasons(case: Case | None, identity: Identity, scan: Report) -> Iterator[Reason]:
     """What is wrong with the record of the run itself."""
     if case is None:
         yield _reason("no-server-log", "the plan and the target alone can prove a loss, never durability")
@@ -211,7 +184,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 
 
-def _scan_reasons(scan: Scan, at_risk: AtRisk) -> Iterator[Reason]:
+def _scan_reasons(scan: Report, at_risk: AtRisk) -> Iterator[Reason]:
     if not scan.finished:
         yield _reason("scan-unfinished", scan.failure)
     if not scan.checked:

@@ -65,6 +65,11 @@ EFFECTS = {
     "np.memmap",
     "np.fromfile",
 }
+THE_JUDGES = {  # what `durability.evidence.judge` alone puts together
+    "durability.evidence.at_risk": {"at_risk", "loss_window"},
+    "durability.evidence.cut": {"assess"},
+    "durability.evidence.verdict": {"decide"},
+}
 COMMAND_LINE = sorted(FOLDERS["durability"].glob("cli*.py"))
 IMPORTERS = {  # of a library, the modules that may
     "msgpack": {"packing"},
@@ -162,6 +167,49 @@ def test_some_libraries_are_wrapped(library: str) -> None:
         if any(name.partition(".")[0] == library for name, _ in _imports(ast.parse(path.read_text())))
     }
     assert importers == IMPORTERS[library]
+
+
+def _of_the_judge(tree: ast.AST) -> Iterator[str]:
+    """What `tree` imports of the judge's: one of its functions, or a module that has one, whole."""
+    functions = {f"{module}.{name}" for module, names in THE_JUDGES.items() for name in (*names, "*")}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from (name for name in names if name in functions or name in THE_JUDGES)
+
+
+def test_only_the_judge_concludes() -> None:
+    """Neither side nor the lab takes cut, risk, loss window or verdict from anywhere but the judge."""
+    found = {
+        _identify(path): set(_of_the_judge(ast.parse(path.read_text())))
+        for package in FOLDERS
+        for path in _modules(package)
+    }
+    importers = {path: names for path, names in found.items() if names}
+    functions = {f"{module}.{name}" for module, names in THE_JUDGES.items() for name in names}
+    assert importers == {"durability/evidence/judge.py": functions}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from durability.evidence.verdict import REASONS, decide",
+        "from durability.evidence.cut import assess as look",
+        "from durability.evidence import at_risk",
+        "from durability.evidence.at_risk import *",
+        "import durability.evidence.verdict",
+        "def f():\n    from durability.evidence.at_risk import loss_window",
+    ],
+)
+def test_a_judge_beside_the_judge_is_seen(source: str) -> None:
+    """However it is imported; types, constants and the judge itself are for everybody."""
+    assert len(list(_of_the_judge(ast.parse(source)))) == 1
+    allowed = "from durability.evidence.verdict import REASONS\nfrom durability.evidence.judge import judge"
+    assert list(_of_the_judge(ast.parse(allowed))) == []
 
 
 def test_core_sees_what_it_looks_for() -> None:

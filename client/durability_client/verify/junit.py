@@ -12,8 +12,8 @@ from typing import get_args
 from xml.etree import ElementTree
 
 from durability.errors import SetupError
+from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
-from durability_client.verify.outcome import Outcome
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

@@ -14,6 +14,7 @@ from typing import TextIO, get_args
 
 from rich.text import Text
 
+from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.strength import CONFIDENCE
@@ -22,7 +23,6 @@ from durability.formats.plan import Plan
 from durability.units import counted
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations, slot_word
 from durability_client.system.terminal import Terminal
-from durability_client.verify.outcome import Outcome
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
 _EXAMPLES = 4

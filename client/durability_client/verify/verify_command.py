@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from rich.progress import Progress as Bar
 
 from durability import limits
 from durability.errors import PeerError, SetupError, TargetError, UsageError, WrongTargetError
-from durability.evidence.at_risk import AtRisk, at_risk, loss_window
-from durability.evidence.cut import Cut, CutClass, assess
-from durability.evidence.identity import Identity, identify
-from durability.evidence.scan_report import Example, Report, empty_report
-from durability.evidence.verdict import decide
+from durability.evidence.cut import CutClass
+from durability.evidence.document import Outcome
+from durability.evidence.identity import identify
+from durability.evidence.judge import Attestation, Found, Requirements, judge
+from durability.evidence.scan_report import Example, empty_report
 from durability.formats.case import Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
@@ -40,7 +40,6 @@ from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
 from durability_client.verify.case_source import Casebook, ExportCasebook, ServerCasebook
-from durability_client.verify.outcome import Outcome
 from durability_client.verify.scan_base import Progress, ScanJob
 from durability_client.verify.scan_process import Scanner, StalledError
 from durability_client.verify.target_reader import block_bytes_of
@@ -66,20 +65,6 @@ class VerifyOptions:
     junit: Path | None = None
     json: bool = False
     stall_s: float = limits.SCAN_STALL_S_MIN
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """The target as it was found. `stalled`: why it could not be read even for its superblocks, or ""."""
-
-    facts: Facts
-    superblocks: tuple[Plan | None, ...]
-    stalled: str = ""
-
-    @property
-    def run(self) -> int:
-        """The run that a superblock names, 0 where none does."""
-        return next((plan.run for plan in self.superblocks if plan is not None), 0)
 
 
 async def verify(
@@ -131,37 +116,37 @@ async def examine(
     with Scanner(storage, stall_s=options.stall_s) as scanner:
         facts = await asyncio.to_thread(storage.facts)
         _require_replay(facts)
-        subject = await _subject(facts, scanner, None)
-        run = options.run or (0 if options.from_export else subject.run)
-        case = await casebook.open(run, subject.facts, end=False)
-        plan = _plan(case, subject, run)
+        found, stalled = await _found(facts, scanner, None)
+        run = options.run or (0 if options.from_export else found.run)
+        case = await casebook.open(run, found.facts, end=False)
+        plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
-            subject = Subject(facts=storage.facts_as_target_of(case, facts), superblocks=())
-        elif not subject.stalled:  # the plan says where the second copy is
-            subject = await _subject(facts, scanner, plan)
-        identity = _identity(case, subject, storage.path)
-        if case is not None:  # only now that it is known to be the right one is the run ended
-            case = await casebook.open(plan.run, subject.facts, end=True)
+            found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
+        elif not stalled:  # the plan says where the second copy is
+            found, stalled = await _found(facts, scanner, plan)
+        if case is not None:  # the run is ended only now that its target is known to be the right one
+            _require_target_of(case, found, storage.path)
+            case = await casebook.open(plan.run, found.facts, end=True)
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
             control_completed=case.control if case is not None else 0,
-            block_bytes=block_bytes_of(subject.facts),
+            block_bytes=block_bytes_of(found.facts),
         )
         examples: list[Example] = []
-        if subject.stalled:
-            report = empty_report(plan, failure=subject.stalled)
+        if stalled:
+            report = empty_report(plan, failure=stalled)
         else:
             report = await scanner.scan(job, on_progress=on_progress, on_example=examples.append)
-    return _judge(
-        options=options,
+    return judge(
         plan=plan,
         case=case,
-        facts=subject.facts,
-        identity=identity,
+        found=found,
         report=report,
         examples=examples,
-        started_s=started_s,
+        attestation=Attestation(text=options.attest_cut, cut_class=options.cut_class),
+        requirements=Requirements(cut=options.require_cut, min_cuts=options.min_cuts),
+        duration_s=time.monotonic() - started_s,
     )
 
 
@@ -200,18 +185,19 @@ def _storage(options: VerifyOptions) -> Storage:
     return storage
 
 
-async def _subject(facts: Facts, scanner: Scanner, plan: Plan | None) -> Subject:
+async def _found(facts: Facts, scanner: Scanner, plan: Plan | None) -> tuple[Found, str]:
+    """The target as found, and why it could not be read even for its superblocks, or ""."""
     try:
-        return Subject(facts=facts, superblocks=await scanner.superblocks(plan))
+        return Found(facts=facts, superblocks=await scanner.superblocks(plan)), ""
     except StalledError as error:
-        return Subject(facts=facts, superblocks=(), stalled=str(error))
+        return Found(facts=facts, superblocks=()), str(error)
 
 
-def _plan(case: Case | None, subject: Subject, run: int) -> Plan:
+def _plan(case: Case | None, found: Found, run: int) -> Plan:
     """The plan of the run to judge: the server's, or where it has none, the superblock's."""
     if case is not None:
         return Plan.decode(bytes.fromhex(case.plan))
-    for plan in subject.superblocks:
+    for plan in found.superblocks:
         if plan is not None and plan.run == run:
             return plan
     raise SetupError(
@@ -220,59 +206,15 @@ def _plan(case: Case | None, subject: Subject, run: int) -> Plan:
     )
 
 
-def _identity(case: Case | None, subject: Subject, path: Path) -> Identity:
-    if case is None:
-        return Identity(by="superblock", reasons=(), superseded_by="", drive_changed=False)
-    identity = identify(case, subject.facts, subject.superblocks)
+def _require_target_of(case: Case, found: Found, path: Path) -> None:
+    """Raises WrongTargetError for another target than that of the run of `case`."""
+    identity = identify(case, found.facts, found.superblocks)
     if identity.by is None:
         why = "; ".join(identity.reasons)
         raise WrongTargetError(
             f"{path} is not the target of run {case.run}, or cannot be recognised as it: {why}."
             " Is the right drive attached and its file system mounted? Nothing was judged"
         )
-    return identity
-
-
-def _judge(
-    *,
-    options: VerifyOptions,
-    plan: Plan,
-    case: Case | None,
-    facts: Facts,
-    identity: Identity,
-    report: Report,
-    examples: Sequence[Example],
-    started_s: float,
-) -> Outcome:
-    if case is None:
-        cut = Cut(cut_class="none", proof=(), attested=options.attest_cut, contradictions=())
-        risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
-        window = None
-    else:
-        cut = assess(case, facts, attested=options.attest_cut, cut_class=options.cut_class)
-        risk = at_risk(case, plan, newest_seen=report.newest_seen)
-        window = loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost)
-    verdict = decide(
-        case=case,
-        identity=identity,
-        cut=cut,
-        scan=report,
-        at_risk=risk,
-        require_cut=options.require_cut,
-        min_cuts=options.min_cuts,
-    )
-    return Outcome(
-        plan=plan,
-        case=case,
-        facts=facts,
-        report=report,
-        cut=cut,
-        at_risk=risk,
-        window=window,
-        verdict=verdict,
-        examples=examples,
-        duration_s=time.monotonic() - started_s,
-    )
 
 
 @contextmanager

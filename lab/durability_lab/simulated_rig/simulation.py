@@ -20,19 +20,16 @@ from random import Random
 from typing import Any, NoReturn
 
 from durability import limits
-from durability.evidence.at_risk import at_risk, loss_window
-from durability.evidence.cut import assess
-from durability.evidence.identity import identify
+from durability.evidence.document import Outcome
+from durability.evidence.judge import Attestation, Found, Requirements, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, empty_report
-from durability.evidence.verdict import decide
 from durability.formats import facts
 from durability.formats.case import Case
 from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Pattern, Plan, SyncMethod
 from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
 from durability_client.target.safety_checks import block_bytes
-from durability_client.verify.outcome import Outcome
 from durability_client.verify.scan_base import Listener, ScanJob
 from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import block_bytes_of, read_superblocks
@@ -276,7 +273,7 @@ class _Cut:
         now = storage.facts()
         run.ended(self._agenda.now_ns)
         case = run.case(now_ns=self._agenda.now_ns, relations=NO_RELATIONS)
-        outcome, findings = judge(case, plan, storage, now)
+        outcome, findings = verify(case, plan, storage, now)
         promised, broken = storage.promises()
         claims = Claims.of_scan(findings, outcome.report)
         opinion: SecondOpinion | LogAlone
@@ -297,7 +294,7 @@ class _Cut:
         )
 
 
-def judge(
+def verify(
     case: Case, plan: Plan, storage: SimulatedStorage, now: facts.Facts
 ) -> tuple[Outcome, list[Judgement]]:
     """What `verify` says of the run of `case`, attested, and each of its findings."""
@@ -305,8 +302,6 @@ def judge(
         superblocks, stalled = read_superblocks(storage, plan), ""
     except HangingReadError as error:
         superblocks, stalled = (), str(error)
-    identity = identify(case, now, superblocks)
-    assert identity.by is not None, identity.reasons
     findings: list[Judgement] = []
     examples: list[Example] = []
     job = ScanJob(
@@ -316,21 +311,14 @@ def judge(
         tick=lambda: None, progress=lambda _: None, example=examples.append, finding=findings.append
     )
     report = empty_report(plan, failure=stalled) if stalled else scan_here(storage, job, listener)
-    cut = assess(case, now, attested=ATTESTATION, cut_class=None)
-    risk = at_risk(case, plan, newest_seen=report.newest_seen)
-    verdict = decide(
-        case=case, identity=identity, cut=cut, scan=report, at_risk=risk, require_cut="power", min_cuts=1
-    )
-    outcome = Outcome(
+    outcome = judge(
         plan=plan,
         case=case,
-        facts=now,
+        found=Found(facts=now, superblocks=superblocks),
         report=report,
-        cut=cut,
-        at_risk=risk,
-        window=loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost),
-        verdict=verdict,
         examples=examples,
+        attestation=Attestation(text=ATTESTATION),
+        requirements=Requirements(),
         duration_s=0.0,
     )
     return outcome, findings

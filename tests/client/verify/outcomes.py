@@ -6,15 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from durability.evidence.at_risk import at_risk, loss_window
-from durability.evidence.cut import assess
-from durability.evidence.identity import identify
+from durability.evidence.document import Outcome
+from durability.evidence.judge import Attestation, Found, Requirements, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, Report, empty_report
-from durability.evidence.verdict import decide
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability_client.verify.outcome import Outcome
 from tests.core.evidence.memory_target import after_power_loss, make_case, small
 
 MakePlan = Callable[..., Plan]
@@ -61,26 +58,13 @@ def judged(
     acked = (100,) * chosen.writers
     known, here = make_case(chosen, acked, **(case or {})), now or after_power_loss()
     report = replace(_intact(chosen, acked), **found)
-    cut = assess(known, here, attested=None, cut_class=None)
-    risk = at_risk(known, chosen, newest_seen=report.newest_seen)
-    verdict = decide(
-        case=known,
-        identity=identify(known, here, (chosen, chosen)),
-        cut=cut,
-        scan=report,
-        at_risk=risk,
-        require_cut="os",
-        min_cuts=1,
-    )
-    return Outcome(
+    return judge(
         plan=chosen,
         case=known,
-        facts=here,
+        found=Found(facts=here, superblocks=(chosen, chosen)),
         report=report,
-        cut=cut,
-        at_risk=risk,
-        window=loss_window(known, testified=report.testified, oldest_lost=report.oldest_lost),
-        verdict=verdict,
         examples=[example_of(chosen)] if report.findings else [],
+        attestation=Attestation(),
+        requirements=Requirements(cut="os"),
         duration_s=1.25,
     )

@@ -10,10 +10,10 @@ from xml.etree import ElementTree
 import pytest
 
 from durability.errors import SetupError
+from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
 from durability.formats.plan import Plan
 from durability_client.verify import junit
-from durability_client.verify.outcome import Outcome
 from tests.client.verify.outcomes import judged
 from tests.sample_facts import facts
 

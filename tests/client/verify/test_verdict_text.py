@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from durability.evidence.document import Outcome
 from durability.evidence.verdict import REASONS
 from durability.formats.case import PastVerdict
 from durability.formats.facts import TargetWarning
 from durability.formats.plan import Plan
 from durability_client.verify import verdict_text as page
-from durability_client.verify.outcome import Outcome
 from tests.client.verify.outcomes import judged
 from tests.core.evidence.memory_target import after_power_loss, make_statistics
 from tests.sample_facts import drive, facts

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from durability import limits
-from durability.evidence.at_risk import at_risk
-from durability.evidence.cut import Cut, assess
-from durability.evidence.identity import Identity, identify
+from durability.evidence.document import Outcome
+from durability.evidence.judge import Attestation, Requirements, judge
+from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, Lookup, NamesOracle
+from durability.evidence.scan_report import Example, Report
 from durability.evidence.slot_oracle import ExpectedFile, Oracle
 from durability.evidence.testimony import Testimony
-from durability.evidence.verdict import Verdict, decide
+from durability.evidence.verdict import Verdict
 from durability.formats.case import CASE_SCHEMA, Case, Event, Receipt
 from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
@@ -110,7 +111,7 @@ class Disk:
 
 @dataclass(kw_only=True)
 class Found:
-    """What a scan by the book found; it has what `verdict.decide` asks for."""
+    """What a scan by the book found; counts are added up here as plainly as can be."""
 
     oracle: Testimony
     judgements: list[Judgement] = field(default_factory=list)
@@ -152,6 +153,46 @@ class Found:
             seqs = [one.oldest_lost_seq for one in self.wrong if one.writer == writer]
             lost.append(min((seq for seq in seqs if seq is not None), default=None))
         return tuple(lost)
+
+    @property
+    def newest_lost(self) -> tuple[int | None, ...]:
+        lost: list[int | None] = []
+        for writer in range(self.oracle.plan.writers):
+            seqs = [
+                one.expected_seq
+                for one in self.wrong
+                if one.writer == writer and one.oldest_lost_seq is not None
+            ]
+            lost.append(max(seqs, default=None))
+        return tuple(lost)
+
+    def report(self) -> Report:
+        """The same as a scan of the product reports it."""
+        return Report(
+            finished=self.finished,
+            failure=self.failure,
+            checked=self.checked,
+            in_flight=self.in_flight,
+            in_flight_damaged=self.in_flight_damaged,
+            findings=dict(self.findings),
+            order_violations=self.order_violations,
+            collateral=self.collateral,
+            unstable=self.unstable,
+            above_ceiling=self.above_ceiling,
+            testified=self.oracle.testified,
+            newest_seen=self.oracle.newest_seen,
+            oldest_lost=self.oldest_lost,
+            newest_lost=self.newest_lost,
+            control_lost=self.control_lost,
+        )
+
+    def examples(self) -> list[Example]:
+        """Every finding, without its bytes."""
+        return [
+            Example(kind=judgement.finding, judgement=judgement, data=b"")
+            for judgement in self.judgements
+            if judgement.finding
+        ]
 
 
 def words(data: bytes) -> Words:
@@ -350,27 +391,28 @@ def make_statistics(*, operations: tuple[int, ...], flushes: dict[str, int | Non
     )
 
 
-def judge(
+def judged(
     case: Case,
     plan: Plan,
-    found: Found,
+    scanned: Found,
     *,
     now: Facts | None = None,
+    superblock: Plan | None = None,
     attested: str | None = None,
-    identity: Identity | None = None,
-    cut: Cut | None = None,
     min_cuts: int = 1,
-) -> Verdict:
-    """The verdict on what was found, after a power loss unless `now` or `cut` says otherwise."""
-    present = now or after_power_loss()
-    return decide(
+) -> Outcome:
+    """The judge's outcome on what was scanned, after a power loss unless `now` says otherwise. `superblock`:
+    the plan that both copies hold, that of the run unless given.
+    """
+    return judge(
+        plan=plan,
         case=case,
-        identity=identity or identify(case, present, (plan, plan)),
-        cut=cut or assess(case, present, attested=attested, cut_class=None),
-        scan=found,
-        at_risk=at_risk(case, plan, newest_seen=found.oracle.newest_seen),
-        require_cut="power",
-        min_cuts=min_cuts,
+        found=FoundTarget(facts=now or after_power_loss(), superblocks=(superblock or plan,) * 2),
+        report=scanned.report(),
+        examples=scanned.examples(),
+        attestation=Attestation(text=attested),
+        requirements=Requirements(min_cuts=min_cuts),
+        duration_s=1.23456,
     )
 
 

@@ -7,19 +7,15 @@ from typing import Any
 
 import pytest
 
-from durability.evidence.at_risk import at_risk, loss_window
-from durability.evidence.cut import assess
-from durability.evidence.document import EXAMPLES_MAX, document, subject
+from durability.evidence.document import EXAMPLES_MAX, subject
 from durability.formats.documents import to_json
-from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import (
     Disk,
     Found,
     MakePlan,
-    after_power_loss,
-    judge,
+    judged,
     make_case,
     make_statistics,
     scan,
@@ -69,23 +65,9 @@ NESTED = {
 }
 
 
-def made(plan: Plan, found: Found, now: Facts | None = None) -> dict[str, Value]:
+def made(plan: Plan, found: Found) -> dict[str, Value]:
     """The document on a run of 2000 operations that was cut."""
-    case = make_case(plan, (2000,))
-    return document(
-        plan=plan,
-        facts=now or case.armed,
-        statistics=case.statistics,
-        acked=case.frontiers,
-        control_completed=7,
-        verdict=judge(case, plan, found),
-        cut=assess(case, after_power_loss(), attested=None, cut_class=None),
-        scan=found,
-        at_risk=at_risk(case, plan, newest_seen=found.oracle.newest_seen),
-        window=loss_window(case, testified=found.oracle.testified, oldest_lost=found.oldest_lost),
-        examples=found.wrong,
-        duration_s=1.23456,
-    )
+    return judged(make_case(plan, (2000,), control=7), plan, found).document()
 
 
 @pytest.fixture(name="plan", scope="module")

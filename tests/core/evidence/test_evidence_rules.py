@@ -11,8 +11,7 @@ import dataclasses
 
 import pytest
 
-from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
-from durability.evidence.cut import assess
+from durability.evidence.at_risk import cut_interval_ns
 from durability.evidence.document import subject
 from durability.evidence.identity import identify
 from durability.evidence.slot_oracle import Oracle
@@ -26,9 +25,8 @@ from tests.core.evidence.memory_target import (
     SECTOR,
     Disk,
     MakePlan,
-    after_power_loss,
     codes,
-    judge,
+    judged,
     make_case,
     make_statistics,
     scan,
@@ -62,7 +60,7 @@ def idle_slot(plan: Plan, acked: int = ACKED) -> int:
 
 def word(case: Case, plan: Plan, disk: Disk) -> str:
     """The verdict after a power loss."""
-    return judge(case, plan, scan(disk, case.frontiers)).word
+    return judged(case, plan, scan(disk, case.frontiers)).verdict.word
 
 
 def test_rule_1_acknowledge_only_after_success(plan: Plan, disk: Disk) -> None:
@@ -106,7 +104,7 @@ def test_rule_4_credit_bounds_what_is_in_flight(plan: Plan, disk: Disk) -> None:
     assert scan(disk, None).wrong == []  # no log, no bound
     disk.write(0, *range(ACKED + 1, ACKED + 20))  # the log has forgotten acknowledgements
     found = scan(disk, (ACKED,))
-    verdict = judge(make_case(plan, (ACKED,)), plan, found)
+    verdict = judged(make_case(plan, (ACKED,)), plan, found).verdict
     assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "log-behind")
 
 
@@ -116,7 +114,7 @@ def test_rule_5_nothing_is_judged_before_arming(plan: Plan, disk: Disk) -> None:
         disk.put(0, slot, bytes(plan.record_bytes))
     found = scan(disk, (0,))
     assert found.wrong
-    verdict = judge(make_case(plan, (0,), armed=None), plan, found)
+    verdict = judged(make_case(plan, (0,), armed=None), plan, found).verdict
     assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "not-armed")
 
 
@@ -151,7 +149,7 @@ def test_rule_8_every_acknowledged_slot_is_checked(plan: Plan, disk: Disk) -> No
     (judgement,) = scan(disk, (ACKED,)).wrong
     assert (judgement.finding, judgement.expected_seq) == ("lost", oldest)
     unstable = dataclasses.replace(scan(disk, (ACKED,)), judgements=[], unstable=1)
-    assert codes(judge(make_case(plan, (ACKED,)), plan, unstable)) == ["unstable"]
+    assert codes(judged(make_case(plan, (ACKED,)), plan, unstable).verdict) == ["unstable"]
 
 
 def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
@@ -160,8 +158,7 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
     assert identify(case, facts(uuid="another"), (None, None)).by is None
     assert identify(case, facts(), (None, None)).by == "hardware"  # the right disk: what is gone is lost
     reused = Disk(dataclasses.replace(plan, run=77))
-    later = identify(case, facts(), (reused.plan, reused.plan))
-    verdict = judge(case, plan, scan(reused, (ACKED,)), identity=later)
+    verdict = judged(case, plan, scan(reused, (ACKED,)), superblock=reused.plan).verdict
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["superseded"])
     loss = PastVerdict(run=case.run, verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
     assert word(make_case(plan, (ACKED,), verdicts=(loss,)), plan, disk) == "loss"
@@ -170,7 +167,7 @@ def test_rule_9_identity_before_loss(plan: Plan, disk: Disk) -> None:
 def test_rule_10_an_unfinished_scan_is_no_verdict(plan: Plan, disk: Disk) -> None:
     """False pass without it: half a scan has seen no loss; false loss if a hanging read counted as one."""
     found = dataclasses.replace(scan(disk, (ACKED,)), finished=False, failure="a read hung for 120 s")
-    verdict = judge(make_case(plan, (ACKED,)), plan, found)
+    verdict = judged(make_case(plan, (ACKED,)), plan, found).verdict
     assert (verdict.word, codes(verdict)) == ("inconclusive", ["scan-unfinished"])
 
 
@@ -178,44 +175,44 @@ def test_rule_11_a_cut_must_be_shown(plan: Plan, disk: Disk) -> None:
     """False pass without it: a drive that lies keeps everything as long as nobody cuts its power."""
     case = make_case(plan, (ACKED,))
     found = scan(disk, (ACKED,))
-    assert codes(judge(case, plan, found, now=facts())) == ["cut-not-shown"]
-    contradicted = judge(case, plan, found, now=facts(), attested="pulled the plug")
+    assert codes(judged(case, plan, found, now=facts()).verdict) == ["cut-not-shown"]
+    contradicted = judged(case, plan, found, now=facts(), attested="pulled the plug").verdict
     assert codes(contradicted) == ["attestation-contradicted", "cut-not-shown"]
     reset = facts(boot="boot-2", uptime_s=30)
-    assert codes(judge(case, plan, found, now=reset)) == ["cut-class"]
-    assert judge(case, plan, found).word == "durable"
+    assert codes(judged(case, plan, found, now=reset).verdict) == ["cut-class"]
+    assert judged(case, plan, found).verdict.word == "durable"
 
 
 @pytest.mark.parametrize("end", ["fin", "rst", "stop", "client-error"])
 def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> None:
     """False pass without it: a client that died before the cut gave the drive time to drain its cache."""
-    attested = assess(
-        make_case(plan, (ACKED,)), after_power_loss(), attested="pulled the plug", cut_class=None
-    )
     found = scan(disk, (ACKED,))
     case = make_case(plan, (ACKED,), session_end=end)
-    assert judge(case, plan, found, cut=attested).word == "inconclusive"
+    assert judged(case, plan, found, attested="pulled the plug").verdict.word == "inconclusive"
     failed = make_case(plan, (ACKED,), session_end="target-error")
-    assert judge(failed, plan, found, cut=attested).word == "durable"
+    assert judged(failed, plan, found, attested="pulled the plug").verdict.word == "durable"
     disk.write(0, *range(ACKED + 1, ACKED + plan.credit + 1))  # all credit used: the writer waited
-    assert codes(judge(make_case(plan, (ACKED,)), plan, scan(disk, (ACKED,)))) == ["nothing-at-risk"]
+    waited = judged(make_case(plan, (ACKED,)), plan, scan(disk, (ACKED,)))
+    assert codes(waited.verdict) == ["nothing-at-risk"]
 
 
 def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
     """False pass without it: two idle seconds before the cut are enough for most caches."""
     idle = make_case(plan, (ACKED,), last_receipt_ns=LAST_NS + 2000 * MS)
     found = scan(disk, (ACKED,))
-    assert codes(judge(idle, plan, found)) == ["nothing-at-risk"]
-    risk = at_risk(make_case(plan, (ACKED,)), plan, newest_seen=found.oracle.newest_seen)
+    assert codes(judged(idle, plan, found).verdict) == ["nothing-at-risk"]
+    risk = judged(make_case(plan, (ACKED,)), plan, found).at_risk
     assert 0 < risk.ms1 <= risk.ms10 <= risk.ms100 <= risk.ms1000 == plan.slots - plan.credit
 
 
-def test_rule_14_the_cut_is_an_interval(plan: Plan) -> None:
+def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     """Without it a loss window of 1 ms would be printed that the heartbeat cannot resolve."""
     case = make_case(plan, (ACKED,))
     earliest, latest = cut_interval_ns(case)
     assert earliest < LAST_NS < latest
-    window = loss_window(case, testified=(ACKED,), oldest_lost=(ACKED - 99,))
+    slot = disk.slot_of(0, ACKED - 99)
+    disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, ACKED - 100)))
+    window = judged(case, plan, scan(disk, (ACKED,))).window
     assert window is not None
     assert window.ms_max - window.ms_min >= (latest - earliest) / MS
     assert window.operations == 100
@@ -230,7 +227,7 @@ def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> 
     found = scan(disk, (ACKED,))
     found.control_lost = found.oracle.screen_control(0, words(bytes(disk.files[".control"])), 3)
     assert found.control_lost == 2
-    assert judge(make_case(plan, (ACKED,), control=3), plan, found).word == "durable"
+    assert judged(make_case(plan, (ACKED,), control=3), plan, found).verdict.word == "durable"
     disk.put(0, idle_slot(plan), disk.record(plan.control_writer, 1, 2)[:SECTOR])
     assert scan(disk, (ACKED,)).oracle.testified == (ACKED,)  # its sectors do not testify
 

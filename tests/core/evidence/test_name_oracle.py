@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from durability.evidence.at_risk import at_risk, loss_window
 from durability.evidence.name_oracle import NamesOracle
 from durability.formats.mixing import U64
 from durability.formats.plan import MAIN
-from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, codes, judge, look_up, make_case, scan
+from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, codes, judged, look_up, make_case, scan
 from tests.core.evidence.name_disks import WORKLOADS, only, plan_of, written
 
 DAMAGE = b"\xa5" * SECTOR
@@ -132,7 +131,7 @@ def test_at_risk_are_the_names_whose_loss_would_show(make_plan: MakePlan) -> Non
     ):
         plan = plan_of(make_plan, workload)
         found = scan(written(plan, acked), (acked,))
-        risk = at_risk(make_case(plan, (acked,)), plan, newest_seen=found.oracle.newest_seen)
+        risk = judged(make_case(plan, (acked,)), plan, found).at_risk
         assert (risk.ms1000, risk.stalled) == (counted, ())
         assert (risk.ms1, risk.ms10) == (2, 11)
 
@@ -142,7 +141,7 @@ def test_a_directory_as_it_must_be_is_durable(make_plan: MakePlan, workload: str
     """Names give a verdict as slots do: nothing is missing and nothing is wrong."""
     plan = plan_of(make_plan, workload, slots=64)
     found = scan(written(plan, 150), (150,))
-    assert judge(make_case(plan, (150,)), plan, found).word == "durable"
+    assert judged(make_case(plan, (150,)), plan, found).verdict.word == "durable"
 
 
 def test_a_removal_that_came_undone_is_loss(make_plan: MakePlan) -> None:
@@ -152,11 +151,10 @@ def test_a_removal_that_came_undone_is_loss(make_plan: MakePlan) -> None:
     slot = disk.slot_of(0, 141)
     disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, 140)))
     found = scan(disk, (150,))
-    case = make_case(plan, (150,))
-    verdict = judge(case, plan, found)
-    assert (verdict.word, codes(verdict)) == ("loss", ["findings"])
-    assert verdict.headline.endswith("1 resurrected")
-    window = loss_window(case, testified=found.oracle.testified, oldest_lost=found.oldest_lost)
+    outcome = judged(make_case(plan, (150,)), plan, found)
+    assert (outcome.verdict.word, codes(outcome.verdict)) == ("loss", ["findings"])
+    assert outcome.verdict.headline.endswith("1 resurrected")
+    window = outcome.window
     assert window is not None
     assert (window.ms_min, window.operations) == (8.5, 10)
 
@@ -170,7 +168,7 @@ def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan, workload: s
     for done, stalled in ((acked + plan.credit - 1, ()), (acked + plan.credit, (0,))):
         found = scan(written(plan, done), (acked,))
         assert found.wrong == []
-        assert at_risk(case, plan, newest_seen=found.oracle.newest_seen).stalled == stalled
+        assert judged(case, plan, found).at_risk.stalled == stalled
 
 
 def test_a_whole_directory_is_judged_in_bulk(make_plan: MakePlan) -> None:

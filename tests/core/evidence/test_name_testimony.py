@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from durability.evidence.observation import EARLIER_RUN
-from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, codes, judge, make_case, scan
+from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, codes, judged, make_case, scan
 from tests.core.evidence.name_disks import only, plan_of, written
 
 DAMAGE = b"\xa5" * SECTOR
@@ -60,7 +60,7 @@ def test_a_name_above_the_ceiling_is_no_finding_but_is_told(make_plan: MakePlan)
     disk = written(plan, 70)
     found = scan(disk, (60,))
     assert found.above_ceiling == 2
-    verdict = judge(make_case(plan, (60,)), plan, found)
+    verdict = judged(make_case(plan, (60,)), plan, found).verdict
     assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "log-behind")
     disk = written(plan, 60)
     for slot, content in ((80, b""), (90, DAMAGE)):

@@ -14,7 +14,7 @@ from durability.evidence.identity import Identity
 from durability.evidence.verdict import EXPLAIN_FINDINGS, REASONS, Verdict, decide
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
-from tests.core.evidence.memory_target import Disk, Found, MakePlan, codes, judge, make_case, scan, small
+from tests.core.evidence.memory_target import Disk, Found, MakePlan, codes, judged, make_case, scan, small
 from tests.places import REFERENCE
 
 ACKED = 2000
@@ -57,7 +57,7 @@ def decided(case: Case | None, found: Found, **changes: Any) -> Verdict:
         "min_cuts": 1,
         **changes,
     }
-    return decide(case=case, scan=found, **fields)
+    return decide(case=case, scan=found.report(), **fields)
 
 
 def past(verdict: str, **changes: Any) -> PastVerdict:
@@ -68,7 +68,7 @@ def past(verdict: str, **changes: Any) -> PastVerdict:
 
 def test_durable_needs_everything(plan: Plan, intact: Found) -> None:
     """A whole run, from receipts to facts, on an honest drive."""
-    verdict = judge(make_case(plan, (ACKED,)), plan, intact)
+    verdict = judged(make_case(plan, (ACKED,)), plan, intact).verdict
     assert (verdict.word, verdict.exit_code, verdict.reasons) == ("durable", 0, ())
     assert verdict.headline == "durable across power loss"
     assert (verdict.strength.cuts, verdict.strength.losses) == (1, 0)
@@ -76,7 +76,7 @@ def test_durable_needs_everything(plan: Plan, intact: Found) -> None:
 
 def test_loss_needs_one_finding(plan: Plan, broken: Found) -> None:
     """One lost write in two thousand is loss, and the reason counts it."""
-    verdict = judge(make_case(plan, (ACKED,)), plan, broken)
+    verdict = judged(make_case(plan, (ACKED,)), plan, broken).verdict
     assert (verdict.word, verdict.exit_code, codes(verdict)) == ("loss", 3, ["findings"])
     assert "1 lost" in verdict.headline
 
@@ -179,14 +179,14 @@ def test_a_finding_of_a_poor_scan(plan: Plan, broken: Found, changes: dict[str, 
 def test_a_later_pass_never_clears_a_loss(plan: Plan, intact: Found) -> None:
     """A target that was repaired, or read differently the second time, has still lost."""
     case = make_case(plan, (ACKED,), verdicts=(past("durable"), past("loss"), past("durable")))
-    verdict = judge(case, plan, intact)
+    verdict = judged(case, plan, intact).verdict
     assert (verdict.word, codes(verdict)) == ("loss", ["earlier-loss"])
 
 
 def test_an_earlier_pass_that_lacked_evidence_may_be_repeated(plan: Plan, intact: Found) -> None:
     """An attestation may be given later; the target is the same."""
     case = make_case(plan, (ACKED,), verdicts=(past("inconclusive"),))
-    assert judge(case, plan, intact).word == "durable"
+    assert judged(case, plan, intact).verdict.word == "durable"
 
 
 @pytest.mark.parametrize(

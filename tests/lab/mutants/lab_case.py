@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from durability.errors import TargetError, WrongTargetError
+from durability.evidence.document import Outcome
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case
 from durability.formats.facts import Facts
@@ -27,7 +28,6 @@ from durability_client.run.shared_state import Ledger, Order, WriterState
 from durability_client.run.slot_writer import write_records
 from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage
-from durability_client.verify.outcome import Outcome
 from durability_client.verify.verify_command import VerifyOptions, examine
 from durability_lab.simulated_rig.simulation import replay
 from tests.conftest import PLAN_FIELDS

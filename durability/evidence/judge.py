@@ -1,0 +1,104 @@
+"""The judge: what a scan of a target comes to against the server's log of the run.
+
+The only place that puts identity, cut, records at risk, loss window and verdict together, so `verify`, the
+lab and the tests cannot come to different conclusions. It reads nothing: what was found is an argument. It
+refuses to judge another target than the run's, which the caller rules out with `identify` before the scan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from durability.evidence.at_risk import AtRisk, at_risk, loss_window
+from durability.evidence.cut import Cut, CutClass, assess
+from durability.evidence.document import Outcome
+from durability.evidence.identity import Identity, identify
+from durability.evidence.scan_report import Example, Report
+from durability.evidence.verdict import decide
+from durability.formats.case import Case
+from durability.formats.facts import Facts
+from durability.formats.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The target as it was found: what the system says of it, and the plans in its superblocks, None for a
+    copy that holds no plan.
+    """
+
+    facts: Facts
+    superblocks: tuple[Plan | None, ...]
+
+    @property
+    def run(self) -> int:
+        """The run that a superblock names, 0 where none does."""
+        return next((plan.run for plan in self.superblocks if plan is not None), 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """The operator's word on the cut. `text` None: none was given. `cut_class` None: power, or vm where a
+    guest died.
+    """
+
+    text: str | None = None
+    cut_class: CutClass | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What durable takes. `cut`: the weakest class of cut; `min_cuts`: verified cuts of the series."""
+
+    cut: CutClass = "power"
+    min_cuts: int = 1
+
+
+def judge(
+    *,
+    plan: Plan,
+    case: Case | None,
+    found: Found,
+    report: Report,
+    examples: Sequence[Example],
+    attestation: Attestation,
+    requirements: Requirements,
+    duration_s: float,
+) -> Outcome:
+    """The outcome of a scan of the target of a run.
+
+    `case` None: there is no server's log, and `plan` is that of a superblock. `found` must be the target of
+    `case`. `report`, `examples`: what the scan found. `duration_s`: how long it took, for the document.
+    """
+    if case is None:
+        identity = Identity(by="superblock", reasons=(), superseded_by="", drive_changed=False)
+        cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
+        risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
+        window = None
+    else:
+        identity = identify(case, found.facts, found.superblocks)
+        cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
+        risk = at_risk(case, plan, newest_seen=report.newest_seen)
+        window = loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost)
+    verdict = decide(
+        case=case,
+        identity=identity,
+        cut=cut,
+        scan=report,
+        at_risk=risk,
+        require_cut=requirements.cut,
+        min_cuts=requirements.min_cuts,
+    )
+    return Outcome(
+        plan=plan,
+        case=case,
+        facts=found.facts,
+        identity=identity,
+        report=report,
+        cut=cut,
+        at_risk=risk,
+        window=window,
+        verdict=verdict,
+        examples=examples,
+        duration_s=duration_s,
+    )
