@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
             if type(reply) is answer:
                 return reply
             if not isinstance(reply, Notice):
-                raise ProtocolError(f"{answer.__name__} was expected, {type(reply).__name__} came")
+                raise ProtocolError(f"expected {answer.__name__}, found {type(reply).__name__}")
 
     def close(self) -> None:
         """Send what is queued, then close."""
@@ -188,8 +188,8 @@ class Connection(asyncio.Protocol):
             if not hmac.compare_digest(found, self.endpoint.fingerprint):
                 self._end(
                     PeerError(
-                        f"the certificate of {self.endpoint} has the SHA-256 {found.hex()}, not the one that"
-                        " --tls-fingerprint pins: is it the right server?"
+                        f"the certificate of {self.endpoint} has the SHA-256 fingerprint {found.hex()}, not"
+                        " that of --tls-fingerprint: check the address and the fingerprint"
                     )
                 )
                 return
@@ -224,7 +224,7 @@ class Connection(asyncio.Protocol):
             return
         silent_s = self._loop.time() - self._heard_at
         if silent_s * 1e9 > limits.DEAD_PEER_NS:
-            error = PeerError(f"the server at {self.endpoint} has said nothing for {silent_s:.0f} s")
+            error = PeerError(f"the server at {self.endpoint} has been silent for {silent_s:.0f} s")
             if self._transport is not None:
                 self._transport.abort()
             self._end(error)
@@ -271,14 +271,14 @@ async def connect(endpoint: Endpoint, role: Role) -> Connection:
     except TimeoutError:
         connection.close()
         raise PeerError(
-            f"the server at {endpoint} does not answer: is `durability serve` running there, does a firewall"
-            " drop packets, and do both sides agree on TLS?"
+            f"the server at {endpoint} does not answer: check that `durability serve` runs there, that no"
+            " firewall drops packets, and that both sides use TLS or neither does"
         ) from None
     except ssl.SSLError as error:
-        raise PeerError(f"no TLS with {endpoint}: {error.reason or error}") from error
+        raise PeerError(f"TLS with {endpoint} failed: {error.reason or error}") from error
     except OSError as error:
         raise PeerError(
-            f"cannot connect to {endpoint}: {_why_refused(error)}; is `durability serve` running there?"
+            f"cannot connect to {endpoint}: {_why_refused(error)}; check that `durability serve` runs there"
         ) from error
     except BaseException:
         connection.close()
@@ -421,8 +421,8 @@ class RunLink:
                     return
             except AuthenticationError as error:
                 self.trouble = (
-                    f"{self._endpoint} does not take this run's token any more ({error}); start it with the"
-                    " token of before and the run goes on, or stop the run"
+                    f"{self._endpoint} no longer accepts this run's token ({error}); start it with the"
+                    " earlier token to continue the run, or stop the run"
                 )
             except PeerError as error:
                 self.trouble = str(error)
@@ -446,7 +446,9 @@ class RunLink:
                 accepted = await connection.request(Resume(run=self._run, proof=proof), Accepted)
         except TimeoutError:
             connection.close()
-            raise PeerError(f"the server at {self._endpoint} does not take the run back: no answer") from None
+            raise PeerError(
+                f"the server at {self._endpoint} did not answer when the run tried to resume"
+            ) from None
         except BaseException:
             connection.close()
             raise
@@ -475,7 +477,7 @@ class RunLink:
                     self._stopped.set()
                     return
                 case _:
-                    raise ProtocolError(f"{type(message).__name__} makes no sense to a running client")
+                    raise ProtocolError(f"{type(message).__name__} is not valid during a run")
 
 
 async def _first_of(*waits: Awaitable[object]) -> None:
