@@ -1,7 +1,4 @@
-"""The commands of the benchmark, registered by `cli`: options in, one call, an exit code out.
-
-Apart from `cli` only because of its length; what is said there holds here.
-"""
+"""The commands of the benchmark, `bench` and `compare`, with their options. `main` registers them."""
 
 from __future__ import annotations
 
@@ -14,18 +11,18 @@ import typer
 from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
 from durability.errors import UsageError
 from durability.units import parse_size
-from durability_cli.options import Json, path
+from durability_cli.options import DestroyData, Json, path
 
 Engine: TypeAlias = Literal["durability", "fio"]
-Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", parser=path, help="Also a page with pictures, in one file.")
-]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
 
 
 def bench(
     target: Annotated[
         Path | None,
-        typer.Argument(metavar="TARGET", parser=path, help="A directory, a file in one, or a block device."),
+        typer.Argument(
+            metavar="TARGET", parser=path, help="Directory, file in a directory, or block device."
+        ),
     ] = None,
     *,
     output: Annotated[
@@ -35,40 +32,58 @@ def bench(
             "--output",
             metavar="FILE",
             parser=path,
-            help="The result. Default: in the state directory.",
+            help="Result file.",
+            show_default="state directory",
         ),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="20 seconds; not to be compared.")] = False,
-    accept: Annotated[bool, typer.Option("--accept", help="Also a load held for long.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Measure fewer cells in 20 seconds; results are not comparable.")
+    ] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Add sustained loads.")] = False,
     minutes: Annotated[
-        float | None, typer.Option(metavar="N", help=f"Of --accept, in all. Default: {ACCEPT_MINUTES}.")
+        float | None,
+        typer.Option(metavar="MINUTES", help="Total time with --accept.", show_default=f"{ACCEPT_MINUTES}"),
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="These cells or groups; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Measure only this cell or group; repeatable.", show_default="all"),
     ] = None,
-    profile: Annotated[str, typer.Option(metavar="NAME", help=f"One of {', '.join(PROFILES)}.")] = "",
+    profile: Annotated[
+        str, typer.Option(metavar="NAME", help=f"Workload preset: {', '.join(PROFILES)}.")
+    ] = "",
     size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="That jobs share. Default: 256MiB, with --accept 1GiB.")
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            help="Data shared by a cell's jobs.",
+            show_default="256MiB; 1GiB with --accept",
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=(1 << 62) - 1, help="Of order and places.")] = None,
-    engine: Annotated[Engine, typer.Option(help="fio: measure with it as well.")] = "durability",
-    destroy_data: Annotated[
-        bool, typer.Option("--destroy-data", help="Overwrite a block device; all on it is lost.")
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=(1 << 62) - 1, help="Seed of order and offsets.", show_default="random"
+        ),
+    ] = None,
+    engine: Annotated[Engine, typer.Option(help="fio: also measure with fio.")] = "durability",
+    destroy_data: DestroyData = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Allow a known signature or an unverified run.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also over a recognised signature.")] = False,
     show_serials: Annotated[
-        bool, typer.Option("--show-serials", help="Keep serial numbers as they are in the result.")
+        bool, typer.Option("--show-serials", help="Do not hash serial numbers in the result.")
     ] = False,
     show: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Print a result; measure nothing."),
+        typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing."),
     ] = None,
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Measure what a sync costs on TARGET.
+    """Measure commit latency and rate on TARGET.
 
-    And whether to believe it. Takes about a minute; files that it makes are removed.
+    Also says whether the figures are plausible for the hardware. Takes about a minute. Removes its own files
+    afterwards.
     """
     from durability_client.bench import bench_command
 
@@ -89,12 +104,12 @@ def bench(
             "--show-serials": show_serials,
         }
         if useless := [name for name, whether in given.items() if whether]:
-            raise UsageError(f"--show FILE measures nothing: leave out {', '.join(useless)}")
+            raise UsageError(f"--show FILE measures nothing: remove {', '.join(useless)}")
         raise typer.Exit(bench_command.show(show, sys.stdout, html=html, json=json))
     if target is None:
-        raise UsageError("bench takes a TARGET: a directory, a file in one, or a block device")
+        raise UsageError("TARGET is missing: name a directory, a file in a directory, or a block device")
     if minutes is not None and not accept:
-        raise UsageError("--minutes belongs to --accept")
+        raise UsageError("--minutes needs --accept")
     options = bench_command.BenchOptions(
         target=target,
         output=output,
@@ -116,15 +131,18 @@ def bench(
 
 def compare(
     results: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", parser=path, help="Results of `bench`.")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", parser=path, help="Result files of `bench`; the first is the baseline."
+        ),
     ],
     *,
     html: Html = None,
     json: Json = False,
 ) -> None:
-    """Hold results against the first.
+    """Compare benchmark results with the first.
 
-    The exit code is 2 where they cannot be compared; it says why.
+    Exit code 2 if results are not comparable, with the reasons.
     """
     from durability_client.bench import bench_command
 

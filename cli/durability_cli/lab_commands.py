@@ -1,7 +1,6 @@
-"""The command line of the lab, `durability lab …`: options in, one call, an exit code out.
+"""The commands of the lab, `durability lab …`: each turns its options into one call and an exit code.
 
-Like `cli` it knows the lab only inside its functions, so that `--help` is quick and no other command loads
-it.
+Commands import the lab only inside their functions, so `--help` is quick and no other command loads the lab.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from durability.units import parse_size
 from durability_cli import options
 
 lab = typer.Typer(
-    help="Drives that lose power on command, and the tester tested on them.",
+    help="Test the tester on drives with known faults.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,10 +36,10 @@ def matrix(
     verbose: options.Verbose = False,
     json: options.Json = False,
 ) -> None:
-    """Cut the power of every drive of the lab, again and again.
+    """Cut every lab drive and grade the verdicts.
 
-    And hold each verdict against the truth. The exit code is 0 if there is no false alarm and no miss
-    without an explanation.
+    Compares each verdict with what the drive really lost. Exit code 0 if no verdict is a false alarm and
+    every missed fault has an explanation.
     """
     from durability_lab.matrix.matrix_command import MatrixOptions
     from durability_lab.matrix.matrix_command import matrix as make_matrix
@@ -60,7 +59,7 @@ def matrix(
     raise typer.Exit(asyncio.run(make_matrix(chosen, out=sys.stdout, err=sys.stderr)))
 
 
-@lab.command()
+@lab.command(epilog=options.BYTES_EPILOG)
 def drive(
     model: options.Model = None,
     *,
@@ -70,9 +69,10 @@ def drive(
     directory: options.Directory = None,
     list_: options.ListModels = False,
 ) -> None:
-    """Stand a drive up as a block device, for any program.
+    """Provide a faulty drive as a block device.
 
-    Then read commands from stdin, one a line: cut (the power goes), on (it comes back), status, quit.
+    Any program can use the drive. Reads commands from stdin, one per line: cut (remove power), on (restore
+    power), status, quit. Needs root.
     """
     from durability_lab.kernel_rig import drive_command
 
@@ -80,7 +80,7 @@ def drive(
         drive_command.list_models(sys.stdout)
         return
     if model is None:
-        raise UsageError("name a MODEL; --list has them")
+        raise UsageError("MODEL is missing: `durability lab drive --list` lists the models")
     chosen = drive_command.DriveOptions(
         model=model,
         size_bytes=parse_size(size),
@@ -102,10 +102,10 @@ def vm(
     keep_log: options.KeepLog = None,
     json: options.Json = False,
 ) -> None:
-    """Pull the plug of a virtual machine with an NVMe drive.
+    """Cut the power of a virtual machine.
 
-    The guest runs the client against a server outside, loses its power, boots again and verifies. The exit
-    code is 0 if each verdict is the one that its drive deserves.
+    The guest runs the client against a server outside, loses power, boots again and verifies. Exit code 0 if
+    every verdict is as expected of its drive. Needs root.
     """
     from durability_lab.vm_rig.vm_command import VmOptions
     from durability_lab.vm_rig.vm_command import vm as cut_machines

@@ -1,7 +1,7 @@
-"""The command line: options in, one call, an exit code out. No command does anything itself.
+"""The `durability` command: each command turns its options into one call and ends with an exit code.
 
-With `cli_lab` the only module of the core that knows the sides, and only inside its functions, so that
-`--help` is quick and the machine under test loads no database. Answers go to stdout, all else to stderr.
+Commands import the server, the client and the lab only inside their functions, so `--help` is quick and the
+machine under test loads no database. Answers go to stdout, everything else to stderr.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import os
 import signal
 import sys
 import traceback
-from pathlib import Path
+from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -25,20 +25,35 @@ from durability.units import parse_run, parse_size
 from durability_cli import bench_commands, options, streams
 from durability_cli.lab_commands import lab
 
-if TYPE_CHECKING:
-    from durability_client.link.endpoint import Endpoint
-
 EXIT_READER_GONE = 128 + signal.SIGPIPE
-ADDRESS = "127.0.0.1:7420"
 TRACEBACK_VARIABLE = "DURABILITY_TRACEBACK"
+
+# How `--help` groups the commands.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Test a drive": ("serve", "device", "run", "verify"),
+    "Stored runs": ("runs", "show", "export"),
+    "Performance": ("bench", "compare"),
+    "Test the tester": ("demo", "lab"),
+}
 
 
 class _ReaderGoneError(Exception):
-    """Whoever read our stdout has closed it."""
+    """The reader of stdout closed it."""
 
 
 class _Commands(TyperGroup):
-    """Typer ends the program without a word on every EPIPE, a broken socket's too; here `main` sees it."""
+    """The commands in groups.
+
+    Typer ends the program silently on every EPIPE, even that of a broken socket; this class passes the error
+    on to `main`.
+    """
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, self.commands))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in names]
+                formatter.write_dl(rows)
 
     def make_context(self, *given: Any, **named: Any) -> Any:
         try:
@@ -55,7 +70,11 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    help="Does a drive keep what it said it has kept? Power-loss durability, tested from another machine.",
+    help="Test whether a drive keeps acknowledged writes through power loss.",
+    epilog=(
+        "To test a drive, start `serve` on a machine that stays up and `run TARGET` on the machine under"
+        " test. Cut its power, boot it and type `verify TARGET`. `demo` needs no hardware."
+    ),
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -81,7 +100,7 @@ def main() -> NoReturn:
 
 
 def _forget_stdout() -> None:
-    """So that Python's own flush at exit does not fail again."""
+    """Point stdout to nowhere, so that Python's own flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -95,18 +114,18 @@ def _run() -> int:
     except DurabilityError as error:
         return _failure(str(error), error.exit_code)
     except OSError as error:
-        sys.stdout.flush()  # if that is what failed it fails again, and `main` says so
+        sys.stdout.flush()  # if stdout caused the error, this fails again and `main` reports it
         return _failure(str(error), EXIT_ENVIRONMENT)
-    except Exception as error:  # the outermost handler: whatever it is, people get a message
+    except Exception as error:  # the outermost handler: every error gets a message
         text = f"a defect of this tool: {type(error).__name__}: {error}"
-        return _failure(f"{text} ({TRACEBACK_VARIABLE}=1 shows where)", EXIT_INTERNAL)
+        return _failure(f"{text} (set {TRACEBACK_VARIABLE}=1 to see where)", EXIT_INTERNAL)
     raise AssertionError("typer ends by SystemExit")
 
 
 def _failure(text: str, exit_code: int) -> int:
     if os.environ.get(TRACEBACK_VARIABLE) == "1":
         traceback.print_exc()
-    # What it quotes may be anybody's words, which must not move a terminal's cursor.
+    # The text may quote another program's output, which must not move the terminal's cursor.
     plain = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
     print(f"durability: {plain}", file=sys.stderr)
     return exit_code
@@ -132,24 +151,18 @@ def _durability(
     pass
 
 
-def _endpoint(server: str, token_file: Path | None, ca: Path | None, fingerprint: str | None) -> Endpoint:
-    from durability_client.link.endpoint import endpoint, read_token
-
-    return endpoint(server, read_token(token_file), ca=ca, fingerprint=fingerprint)
-
-
 @app.command()
 def serve(
     *,
-    listen: options.Listen = ADDRESS,
+    listen: options.Listen = options.ADDRESS,
     store: options.Store = None,
     token_file: options.ServerTokenFile = None,
     tls_cert: options.TlsCert = None,
     tls_key: options.TlsKey = None,
 ) -> None:
-    """Keep the log, on the machine that stays up.
+    """Run the log server on a machine that stays up.
 
-    Prints the line to type on the machine under test. SIGTERM or Ctrl-C stops it cleanly.
+    Prints the command to type on the machine under test. Ctrl-C or SIGTERM stops the server cleanly.
     """
     from durability_server import server
     from durability_server.connections import access
@@ -175,14 +188,12 @@ def serve(
     )
 
 
-@app.command()
+@app.command(epilog=options.BYTES_EPILOG)
+@options.on_server
 def run(
     target: options.Target,
     *,
-    server: options.Server = ADDRESS,
-    token_file: options.TokenFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_fingerprint: options.TlsFingerprint = None,
+    connection: options.Connection,
     size: options.Size = None,
     record_size: options.RecordSize = "4KiB",
     writers: options.Writers = 1,
@@ -199,21 +210,21 @@ def run(
     force: options.Force = False,
     json: options.Json = False,
 ) -> None:
-    """Write to TARGET until the power goes.
+    """Write to TARGET and log acknowledgements until power fails.
 
-    What TARGET acknowledged is reported to the server at once. Ctrl-C or --duration stops a run cleanly.
+    Reports each acknowledgement to the server at once. Cut the power while the run writes; Ctrl-C or
+    --duration stops the run cleanly instead.
     """
-    from durability_client.link.endpoint import read_token
     from durability_client.run.planning import RunOptions
     from durability_client.run.run_command import run as run_client
     from durability_client.run.sender import run_in_fine_loop
     from durability_client.target.kernel_storage import KernelStorage
 
     chosen = RunOptions(
-        server=server,
-        token=read_token(token_file),
-        tls_ca=tls_ca,
-        tls_fingerprint=tls_fingerprint,
+        server=connection.server,
+        token=connection.token(),
+        tls_ca=connection.tls_ca,
+        tls_fingerprint=connection.tls_fingerprint,
         size_bytes=None if size is None else parse_size(size),
         record_bytes=parse_size(record_size),
         writers=writers,
@@ -235,13 +246,11 @@ def run(
 
 
 @app.command()
+@options.on_server
 def verify(
     target: options.VerifyTarget = None,
     *,
-    server: options.Server = ADDRESS,
-    token_file: options.TokenFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_fingerprint: options.TlsFingerprint = None,
+    connection: options.Connection,
     run: options.Run = None,
     attest_cut: options.AttestCut = None,
     cut_class: options.AttestedClass = None,
@@ -252,16 +261,16 @@ def verify(
     junit: options.Junit = None,
     json: options.Json = False,
 ) -> None:
-    """Judge TARGET after a cut.
+    """Check TARGET after a cut and print the verdict.
 
-    The exit code is 0 for durable, 3 for loss, 4 for inconclusive.
+    Exit code 0 means durable, 3 loss, 4 inconclusive.
     """
     from durability_client.verify.verify_command import VerifyOptions
     from durability_client.verify.verify_command import verify as verify_target
 
     chosen = VerifyOptions(
         target=target,
-        endpoint=None if from_export else _endpoint(server, token_file, tls_ca, tls_fingerprint),
+        endpoint=None if from_export else connection.endpoint(),
         run=parse_run(run) if run else 0,
         attest_cut=attest_cut,
         cut_class=cut_class,
@@ -276,10 +285,10 @@ def verify(
 
 
 @app.command()
-def device(target: options.Target, json: options.Json = False) -> None:
-    """Print the facts of TARGET.
+def device(target: options.DeviceTarget, json: options.Json = False) -> None:
+    """Show TARGET's drives, layers and warnings.
 
-    Its drives, layers and file system, and warnings about what could mask a loss.
+    Each warning names something that weakens a verdict on TARGET. Needs no server.
     """
     from durability_client.descriptions import DEVICE_SCHEMA, describe
     from durability_client.target.kernel_storage import KernelStorage
@@ -292,76 +301,62 @@ def device(target: options.Target, json: options.Json = False) -> None:
 
 
 @app.command()
+@options.on_server
 def runs(
     *,
-    server: options.Server = ADDRESS,
-    token_file: options.TokenFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_fingerprint: options.TlsFingerprint = None,
+    connection: options.Connection,
     limit: options.Limit = 50,
     json: options.Json = False,
 ) -> None:
-    """List the server's runs, newest first."""
+    """List runs, newest first."""
     from durability_client import queries
 
-    asyncio.run(
-        queries.runs(
-            _endpoint(server, token_file, tls_ca, tls_fingerprint), limit=limit, json=json, out=sys.stdout
-        )
-    )
+    asyncio.run(queries.runs(connection.endpoint(), limit=limit, json=json, out=sys.stdout))
 
 
 @app.command()
+@options.on_server
 def show(
     run: options.RunId,
     *,
-    server: options.Server = ADDRESS,
-    token_file: options.TokenFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_fingerprint: options.TlsFingerprint = None,
+    connection: options.Connection,
     json: options.Json = False,
 ) -> None:
-    """Print one run whole."""
+    """Show everything stored about a run."""
     from durability_client import queries
 
     number = parse_run(run)
-    asyncio.run(
-        queries.show(
-            _endpoint(server, token_file, tls_ca, tls_fingerprint), number, json=json, out=sys.stdout
-        )
-    )
+    asyncio.run(queries.show(connection.endpoint(), number, json=json, out=sys.stdout))
 
 
 @app.command()
+@options.on_server
 def export(
     run: options.RunId,
     *,
-    server: options.Server = ADDRESS,
-    token_file: options.TokenFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_fingerprint: options.TlsFingerprint = None,
+    connection: options.Connection,
     output: options.Output = None,
 ) -> None:
-    """Write a run to a file.
+    """Save a run for `verify --from-export`.
 
-    It holds all that `verify --from-export` needs to judge the run elsewhere.
+    The file holds everything that `verify` needs to judge the run without the server.
     """
     from durability_client import queries
 
     number = parse_run(run)
-    endpoint = _endpoint(server, token_file, tls_ca, tls_fingerprint)
-    asyncio.run(queries.export(endpoint, number, output=output, out=sys.stdout))
+    asyncio.run(queries.export(connection.endpoint(), number, output=output, out=sys.stdout))
 
 
-app.command()(bench_commands.bench)
+app.command(epilog=options.BYTES_EPILOG)(bench_commands.bench)
 app.command()(bench_commands.compare)
 
 
 @app.command()
 def demo(seed: options.DemoSeed = None) -> None:
-    """Cut the power of three simulated drives.
+    """Test three simulated drives.
 
-    And judge each; takes no privileges. The exit code is 0 if every verdict is the expected one.
+    Runs a server, writes, cuts power and verifies; needs no privileges and no hardware. Exit code 0 if every
+    verdict is as expected.
     """
     from durability_lab.demo_command import demo as show_demo
 

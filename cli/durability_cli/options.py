@@ -1,137 +1,241 @@
-"""What the options of the commands are: type, name, bounds and help of each; the commands have the defaults.
+"""The options of the commands: type, name, bounds and help of each. Defaults are in the commands.
 
-Apart from the commands so that these can be read at a glance. Used as `options.Size`; the benchmark's are
-with its commands.
+A help text is one sentence with its unit; `show_default` states a default that is computed. The page
+docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. The benchmark's options
+are with its commands.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from durability import limits
 from durability.formats import plan
 
+if TYPE_CHECKING:
+    from durability_client.link.endpoint import Endpoint
+
 CutClass: TypeAlias = Literal["power", "vm", "os"]
+
+ADDRESS = "127.0.0.1:7420"
+BYTES_EPILOG = "BYTES takes KiB, MiB, GiB or TiB."
+_STATE_DIRECTORY = "state directory"
+_RANDOM = "random"
 
 
 def path(text: str) -> Path:
-    """What parses every path, so that one that cannot be read gets the tool's own sentence and exit code.
+    """Parse a path. Raises typer.BadParameter for an empty one, which would mean the current directory.
 
-    Raises typer.BadParameter for an empty one, which would mean the current directory.
+    Every option that is a path uses this parser, so that the tool's own message and exit code appear when
+    the file cannot be read.
     """
     if not text:
-        raise typer.BadParameter("the path is empty; is a variable of the shell unset?")
+        raise typer.BadParameter("the path is empty: check whether a shell variable is unset")
     return Path(text)
 
 
 # Of several commands.
 Target = Annotated[
-    Path, typer.Argument(parser=path, metavar="TARGET", help="A file (made if missing) or a block device.")
+    Path, typer.Argument(parser=path, metavar="TARGET", help="File or block device. `run` creates a file.")
 ]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="The run's 16 hexadecimal digits.")]
+DeviceTarget = Annotated[
+    Path, typer.Argument(parser=path, metavar="TARGET", help="File or block device to examine.")
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="Run id: 16 hexadecimal digits, listed by `durability runs`.")
+]
+Limit = Annotated[
+    int, typer.Option(metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of runs to list.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+DestroyData = Annotated[
+    bool, typer.Option("--destroy-data", help="Overwrite a block device. ALL ITS DATA IS LOST.")
+]
+
+# Of every command that talks to a server; `on_server` adds them.
 Server = Annotated[
-    str, typer.Option("--server", metavar="HOST:PORT", help="Where `durability serve` listens.")
+    str, typer.Option("--server", metavar="HOST:PORT", help="Address of the log server (`durability serve`).")
 ]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
-        parser=path,
-        metavar="FILE",
-        help="The token that both machines share. Default: where `serve` puts it.",
+        parser=path, metavar="FILE", help="Token shared with the server.", show_default=_STATE_DIRECTORY
     ),
 ]
 TlsCa = Annotated[
     Path | None,
-    typer.Option(parser=path, metavar="FILE", help="Use TLS; the certificate authority of the server."),
+    typer.Option(parser=path, metavar="FILE", help="Use TLS; trust this CA certificate (PEM)."),
 ]
 TlsFingerprint = Annotated[
-    str | None, typer.Option(metavar="HEX", help="Use TLS; the SHA-256 of the server's certificate.")
+    str | None,
+    typer.Option(metavar="HEX", help="Use TLS; require a server certificate with this SHA-256 fingerprint."),
 ]
-Limit = Annotated[int, typer.Option(min=1, max=limits.LISTING_ROWS_MAX, help="The newest so many.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout, nothing else there.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """How a command reaches its server. Each field is an option of every command under `on_server`."""
+
+    server: Server = ADDRESS
+    token_file: TokenFile = None
+    tls_ca: TlsCa = None
+    tls_fingerprint: TlsFingerprint = None
+
+    def token(self) -> bytes:
+        """The token in `token_file`, by default the one of this user's own server. Raises SetupError."""
+        from durability_client.link.endpoint import read_token
+
+        return read_token(self.token_file)
+
+    def endpoint(self) -> Endpoint:
+        """The server's address and keys. Raises UsageError and SetupError."""
+        from durability_client.link.endpoint import endpoint
+
+        return endpoint(self.server, self.token(), ca=self.tls_ca, fingerprint=self.tls_fingerprint)
+
+
+def on_server(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as typer must see it: its parameter `connection` replaced by the fields of `Connection`."""
+    shared = inspect.signature(Connection, eval_str=True).parameters
+
+    @functools.wraps(command)
+    def with_connection(**given: Any) -> None:
+        connection = Connection(**{name: given.pop(name) for name in shared})
+        command(connection=connection, **given)
+
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
+        parameters.extend(shared.values() if name == "connection" else [parameter])
+    with_connection.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_connection.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_connection
+
 
 # Of `serve`.
-Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="Port 0: any free one.")]
+Listen = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
+]
 Store = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="sqlite:///FILE or postgresql://… Default: SQLite in the state directory."
+        metavar="URL",
+        help="Database: sqlite:///FILE or postgresql://USER@HOST/NAME.",
+        show_default=f"SQLite, {_STATE_DIRECTORY}",
     ),
 ]
 ServerTokenFile = Annotated[
     Path | None,
     typer.Option(
-        parser=path, metavar="FILE", help="The token; made if missing. Default: in the state directory."
+        parser=path,
+        metavar="FILE",
+        help="Token shared with clients; created if missing.",
+        show_default=_STATE_DIRECTORY,
     ),
 ]
-TlsCert = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="Listen with TLS; PEM.")]
+TlsCert = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Use TLS with this certificate (PEM).")
+]
 TlsKey = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Its key, if it is not in the same file.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Private key, if in a separate file (PEM).")
 ]
 
 # Of `run`.
 Size = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Of all writers together. Default: 1GiB; 64MiB of names.")
+    str | None,
+    typer.Option(
+        metavar="BYTES",
+        help="Space for all writers together.",
+        show_default="1GiB; 64MiB for create, rename, unlink",
+    ),
 ]
-RecordSize = Annotated[str, typer.Option(metavar="SIZE", help="A multiple of 512 up to 1MiB.")]
-Writers = Annotated[int, typer.Option(min=1, max=limits.WRITERS_MAX)]
+RecordSize = Annotated[str, typer.Option(metavar="BYTES", help="Record size, a multiple of 512 up to 1MiB.")]
+Writers = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, max=limits.WRITERS_MAX, help="Concurrent writers, each with its own slots."
+    ),
+]
 Workload = Annotated[
-    plan.Workload, typer.Option(help="Write in place, let logs grow, or make, replace, remove files.")
+    plan.Workload, typer.Option(help="Overwrite in place, append to logs, or create, rename or unlink files.")
 ]
 Pattern = Annotated[
-    plan.Pattern | None, typer.Option(help="Default: random; append and create are always sequential.")
+    plan.Pattern | None,
+    typer.Option(help="Slot order.", show_default="random; sequential for append, create"),
 ]
-Sync = Annotated[plan.SyncMethod, typer.Option(help="What makes a write durable.")]
+Sync = Annotated[plan.SyncMethod, typer.Option(help="Call or flag that makes writes durable.")]
 Direct = Annotated[bool, typer.Option("--direct", help="Bypass the page cache (O_DIRECT).")]
-Group = Annotated[int, typer.Option(min=1, max=limits.GROUP_MAX, help="Operations to one sync.")]
-Duration = Annotated[float | None, typer.Option(metavar="S", help="Stop after so many seconds.")]
-Label = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the run.")]
-Control = Annotated[bool, typer.Option(help="The control arm: writes that are never synced.")]
+Group = Annotated[int, typer.Option(metavar="N", min=1, max=limits.GROUP_MAX, help="Operations per sync.")]
+Duration = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Stop cleanly after this time.", show_default="until stopped"),
+]
+Label = Annotated[str, typer.Option(metavar="TEXT", help="Note stored with the run.")]
+Control = Annotated[bool, typer.Option(help="Also write records that are never synced (control arm).")]
 AllowSharedBlocks = Annotated[
     bool,
-    typer.Option("--allow-shared-blocks", help="Records smaller than, or across, the device's blocks."),
-]
-DestroyData = Annotated[
-    bool, typer.Option("--destroy-data", help="Overwrite a block device; all on it is lost.")
+    typer.Option(
+        "--allow-shared-blocks", help="Allow records that share a block of the drive or file system."
+    ),
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Also over a recognised signature, or an earlier run not yet verified."),
+    typer.Option(
+        "--force", help="Allow a known signature, an unverified run or a file system without journal."
+    ),
 ]
 
 # Of `verify`.
 VerifyTarget = Annotated[
-    Path | None, typer.Argument(parser=path, metavar="TARGET", help="The file or device of the run.")
+    Path | None, typer.Argument(parser=path, metavar="TARGET", help="File or block device that `run` wrote.")
 ]
-Run = Annotated[str | None, typer.Option(metavar="RUN", help="Default: what TARGET or the server says.")]
-AttestCut = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Your word that the power was cut, and how.")
+Run = Annotated[
+    str | None,
+    typer.Option(metavar="RUN", help="Run to verify.", show_default="from TARGET, else the server"),
 ]
-AttestedClass = Annotated[CutClass | None, typer.Option(help="What --attest-cut attests. Default: power.")]
-RequireCut = Annotated[CutClass, typer.Option(help="The least class of cut for `durable`.")]
-MinCuts = Annotated[int, typer.Option(min=1, help="So many cuts of the series for `durable`.")]
+AttestCut = Annotated[str | None, typer.Option(metavar="TEXT", help="State that power was cut, and how.")]
+AttestedClass = Annotated[
+    CutClass | None,
+    typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died"),
+]
+RequireCut = Annotated[
+    CutClass, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
+]
+MinCuts = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Verified cuts the series needs for a durable verdict.")
+]
 Device = Annotated[
     Path | None,
-    typer.Option(parser=path, metavar="DEV", help="Where TARGET lay, if its file system does not mount."),
+    typer.Option(parser=path, metavar="DEVICE", help="Device that held TARGET, if it no longer mounts."),
 ]
 FromExport = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Judge by this export, without the server.")
+    Path | None,
+    typer.Option(parser=path, metavar="FILE", help="Read the run from this export, not from the server."),
 ]
 Junit = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="Also write a JUnit report.")]
 
 # Of `export` and `demo`.
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", parser=path, metavar="FILE", help="Default: stdout.")
+    Path | None,
+    typer.Option("-o", "--output", parser=path, metavar="FILE", help="Output file.", show_default="stdout"),
 ]
-DemoSeed = Annotated[int | None, typer.Option(min=0, help="The drives and cuts of an earlier demo again.")]
+DemoSeed = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, help="Seed of the drives' faults and of the cuts.", show_default=_RANDOM
+    ),
+]
 
 
 class Rig(Enum):
-    """An enumeration, because typer knows no list of literals."""
+    """An enumeration, because typer cannot parse a list of literals."""
 
     a = "a"
     b = "b"
@@ -139,57 +243,83 @@ class Rig(Enum):
 
 
 # Of `lab matrix`.
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Every drive on rig a and some on rig b: under two minutes.")
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Finish in under two minutes: rig a and part of rig b.")]
 Rigs = Annotated[
     list[Rig] | None,
-    typer.Option(help="a: simulated; b: real file systems; c: a virtual machine. Repeat it for several."),
+    typer.Option(
+        help="a simulated, b real file systems (root), c virtual machine (root); repeatable.",
+        show_default="all; a and b with --quick",
+    ),
 ]
-OnlyCells = Annotated[str, typer.Option(metavar="TEXT", help="Only cells with this in their name.")]
-CutsOfCell = Annotated[int | None, typer.Option(min=1, help="So many of each cell.")]
+OnlyCells = Annotated[str, typer.Option(metavar="TEXT", help="Run only cells whose name contains TEXT.")]
+CutsOfCell = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Cuts per cell.", show_default="depends on the cell")
+]
 MatrixSeed = Annotated[
-    int | None, typer.Option(min=0, help="Of all cuts. Default: the --state file's, or any; printed.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Seed of all cuts; printed.",
+        show_default=f"from the --state file, else {_RANDOM}",
+    ),
 ]
 CutNumber = Annotated[
-    int | None, typer.Option(min=1, metavar="NUMBER", help="Only this cut of each cell, again.")
+    int | None,
+    typer.Option(min=1, metavar="N", help="Repeat only cut N of each cell; needs its --seed."),
 ]
 State = Annotated[
     Path | None,
-    typer.Option(
-        parser=path, metavar="FILE", help="Keep each cut's result there; go on where it was stopped."
-    ),
+    typer.Option(parser=path, metavar="FILE", help="Save each result here, and resume from here."),
 ]
 Markdown = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the report page.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the report page (Markdown).")
 ]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="A row for each cell.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print a row for each cell.")]
 
 # Of `lab drive`.
 FileSystem: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 Model = Annotated[
-    str | None, typer.Argument(metavar="MODEL", help="Such as honest, or early-ack:delay_ms=100.")
+    str | None,
+    typer.Argument(metavar="MODEL", help="Drive model, e.g. honest or early-ack:delay_ms=100; see --list."),
 ]
-DriveSize = Annotated[str, typer.Option(metavar="SIZE", help="Of the drive.")]
+DriveSize = Annotated[str, typer.Option(metavar="BYTES", help="Drive capacity, a multiple of 4096.")]
 DriveFileSystem = Annotated[
-    FileSystem | None, typer.Option(help="Make one and mount it. Default: a raw device.")
+    FileSystem | None, typer.Option(help="File system to create and mount.", show_default="raw device")
 ]
-DriveSeed = Annotated[int | None, typer.Option(min=0, help="Of its faults. Default: any; printed.")]
+DriveSeed = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=0, help="Seed of the drive's faults; printed.", show_default=_RANDOM),
+]
 Directory = Annotated[
     Path | None,
-    typer.Option(parser=path, metavar="DIR", help="For media and mount point. Default: in memory."),
+    typer.Option(
+        parser=path,
+        metavar="DIRECTORY",
+        help="Directory for the drive's media and mount point.",
+        show_default="memory",
+    ),
 ]
-ListModels = Annotated[bool, typer.Option("--list", help="List the models and end.")]
+ListModels = Annotated[bool, typer.Option("--list", help="List the drive models and exit.")]
 
 # Of `lab vm`.
 Models = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[MODEL]...", help="Drives. Default: honest and flush-ignored."),
+    typer.Argument(
+        metavar="[MODEL]...",
+        help="Drive models; see `lab drive --list`.",
+        show_default="honest and flush-ignored",
+    ),
 ]
-GuestFileSystem = Annotated[Literal["ext4", "none"], typer.Option(help="none: the raw device.")]
-GuestWorkload = Annotated[plan.Workload, typer.Option(help="As of `durability run`.")]
-CutsOfDrive = Annotated[int, typer.Option(min=1, help="So many of each drive.")]
-CutSeed = Annotated[int | None, typer.Option(min=0, help="Default: any; printed.")]
+GuestFileSystem = Annotated[
+    Literal["ext4", "none"], typer.Option(help="File system in the guest; none is the raw device.")
+]
+GuestWorkload = Annotated[plan.Workload, typer.Option(help="See `durability run --help`.")]
+CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
+CutSeed = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM),
+]
 KeepLog = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Append what the guest said to it.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output here.")
 ]

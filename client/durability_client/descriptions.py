@@ -1,6 +1,6 @@
-"""Facts and figures as words for people: what `device` prints, `run` before it writes, and `show` after it.
+"""Facts and figures as text: for `device`, for `run` before it writes, and for `show`.
 
-Says "unknown" where the system does not say, and never guesses.
+Says "unknown" if the system does not know, and never guesses.
 """
 
 from __future__ import annotations
@@ -66,17 +66,17 @@ def _conditions(conditions: Conditions) -> str:
 
 
 def describe_writers(plan: Plan) -> str:
-    """Who writes, and to how many places."""
+    """Number of writers and slots."""
     slots = counted(plan.slots, slot_word(plan))
     return f"{counted(plan.writers, 'writer')} of {slots}{' each' if plan.writers > 1 else ''}"
 
 
 def describe_operations(plan: Plan) -> str:
-    """What is written, and what makes it durable."""
+    """Workload, pattern, record size and sync method."""
     records = f"{'files of ' if plan.names else ''}{plan.record_bytes:,} bytes{'' if plan.names else ' each'}"
     sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
     directory = ", then fsync of the directory" if plan.names else ""
-    grouped = f", {plan.group} to a sync" if plan.group > 1 else ""
+    grouped = f", {plan.group} per sync" if plan.group > 1 else ""
     return f"{plan.workload} {plan.pattern}, {records}, {sync}{directory}{grouped}"
 
 
@@ -86,11 +86,11 @@ def slot_word(plan: Plan) -> str:
 
 
 def describe_flushes(leaf: LeafFlushes) -> str:
-    """What of the syncs reached one drive."""
+    """The flushes that reached one drive."""
     if leaf.note:
         return f"{leaf.drive.name}: {leaf.note}"
     if leaf.per_sync is None:
-        return f"{leaf.drive.name}: nothing was synced"
+        return f"{leaf.drive.name}: no syncs were acknowledged"
     return f"{leaf.drive.name}: {leaf.per_sync:.3g} per sync ({leaf.flushes:,} for {leaf.syncs:,} syncs)"
 
 

@@ -1,6 +1,6 @@
-"""`runs`, `show` and `export`: what the server has, asked without touching a target or ending a run.
+"""`runs`, `show` and `export`: what the server stores. They touch no target and end no run.
 
-Shows what the server says and concludes nothing from it; conclusions are `verify`'s.
+They show what the server says; only `verify` draws conclusions.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def _page(document: Row) -> Iterator[str]:
     if evidence:
         yield ""
         total = sum(piece["bytes"] for piece in evidence)
-        yield f"evidence     {len(evidence)} pieces of the target as it was found, {total} bytes in all"
+        copies = counted(len(evidence), "copy", "copies")
+        yield f"evidence     {copies} of slots as they were found, {total:,} bytes in all"
 
 
 def _head(case: Case) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""The sets of cells that the commands run: standard, quick, accept, and workloads that people know by name.
+"""The sets of cells: standard, quick, accept, and profiles of known workloads.
 
-The standard set takes about a minute with its set-up, quick a third of that and cannot be compared, accept as
-long as asked for. Every set holds what the plausibility verdict needs. Choosing by name refuses a word that
-fits nothing, and says what there is.
+The standard set takes about a minute with its set-up. Quick takes a third of that and is not comparable.
+Accept takes as long as the user wants. Every set has the controls of the plausibility verdict. A name that
+matches nothing is refused, with a list of the names.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADLINE = make_cell(
 )
 FSYNC = make_cell(
     "commit",
-    "what fsync costs beyond fdatasync: the inode, and often a commit of the journal",
+    "the cost of fsync beyond fdatasync: the inode, and often a commit of the journal",
     sync="fsync",
     seconds=0.3,
     fio=True,
@@ -71,7 +71,7 @@ ETCD = make_cell(
 )
 CREATE = make_cell(
     "commit",
-    "a mail or a queued job: a file made and synced, then its directory",
+    "a mail or a queued job: a file is created and synced, then its directory",
     workload="create",
     pattern="sequential",
     sync="fsync",
@@ -79,7 +79,7 @@ CREATE = make_cell(
 )
 PACED = make_cell(
     "commit",
-    "a commit due each millisecond, latency from when it was due: shows stalls that a closed loop hides",
+    "one commit due each millisecond, with latency from the due time: stalls that a closed loop hides",
     pace_us=1000,
     seconds=0.4,
 )
@@ -87,37 +87,37 @@ _COMMIT = (HEADLINE, FSYNC, DSYNC, SEQUENTIAL, APPEND, ETCD, CREATE, PACED)
 _STATES = (
     make_cell(
         "file state",
-        "a preallocated file written for the first time: unwritten extents are converted at each sync",
+        "a preallocated file: each sync converts unwritten extents",
         file_state="fresh",
     ),
-    make_cell("file state", "a file with holes: blocks are allocated at each sync", file_state="sparse"),
+    make_cell("file state", "a file with holes: each sync allocates blocks", file_state="sparse"),
 )
 _BLOCKS = tuple(
     make_cell("block size", about, block_bytes=kib * KIB, seconds=0.3 if kib == 16 else 0.2, fio=kib == 16)
     for kib, about in (
-        (8, "a page of PostgreSQL; dearer than 4 KiB where something below works in smaller blocks"),
-        (16, "a page of InnoDB; some drives write 16 KiB in one piece, so it may cost no more than 4 KiB"),
-        (64, "a cluster of qcow2 and a usual stripe of RAID: smaller writes may cost as much as this one"),
-        (128, "the recordsize that ZFS has by default: smaller writes into a large file rewrite so much"),
+        (8, "a page of PostgreSQL; slower than 4 KiB if a layer below uses smaller blocks"),
+        (16, "a page of InnoDB; some drives write 16 KiB in one piece, at the cost of 4 KiB"),
+        (64, "a cluster of qcow2, a usual RAID stripe: smaller writes may cost as much"),
+        (128, "the default recordsize of ZFS: smaller writes into a large file rewrite this much"),
     )
 )
 _JOBS = (
     *(
         make_cell(
             "jobs",
-            "whether commits of so many writers share flushes, each writer in a file of its own",
+            "whether commits of several writers share flushes, each writer in its own file",
             jobs=jobs,
             seconds=0.3 if jobs == 4 else 0.2,
             fio=jobs == 4,
         )
         for jobs in (2, 4, 8, 16)
     ),
-    make_cell("jobs", "the same in one file, whose lock they share", jobs=4, shared=True),
+    make_cell("jobs", "the same in one file, whose lock the writers share", jobs=4, shared=True),
 )
 _GROUP_COMMIT = tuple(
     make_cell(
         "group commit",
-        "group commit: what a write costs where so many share a sync",
+        "group commit: the cost of a write if several share a sync",
         writes_per_sync=writes,
     )
     for writes in (8, 32)
@@ -125,7 +125,7 @@ _GROUP_COMMIT = tuple(
 _MIX = (
     make_cell(
         "mix",
-        "60 % reads, each write synced: where datacenter drives leave consumer drives behind",
+        "60 % reads, each write synced: datacenter drives are far ahead of consumer drives here",
         workload="mix",
         read_percent=60,
         block_bytes=16 * KIB,
@@ -133,7 +133,7 @@ _MIX = (
     ),
     make_cell(
         "mix",
-        "the same without a sync, where consumer drives look better than they are",
+        "the same without a sync: consumer drives look better than they are",
         workload="mix",
         read_percent=60,
         block_bytes=16 * KIB,
@@ -150,13 +150,13 @@ _MIX = (
 )
 WRITE_CONTROL = make_cell(
     "controls",
-    "W: a write to the drive with no sync, so what its cache or protected memory answers in",
+    "W: a direct write without a sync, answered from the drive's cache or protected memory",
     direct=True,
     sync="none",
 )
 COMMIT_CONTROL = make_cell(
     "controls",
-    "C: the same write and a sync; what it takes beyond W is the flush at work",
+    "C: the same write and a sync; the time beyond W is the flush",
     direct=True,
     seconds=0.2,
 )
@@ -168,13 +168,13 @@ FLUSH_CONTROL = make_cell(
 )
 _MEMORY = make_cell(
     "controls",
-    "the same loop in memory (tmpfs): what this tool itself costs per operation",
+    "the same loop in memory (tmpfs): the cost of this tool per operation",
     place="memory",
     seconds=0.1,
 )
 _PACED_MEMORY = make_cell(
     "controls",
-    "a commit due each millisecond, in memory: what of the paced row is this machine being late",
+    "the paced loop in memory: the part of the paced row that this machine adds by being late",
     place="memory",
     pace_us=PACED.pace_us,
     seconds=PACED.seconds,
@@ -183,7 +183,7 @@ _CONTROL_GROUP = (WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, _MEMORY, _PACED_
 LADDER = tuple(
     make_cell(
         "flush ladder",
-        "how long a flush takes after so many bytes went to the drive: longer with more, if it moves them",
+        "the time of a flush by the bytes written before it: longer with more, if it moves them",
         block_bytes=64 * KIB,
         pattern="sequential",
         direct=True,
@@ -204,10 +204,10 @@ PROBE = tuple(
         seconds=0.15,
     )
     for data, about in (
-        ("unique", "data that neither compress nor repeat: what all other cells write"),
+        ("unique", "data that neither compress nor repeat, as in all other cells"),
         ("half", "half of each block is zeros: a compressing layer writes less"),
-        ("repeated", "one incompressible block again and again: a deduplicating layer writes less"),
-        ("zeros", "zeros: what tests write that measure the compression of file system or drive"),
+        ("repeated", "one incompressible block repeated: a deduplicating layer writes less"),
+        ("zeros", "zeros: the data of tests that measure compression instead of a drive"),
     )
 )
 
@@ -250,14 +250,14 @@ def accept(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
         *(replace(cell, seconds=PACED_ACCEPT_S) if cell.pace_us else cell for cell in STANDARD),
         make_cell(
             "sustained",
-            "one committing writer for long: throttling by heat, burst credits by operations",
+            "one committing writer under sustained load: heat, burst credits by operations",
             seconds=seconds,
             warmup_s=1.0,
             rounds=1,
         ),
         make_cell(
             "sustained",
-            "16 writers of 64 KiB for long: a fast cache of the flash that fills, burst credits by bytes",
+            "16 writers of 64 KiB under sustained load: a fast cache that fills, burst credits by bytes",
             block_bytes=64 * KIB,
             jobs=16,
             seconds=seconds,
@@ -289,14 +289,14 @@ def _postgres() -> tuple[Cell, ...]:
         ),
         make_cell(
             "jobs",
-            "eight backends that commit at once, each in a file of its own: the most that they can share",
+            "eight backends that commit at once, each in its own file",
             block_bytes=8 * KIB,
             pattern="sequential",
             jobs=8,
         ),
         make_cell(
             "group commit",
-            "a checkpoint: 32 pages written wherever they lie, then fsync",
+            "a checkpoint: 32 pages at random places, then fsync",
             block_bytes=8 * KIB,
             sync="fsync",
             writes_per_sync=32,
@@ -329,7 +329,7 @@ def _dedicated_server() -> tuple[Cell, ...]:
         make_cell("mix", "one writer of 64 KiB, each write synced", block_bytes=64 * KIB, sync="fsync"),
         make_cell(
             "data probe",
-            "the busy server writing zeros, as many tests do: what compression makes of it",
+            "the busy server writing zeros, as many tests do: shows compression",
             block_bytes=64 * KIB,
             jobs=16,
             sync="fsync",
@@ -344,7 +344,7 @@ def _record_sizes() -> tuple[Cell, ...]:
         *(
             make_cell(
                 "block size",
-                "8 writers without a sync: slow below the recordsize or cluster_size, which it reads first",
+                "8 writers without a sync: slow below the recordsize or cluster_size, which is read first",
                 block_bytes=kib * KIB,
                 jobs=8,
                 direct=True,
@@ -353,7 +353,7 @@ def _record_sizes() -> tuple[Cell, ...]:
             for kib in (4, 8, 16, 32, 64, 128, 256)
         ),
         *(
-            make_cell("block size", "the same question for one committing writer", block_bytes=kib * KIB)
+            make_cell("block size", "the same for one committing writer", block_bytes=kib * KIB)
             for kib in (8, 16, 64, 128)
         ),
     )
@@ -373,7 +373,7 @@ PROFILES: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
 def profile(name: str) -> tuple[Cell, ...]:
     """The cells of a named workload. Raises UsageError."""
     if name not in PROFILES:
-        raise UsageError(f"no profile is named {name!r}; there are {', '.join(PROFILES)}")
+        raise UsageError(f"no profile is named {name!r}; choose one of {', '.join(PROFILES)}")
     return PROFILES[name]
 
 
@@ -390,8 +390,8 @@ def select(cells: Sequence[Cell], words: Iterable[str]) -> tuple[Cell, ...]:
             groups = ", ".join(group for group in GROUPS if any(cell.group == group for cell in cells))
             names = "\n  ".join(cell.name for cell in cells)
             raise UsageError(
-                f"--only {word!r} means no cell of this run; give a group ({groups}), words of a name in a"
-                f" row, headline, or one of\n  {names}"
+                f"--only {word!r} matches no cell of this run; give a group ({groups}), consecutive words of"
+                f" a name, headline, or one of\n  {names}"
             )
         chosen |= found
     return tuple(cell for cell in cells if cell.name in chosen)

@@ -1,11 +1,11 @@
-"""Comparison: two results or more, held against the first, where they can be.
+"""Comparison of two or more results with the first, if they are comparable.
 
-Unlike runs are refused with each difference named: another mode, size, profile or definition of a cell makes
-another measurement, and a quick run is too short for any. What may differ is the subject (drive, file system)
-and the surroundings (kernel, load), which are listed. A ratio comes with its interval, and where that holds 1
-no difference is shown. Of the flush ladder the time of the sync is compared, since the rest of such a commit
-is writes; a paced cell has the rate that it was given, so its latencies stand for themselves. Results of
-different plausibility are never ranked: a device that ignores flushes always wins against one that does not.
+Results of different measurements are refused, and each difference is named: mode, size, profile or
+definition of a cell. A quick run is too short to compare. The subject (drive, file system) and the
+surroundings (kernel, load) may differ and are listed. A ratio has an interval; if the interval includes 1,
+no difference is shown. In the flush ladder the times of the sync are compared, since the rest of such a
+commit is writes. A paced cell has the rate of its pace, so only its latencies are shown. Results of
+different plausibility are never ranked: a device that ignores flushes always wins.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """`labels` of the results, the first being the one that others are held against.
+    """`labels` of the results; the others are compared with the first.
 
-    `refusals`: why they cannot be compared, in sentences; then there are no `rows`. `subject`: what differs
-    of what was measured. `surroundings`: what differs and may explain a difference. `warnings`: what else
-    to mind. `left_out`: cells that not all results have.
+    `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
+    the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
+    `left_out`: cells that some results lack.
     """
 
     labels: tuple[str, ...]
@@ -96,7 +96,7 @@ class Comparison:
 def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
     """The comparison of `results`, each with its label. Raises UsageError for fewer than two."""
     if len(results) < 2:
-        raise UsageError("a comparison takes two results or more")
+        raise UsageError("compare needs two results or more")
     labels = tuple(label for label, _ in results)
     every = _alike_in_serials([result for _, result in results])
     tables = [{(one.cell.name, one.engine): one for one in result.cells if one.rounds} for result in every]
@@ -107,7 +107,7 @@ def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
     )
     refusals = (*_refusals(labels, every), *_unlike_cells(labels, tables, shared))
     if not refusals and not shared:
-        refusals = ("there is no cell that all of them measured",)
+        refusals = ("no cell was measured in all results",)
     verdicts = tuple(plausibility(result) for result in every)
     rows = (_row(labels, verdicts, [table[key] for table in tables]) for key in shared)
     return Comparison(
@@ -132,7 +132,7 @@ def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
 def _refusals(labels: Sequence[str], results: Sequence[Result]) -> Iterator[str]:
     for label, result in zip(labels, results, strict=True):
         if result.mode == "quick":
-            yield f"{label} is a quick run, which is too short to compare: run it without --quick"
+            yield f"{label} is a quick run, which is too short to compare: measure it without --quick"
     for what, of in _SAME.items():
         values = [of(result) for result in results]
         if len(set(values)) > 1:
@@ -219,12 +219,12 @@ def _time(time_ns: int | None) -> str:
 def _against(label: str, basis: Basis, baseline: Sequence[float], other: Sequence[float]) -> Against:
     found, what = ratio(other, baseline), "sync " if basis == "sync" else ""
     if found is None:
-        return Against(ratio=None, text="a round without any operation: nothing to compare")
+        return Against(ratio=None, text="a round had no operation: nothing to compare")
     if found.low is None or found.high is None:
         fewest = counted(min(len(baseline), len(other)), "round")
         return Against(
             ratio=found,
-            text=f"{what}{found.value:.2f} of {label}, of {fewest} where an interval takes {ROUNDS_MIN}",
+            text=f"{what}{found.value:.2f} of {label}, from {fewest}; an interval needs {ROUNDS_MIN}",
         )
     interval = f"{found.low:.2f} to {found.high:.2f}"
     if not found.shows_difference:
@@ -237,17 +237,17 @@ def _warnings(
 ) -> Iterator[str]:
     if len({verdict.code for verdict in verdicts}) > 1:
         headlines = [f"{verdict.headline!r}" for verdict in verdicts]
-        yield f"not ranked where plausibility differs: {_listed(labels, headlines)}"
+        yield f"results of different plausibility are not ranked: {_listed(labels, headlines)}"
     elif verdicts[0].code == "inconclusive":
         yield (
-            "plausibility is inconclusive in all of them, so their ratios may compare a drive that ignores"
-            " flushes with one that does not; where controls are missing, measure without --only"
+            "plausibility is inconclusive in all results, so a ratio may compare a drive that ignores flushes"
+            " with a drive that honours them; if controls are missing, measure without --only"
         )
     for label, result in zip(labels, results, strict=True):
         for caution in cautions(result):
             yield f"{label}: {caution.text}"
     if len({tuple(one.cell.name for one in result.cells) for result in results}) > 1:
-        yield "they measured different cells, so each cell's rounds lay among others"
+        yield "the results have different cells, so each cell was measured among other cells"
 
 
 def _differences(

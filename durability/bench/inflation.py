@@ -1,10 +1,10 @@
-"""Inflation: whether something below writes less than it is given, which makes a figure of zeros worthless.
+"""Inflation: whether a layer writes less than it is given, which makes a figure of zeros worthless.
 
-The same cell is measured with data that neither compress nor repeat, and with data that do. Inflation is
-flagged only where the rounds' intervals separate, of the rate or of what reached the drives, and round by
-round by a tenth at least, since zeros are a little quicker to copy too. Bytes that never reach the drive were
-saved by the file system or a layer above it; a higher rate with all bytes written was gained by the drive or
-below it.
+The same cell is measured with unique, incompressible data and with data that compress or repeat. Inflation
+is flagged only if the rounds' intervals separate, of the rate or of the bytes that reached the drives, by at
+least a tenth round by round, since zeros are also a little faster to copy. If bytes never reach the drive,
+the file system or a layer above the drive saved them. If all bytes reach it and the rate is higher, the
+drive saved them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHARE_MIN = 0.001  # of the bytes written: less counts as this, so that a ratio
 
 _WORDS: dict[Data, str] = {
     "half": "blocks of which half is zeros",
-    "repeated": "one block again and again",
+    "repeated": "one block repeated",
     "zeros": "zeros",
 }
 
@@ -114,6 +114,6 @@ def _text(what: str, faster: Ratio | None, less: Ratio | None, *, saves: bool, g
     if saves:
         return f"{what}: {figures}: the file system or a layer above the drives compresses or deduplicates"
     if gains:
-        where = "the drive, or what is below it," if less is not None else "something below"
+        where = "the drive, or a layer inside it," if less is not None else "a layer below"
         return f"{what}: {figures}: {where} compresses or deduplicates"
     return f"{what}: {figures}: no inflation shown"

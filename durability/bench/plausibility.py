@@ -1,8 +1,9 @@
 """Plausibility: whether a device answers faster than its media could, and what that can mean.
 
-A flush that only returns success costs next to nothing, and so does one on a drive whose cache is protected:
-no benchmark can tell them apart. So this says what the device was seen to do, what that can mean, and what
-only a power cut shows. It never gives a clean bill: what looks slow enough may still lose data.
+A flush that only returns success costs almost nothing, and so does a flush on a drive with a protected
+cache. A benchmark cannot tell them apart. So this module says what the device did, what that can mean, and
+what only a power cut shows. It never certifies a device: a device that looks slow enough may still lose
+data.
 
 W is a direct write, F0 a sync with nothing to write, C a direct write and its sync, F(n) a sync after n bytes
 were written directly: medians. Looked at in this order:
@@ -73,7 +74,7 @@ MORE_WRITTEN = 1.5  # of what C writes to what W writes, or the sync writes thin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controls:
-    """What the verdict rests on; None where not measured or not known.
+    """The figures that the verdict depends on; None if not measured or not known.
 
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
     drive below says so of itself and none is emulated. `link_bytes_per_s`: of all drives below together.
@@ -118,8 +119,8 @@ class ControlTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plausibility:
-    """The verdict. `seen`: what the device was seen to do, with figures. `means`: what that can mean.
-    `only_a_cut`: what only a cut can show. `commands`: what to type next."""
+    """The verdict. `seen`: what the device did, with figures. `means`: what that can mean. `only_a_cut`: what
+    only a cut can show. `commands`: what to type next."""
 
     code: Code
     seen: tuple[str, ...]
@@ -208,7 +209,7 @@ def judge(controls: Controls) -> Plausibility:
 
 
 def _rate(rounds: tuple[Round, ...]) -> float | None:
-    """Not of the slowest round: a machine that stalls in one does not make a disk of its drive."""
+    """The median round's, since a stall in one round must not make an SSD look like a disk."""
     found = spread([one.rate for one in rounds])
     return None if found is None else found.median
 
@@ -250,18 +251,18 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
     beyond_link = _bytes_per_s(dirty_bytes, longest_ns) > link
     if alike and beyond_link:
         return "flush-no-media-work", (
-            f"so flushing something took no longer than flushing nothing, and {link_words}",
+            f"so a flush with data took no longer than an empty flush, and {link_words}",
         )
     far, grows = controls.commit_ns / asked_ns, longest_ns / flush_ns
     times = (
-        f"a commit took {far:.1f} times what its write and an empty sync take, and a flush after"
-        f" {format_size(dirty_bytes)} {grows:.1f} times an empty one"
+        f"a commit took {far:.1f} times as long as its write and an empty sync together, and a flush after"
+        f" {format_size(dirty_bytes)} {grows:.1f} times as long as an empty flush"
     )
     # A flush of one block that takes as long as that of 64 MiB is a machine that was busy, or a fixed price.
     if far >= FAR_FACTOR and grows >= FAR_FACTOR and longest_ns >= FAR_FACTOR * flushing_ns:
-        return "volatile-cache", (f"{times}: it has something to do, and more with more to flush",)
+        return "volatile-cache", (f"{times}: the flush moves data, and takes longer with more data",)
     return "inconclusive", (
-        f"{times}; {link_words}: this fits neither a flush that moves data nor one that does nothing",
+        f"{times}; {link_words}: this fits neither a flush that moves data nor a flush that does nothing",
     )
 
 
@@ -282,7 +283,7 @@ def _link(controls: Controls) -> tuple[float, str]:
     each = " for each drive" if drives > 1 else ""
     return assumed, (
         f"the link's bandwidth is unknown ({_per_s(LINK_ASSUMED_BYTES_PER_S)} assumed{each}, PCIe 5.0 x4, the"
-        " fastest that drives have)"
+        " fastest link of any drive)"
     )
 
 
@@ -305,8 +306,8 @@ def _too_fast(controls: Controls) -> Iterator[str]:
             continue
         turns = f"at {controls.rpm:,} rpm" if controls.rpm else _rpm_unknown(rate, per_turn)
         yield (
-            f"the drive says that it rotates, and commits {pattern} came at {rate:,.0f} per second,"
-            f" where a platter allows about {limit:,.0f} {turns}"
+            f"the drive says that it rotates, but it made {rate:,.0f} commits per second {pattern};"
+            f" a platter allows about {limit:,.0f} {turns}"
         )
 
 
@@ -317,7 +318,7 @@ def _rpm_unknown(rate: float, per_turn: int) -> str:
         if rate > MEDIA_MARGIN * limit
         else f"a drive of {RPM_MAX:,} rpm could do it"
     )
-    return f"at {RPM_ASSUMED:,} rpm (assumed, the drive does not tell; {even})"
+    return f"at {RPM_ASSUMED:,} rpm (assumed, because the drive does not report it; {even})"
 
 
 def _missing(controls: Controls) -> Iterator[str]:
@@ -331,17 +332,17 @@ def _missing(controls: Controls) -> Iterator[str]:
     if not controls.ladder or controls.ladder[-1][0] != LADDER[-1].dirty_bytes:
         yield f"the flush after {format_size(LADDER[-1].dirty_bytes)} was not measured"
     if controls.random_rate is None:
-        yield f"the headline ({HEADLINE.name}) was not measured, whose flushes are counted"
+        yield f"the headline ({HEADLINE.name}), whose flushes are counted, was not measured"
     elif not controls.flushes:
-        yield "no drive is known below, so nobody counts what reaches it"
+        yield "the drive below is unknown, so its flushes cannot be counted"
     elif _flushes_most(controls) is None:
         yield (
-            "others used the drive so much that nobody can tell which flushes were for this"
+            "other programs used the drive so much that flushes cannot be attributed"
             if controls.others
             else "this system does not count flushes"
         )
     if controls.others and controls.write_share is None and controls.write_ns:
-        yield "others wrote so much that nobody can tell whether direct writes reached the drive"
+        yield "other programs wrote so much that it is unknown whether direct writes reached the drive"
 
 
 def _disturbed(controls: Controls) -> Iterator[str]:
@@ -352,12 +353,12 @@ def _disturbed(controls: Controls) -> Iterator[str]:
     if controls.empty_flushes is not None and controls.empty_flushes < FLUSHES_EACH:
         yield (
             f"a sync with nothing to write sent a drive {controls.empty_flushes:.2g} flushes, so F0 is not"
-            " the price of one"
+            " the time of a flush"
         )
     if controls.write_share is not None and controls.write_share < REACHES:
         yield (
-            f"of direct writes only {controls.write_share:.0%} reached a drive by then: something above keeps"
-            " them, so W is not the drive's"
+            f"only {controls.write_share:.0%} of direct writes reached a drive in time: a layer above holds"
+            " them back, so W is not the drive's time"
         )
     elif (
         controls.write_share is not None
@@ -365,8 +366,8 @@ def _disturbed(controls: Controls) -> Iterator[str]:
         and controls.commit_share > MORE_WRITTEN * controls.write_share
     ):
         yield (
-            f"a sync made the drives write {controls.commit_share / controls.write_share:.1f} times what was"
-            " written: writes of the file system's own, or of others, hide what the flush takes"
+            f"with a sync, the drives wrote {controls.commit_share / controls.write_share:.1f} times as much:"
+            " writes of the file system or of other programs hide the time of the flush"
         )
 
 
@@ -380,14 +381,14 @@ def _seen(controls: Controls) -> Iterator[str]:
     if controls.ladder:
         dirty_bytes, flush_ns = controls.ladder[-1]
         yield (
-            f"after {format_size(dirty_bytes)} of direct writes a flush took {duration(flush_ns)}, as if they"
-            f" had moved at {_per_s(_bytes_per_s(dirty_bytes, flush_ns))}"
+            f"after {format_size(dirty_bytes)} of direct writes a flush took {duration(flush_ns)}, which is"
+            f" {_per_s(_bytes_per_s(dirty_bytes, flush_ns))} if it moved them"
         )
     for name, count in controls.flushes:
         if count is not None:
             yield f"{count:.2f} flushes per commit reached {name}"
     for name, per_s in controls.others:
-        yield f"others used {name} as well, at {per_s:.0f} requests per second: repeat this on an idle drive"
+        yield f"other programs sent {name} {per_s:.0f} requests per second: repeat this on an idle drive"
 
 
 def _signed(time_ns: float) -> str:
@@ -398,32 +399,31 @@ _MEANS: Mapping[Code, tuple[str, ...]] = MappingProxyType(
     {
         "no-flush-sent": (),  # depends on what the drive declares
         "faster-than-media": (
-            "a cache answers for the platter: a volatile one that ignores the flush, or one that flash,"
-            " capacitors or a controller's battery protect",
-            "or the drive writes where its head happens to be (shingled, hybrid), or does not rotate at all",
+            "a cache answers instead of the platter: a volatile cache that ignores the flush, or a cache that"
+            " flash, capacitors or a controller's battery protect",
+            "or the drive writes wherever its head is (shingled, hybrid), or does not rotate at all",
         ),
         "flush-no-media-work": (
-            "power-loss protection, as datacenter drives have: the cache counts as media",
+            "power-loss protection, as in datacenter drives: the cache counts as media",
             "or a cache of the host, hypervisor or controller, protected or not",
             "or the flush is acknowledged and ignored",
-            "or the drive had written most of it while it arrived, which a fast drive can",
+            "or the drive wrote most of the data while they arrived, which a fast drive can do",
         ),
         "volatile-cache": (
-            "the device keeps writes in a volatile cache and moves them to the media when a flush asks it to",
-            "or it is slow for another reason, such as a network, and its flush moves less than it seems",
+            "the device keeps writes in a volatile cache and moves them to the media at a flush",
+            "or the device is slow for another reason, such as a network, and its flush moves fewer data",
         ),
-        "inconclusive": ("nothing follows from the times",),
+        "inconclusive": ("the times prove nothing",),
     }
 )
 _ONLY_A_CUT: Mapping[Code, str] = MappingProxyType(
     {
-        "no-flush-sent": "whether data that nobody asked the drive to flush outlive the loss of power",
-        "faster-than-media": "whether what was acknowledged so fast outlives the loss of power",
-        "flush-no-media-work": "which of these it is, and whether what was acknowledged outlives the loss of"
-        " power",
-        "volatile-cache": "whether a flush moves all that it covers, every time: one that takes its time can"
-        " still lose data",
-        "inconclusive": "whether what was acknowledged outlives the loss of power",
+        "no-flush-sent": "whether data survive the loss of power without a flush",
+        "faster-than-media": "whether data acknowledged this fast survive the loss of power",
+        "flush-no-media-work": "which of these is true, and whether acknowledged data survive loss of power",
+        "volatile-cache": "whether a flush moves all data that it covers, every time: a slow flush can still"
+        " lose data",
+        "inconclusive": "whether acknowledged data survive the loss of power",
     }
 )
 
@@ -434,22 +434,22 @@ def _means(code: Code, controls: Controls) -> Iterator[str]:
         if caches != {"write back"}:
             yield (
                 "the drive declares that it has no volatile cache (write through), so the kernel sends it no"
-                " flush: its word is what data rest on"
+                " flush: data depend on its claim"
                 if caches == {"write through"}
-                else "the drive may declare that it has no volatile cache, and then the kernel sends no flush"
+                else "the drive may declare that it has no volatile cache; then the kernel sends no flush"
             )
         if caches != {"write through"}:
             yield (
-                "something above the drive keeps the flush back: a mount without barriers, a layer or"
-                " controller that answers itself, a library that turns syncs into nothing"
+                "something above the drive withholds the flush: a mount without barriers, a layer or"
+                " controller that answers itself, or a library that ignores syncs"
             )
     yield from _MEANS[code]
     if controls.emulated or controls.virtualisation not in ("none", ""):
         where = controls.virtualisation if controls.virtualisation not in ("none", "") else "emulated drive"
         yield (
             f"this is a virtual machine ({where}): the host may acknowledge a flush and do nothing (QEMU"
-            " cache=unsafe, Firecracker's default cache type), and what the guest's drive declares proves"
-            " nothing of the host"
+            " cache=unsafe, Firecracker's default cache type), and the claims of the guest's drive prove"
+            " nothing about the host"
         )
 
 

@@ -1,7 +1,7 @@
-"""What about a run can make its figures mean less than they seem: a code and a sentence each.
+"""Warnings about a measurement: what weakens its figures, each with a code and a sentence.
 
-Nothing here changes a figure or a verdict; docs/reference/bench-results.md lists the codes. The warnings
-about the target itself (mounts without barriers, memory file systems and so on) are among the facts already.
+No warning changes a figure or a verdict; docs/reference/bench-results.md lists the codes. Warnings about the
+target itself (mounts without barriers, memory file systems and so on) are part of the facts.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def cautions(result: Result) -> tuple[TargetWarning, ...]:
 
 def _of_run(result: Result) -> Iterator[tuple[str, str]]:
     if not result.complete:
-        yield "partial", f"not all rounds were made: {result.stopped or 'no reason is known'}"
+        yield "partial", f"some rounds are missing: {result.stopped or 'the reason is unknown'}"
     if result.mode == "quick":
-        yield "quick", "a quick run: for a first look, not to be compared"
+        yield "quick", "a quick run: a first look, not comparable"
     for one in result.cells:
         if one.note and one.rounds:
             yield "cell-ended", f"{one.cell.name} ended early: {one.note}"
@@ -44,16 +44,16 @@ def _of_machine(result: Result) -> Iterator[tuple[str, str]]:
     if result.machine.governor in _SLOW_GOVERNORS:
         yield (
             "governor",
-            f"the processor's governor is {result.machine.governor!r}: latencies include its waking up",
+            f"the processor's governor is {result.machine.governor!r}: latencies include its wake-up time",
         )
     if before.used_bytes is not None and before.size_bytes:
         full = 100 * before.used_bytes / before.size_bytes
         if full > FULL_PERCENT_MAX:
-            yield "full", f"the file system is {full:.0f} % full, where allocation and drives get slower"
+            yield "full", f"the file system is {full:.0f} % full, which slows allocation and drives"
 
 
 def others_per_s(result: Result) -> dict[str, float]:
-    """Requests per second that others made of each drive while this tool left it alone, where it was many."""
+    """Requests per second that other programs made of each drive while this tool was idle, if many."""
     per_s: dict[str, float] = {}
     for idle in result.idle:
         requests = sum(count or 0 for count in (idle.flushes, idle.writes, idle.reads))
@@ -64,4 +64,7 @@ def others_per_s(result: Result) -> dict[str, float]:
 
 def _of_idle_drives(result: Result) -> Iterator[tuple[str, str]]:
     for name, rate in others_per_s(result).items():
-        yield "other-io", f"{name} did {rate:.0f} requests per second for others, left alone by this tool"
+        yield (
+            "other-io",
+            f"{name} got {rate:.0f} requests per second from other programs while this tool was idle",
+        )

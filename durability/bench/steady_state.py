@@ -51,15 +51,15 @@ class Steady:
 def steady(cell: Cell, rounds: Sequence[Round]) -> Steady:
     """Whether the rate of `cell` over `rounds`, in the order of time, was steady."""
     if cell.pace_us:
-        return _silent("not judged", "the rate is the pace, and latencies tell")
+        return _silent("not judged", "the rate is the pace; see the latencies")
     operations = sum(one.operations for one in rounds)
     if operations < OPERATIONS_MIN:
-        return _too_short(f"{operations:,} operations, where {OPERATIONS_MIN:,} are needed")
+        return _too_short(f"{operations:,} operations, {OPERATIONS_MIN:,} are needed")
     if len(rounds) == 1 and len(rounds[0].bins) >= BINS_MIN and any(rounds[0].bins):
         return _judge_long(np.array(rounds[0].bins) / rounds[0].bin_s, rounds[0].bin_s)
     if len(rounds) >= WINDOWS:
         return _judge(np.array([one.rate for one in rounds]), "rounds", None, _no_step)
-    return _too_short(f"{counted(len(rounds), 'round')}, where {WINDOWS} or a long one are needed")
+    return _too_short(f"{counted(len(rounds), 'round')}; {WINDOWS}, or a long one, are needed")
 
 
 def _too_short(reason: str) -> Steady:
@@ -111,8 +111,8 @@ def _reasons(what: str, range_share: float, slope_share: float, last_third: floa
         yield f"the rate {way} by {share} over the {what}, above {SLOPE_MAX:.0%}"
     if last_third is not None and last_third < THIRD_MIN:
         yield (
-            f"the last third ran at {_beyond(last_third, THIRD_MIN)} of the first, as where a fast cache"
-            " fills, burst credits run out, or heat throttles"
+            f"the last third ran at {_beyond(last_third, THIRD_MIN)} of the first: a fast cache may have"
+            " filled, burst credits run out, or heat throttled the drive"
         )
 
 

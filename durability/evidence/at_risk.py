@@ -1,8 +1,8 @@
 """What the cut could have cost: records at risk and the loss window (rules 12 to 14).
 
-A verdict is worth something only if the cut met writes that a volatile cache could still have held. All
-times are the server's receipts; the cut itself is known only as an interval. Refuses to compare times of
-two boots of the server.
+A cut tests a drive only if it met writes that a volatile cache could still have held. All times are those of
+the server's receipts; the time of the cut is known only as an interval. Refuses to compare times of two boots
+of the server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Was there a cut, and of what? (rule 11)
 
-From what the server recorded, the facts at arming and the facts now: which class of cut is shown, and by
-what. Wall clocks are no evidence, nor is a server's silence. An operator's word raises the class only as
-far as the facts allow it. Refuses to conclude anything from an emulated drive's counter.
+The server's record, the facts at arming and the facts now show a class of cut, and how. Wall clocks and a
+silent server are not evidence. The operator's statement raises the class only as far as the facts allow it.
+Refuses to conclude anything from an emulated drive's counter.
 
     power   every leaf drive counted an unsafe shutdown since arming, or the operator says that power was cut
     vm      the guest's memory is gone with its operating system; the host kept its power
@@ -48,7 +48,7 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     power).
     """
     if case.armed is None or now is None:
-        why = ("the run was never armed",) if case.armed is None else ("no facts of the target as it is now",)
+        why = ("the run was never armed",) if case.armed is None else ("the target cannot be examined now",)
         return Cut(cut_class="none", proof=(), attested=attested, contradictions=why if attested else ())
     counted = _counted_power_loss(case.armed, now)
     death = _os_death(case, case.armed, now)
@@ -79,16 +79,16 @@ def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerat
 
 
 def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool) -> list[str]:
-    """Facts that cannot be if the operator's word is right."""
+    """Facts that contradict the operator's statement."""
     if not happened:
         return [
-            "since the run's last frame the operating system did not die, nor was every drive enumerated anew"
+            "since the run's last message, the system has not restarted and not all drives were reattached"
         ]
     if claimed != "power":
         return []
     return [
         f"the unsafe-shutdown counter of {before.model or before.name} (serial {before.serial}) stayed at "
-        f"{after.unsafe_shutdowns}, which a power cut would have raised"
+        f"{after.unsafe_shutdowns}; a power cut raises it"
         for before, after in _pairs(armed, now)
         if after is not None and _risen(before, after) is False
     ]
@@ -139,8 +139,8 @@ def _os_death(case: Case, armed: Facts, now: Facts) -> str:
     if now.host.uptime_ns >= since_ns:
         return ""
     return (
-        f"the same machine runs another boot, up for {now.host.uptime_ns / 1e9:.0f} s; "
-        f"the run's last frame came {at_least_words}{since_ns / 1e9:.0f} s ago"
+        f"the same machine has restarted, {now.host.uptime_ns / 1e9:.0f} s ago; "
+        f"the run's last message came {at_least_words}{since_ns / 1e9:.0f} s ago"
     )
 
 
@@ -162,7 +162,7 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
         if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
             return ""
     if another_kernel:
-        return "every drive, known by its serial, is attached to another machine than at arming"
+        return "every drive, recognised by its serial number, is attached to another machine than at arming"
     return "every drive was enumerated anew: " + ", ".join(
         f"{before.name} diskseq {before.diskseq} → {after.diskseq}"
         for before, after in pairs

@@ -1,9 +1,8 @@
 """Flushes: how many of them reached each leaf drive while syncs were acknowledged (rule 17).
 
-A sync that sends the drive no flush tests something else than a flush: the power-loss protection that the
-drive claims, FUA, or a stack that keeps the flush to itself. This says which, in words, and judges nothing.
-Counts are the kernel's and include the flushes of everybody else on the drive. The kernel does not count FUA
-writes.
+If a sync sends the drive no flush, the run tests something else: the power-loss protection that the drive
+claims, FUA, or a stack that withholds flushes. This module says which, in words, and judges nothing. The
+counts are the kernel's and include flushes of other programs. The kernel does not count FUA writes.
 """
 
 from __future__ import annotations
@@ -62,14 +61,16 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
         return ""
     if drive.write_cache == "write through":
         return (
-            "no flush was sent: the drive claims no volatile cache (write through) and gets none, so its"
-            " claim of power-loss protection is tested"
+            "no flush was sent: the drive claims no volatile cache (write through), so the run tests its"
+            " power-loss protection"
         )
     # On a device the kernel sends a flush after a write with FUA as well.
     by_fua = plan.target_kind == "file" and plan.direct and plan.sync in _FUA_METHODS and not plan.names
     if drive.fua and by_fua:
         return (
-            "no flush was sent: expected with O_DIRECT and a sync of each write of a file on a drive with"
-            " FUA, whose FUA writes the kernel does not count"
+            "no flush was sent, as expected: with O_DIRECT and a sync of each write, the kernel uses FUA on"
+            " this drive, and it does not count FUA writes"
         )
-    return f"no flush was sent, though {syncs:,} syncs were acknowledged: something above keeps them back"
+    return (
+        f"no flush was sent, but {syncs:,} syncs were acknowledged: a layer above the drive withholds flushes"
+    )

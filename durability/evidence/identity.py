@@ -67,11 +67,11 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
     if armed is None:
         return ["the server has no facts of the target: the run was never armed"]
     if now is None:
-        return ["the target cannot be reached, so nothing shows which drive this is"]
+        return ["the target cannot be reached, so its drive cannot be recognised"]
     differences = _serial_differences(armed.drives, now.drives)
     if armed.kind == "device" and armed.offset_bytes != now.offset_bytes:
         differences.append(
-            f"it starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
+            f"the target starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
         )
     if armed.kind == "file":
         expected = armed.file_system.uuid if armed.file_system else ""
@@ -80,8 +80,8 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
             differences.append("the file system had no UUID at arming, so it cannot be recognised")
         elif uuid != expected:
             differences.append(
-                f"the file system here has UUID {uuid or '(none)'}, expected {expected}, "
-                "so it may not be mounted"
+                f"the file system here has UUID {uuid or '(none)'}, expected {expected}: "
+                "the right one may not be mounted"
             )
         elif armed.path_in_file_system != now.path_in_file_system:
             differences.append(
@@ -94,7 +94,7 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
 def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[str]:
     wanted, present = serials(armed), serials(now)
     if wanted is None:
-        return ["the drives told no serial at arming, so they cannot be recognised without the superblock"]
+        return ["the drives reported no serial number at arming, so only a superblock can identify them"]
     if wanted != present:
         return [f"the drives are {_names(now)}, expected {_names(armed)}"]
     return []

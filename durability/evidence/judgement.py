@@ -1,7 +1,7 @@
-"""What the oracle says of one slot: the classes of findings, and the sentence that a person reads.
+"""The judgement of one slot: its class of finding, and a sentence that people read.
 
-Plain data; `durability.evidence.slot_oracle` makes it. What a finding means for the verdict is decided in
-`durability.evidence.verdict`.
+Plain data, made by `durability.evidence.slot_oracle`. `durability.evidence.verdict` decides what a finding
+means for the verdict.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ class Judgement:
     """What the rules say of one slot. `finding` None: legal, or excused.
 
     `place` is a slot of `writer`, or copy `slot` of the superblock where `writer` is SUPERBLOCK_WRITER; it
-    lies at `offset` of the file TARGET + `suffix`. A file of append that is back is told of as its first
-    slot.
+    lies at `offset` of the file TARGET + `suffix`. A reappeared `append` file is reported as its first slot.
     `in_flight`: a version newer than A' may have been issued to it. `in_flight_damaged`: such a slot, with
     sectors that hold nothing recognisable. `order_violation`: legal under A, wrong under A'. `collateral`:
     shares a physical block with a slot in flight. `above_ceiling`: holds a version that was never allowed
@@ -85,14 +84,14 @@ def _span_name(span: Span) -> str:
     if span.state == "earlier":
         return f"data of run {span.run:016x}"
     if span.state == "foreign":
-        return f"a record of run {span.run:016x} for offset {span.offset} that the plan does not have there"
+        return f"a record of run {span.run:016x} for offset {span.offset}, where the plan has none"
     return {
         "zero": "zeros",
         "damaged": "nothing recognisable",
         "unreadable": "an I/O error",
         "absent": "the end of the file",
         "missing": "no such name",
-        "excess": "a file that goes on where the record ends",
+        "excess": "data after the end of the record",
     }[span.state]
 
 

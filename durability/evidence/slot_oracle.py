@@ -256,7 +256,7 @@ class Oracle(Testimony):
             expected_seq=outlived_by,
             found_seq=None,
             oldest_lost_seq=outlived_by,
-            text=f"file TARGET{extent.suffix}: resurrected, its removal was durable before seq {outlived_by}",
+            text=f"file TARGET{extent.suffix}: resurrected; its removal was durable before seq {outlived_by}",
         )
 
     # -- versions ------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """The verdict: durable, loss or inconclusive, with its reasons.
 
-Loss needs one finding on the right target that nothing but the drive, or the stack above it, explains.
-Durable needs everything: a cut that is shown and met load, a log that was whole, every slot checked and
-none wrong. What lies between is inconclusive, and each thing that was missing is named.
-docs/explanation/evidence.md has the rules behind every code here.
+A loss takes one finding on the right target that only the drive, or the stack above it, can explain. Durable
+takes all of these: a cut that is shown and met load, a complete log, every slot checked, and no slot wrong.
+Anything between is inconclusive, and each missing piece is a reason. docs/explanation/evidence.md explains
+the codes.
 
-It refuses to judge what is not the run's target: see `durability.evidence.identity`.
+It refuses to judge anything but the run's target: see `durability.evidence.identity`.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ EXIT_CODES: Mapping[Word, int] = {
 
 # Every reason code, and when it is given. docs/reference/cli.md has the same table.
 REASONS: Mapping[str, str] = {
-    "findings": "what was acknowledged is not on the target as it must be",
-    "earlier-loss": "an earlier pass over this run found a loss, and a later pass never clears it",
-    "no-server-log": "there is no server's log of this run",
+    "findings": "acknowledged data are missing or damaged on the target",
+    "earlier-loss": "an earlier verify of this run found a loss; a later one never clears it",
+    "no-server-log": "this run has no server log",
     "not-armed": "the run was never armed, so nothing was acknowledged",
-    "superseded": "a later run was made on this target",
-    "tainted": "the run broke a rule of the protocol",
-    "log-behind": "the target holds writes that the server's log does not allow for",
-    "drive-changed": "the target lies on other drives than at arming, or on drives that tell no serial now",
-    "session-stopped": "the run ended with a clean stop, not in a cut",
-    "session-closed": "the connection was closed, so the kernel outlived the client",
-    "session-client-error": "the client failed, and not by an I/O error of the target",
+    "superseded": "a later run wrote to this target",
+    "tainted": "the run violated the protocol",
+    "log-behind": "the target holds newer writes than the server's log allows",
+    "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "session-stopped": "the run was stopped cleanly, not by a cut",
+    "session-closed": "the connection was closed, so the kernel survived the client",
+    "session-client-error": "the client failed, but not because of an I/O error of the target",
     "session-server-down": "the server was down when the session ended",
     "session-live": "the server never saw the session end",
-    "cut-not-shown": "nothing shows a cut",
-    "cut-class": "the cut shown is of a lesser class than required",
-    "attestation-contradicted": "the facts contradict the operator's word",
-    "scan-unfinished": "not everything was read",
+    "cut-not-shown": "the evidence does not show a cut",
+    "cut-class": "the cut shown is of a weaker class than required",
+    "attestation-contradicted": "the facts contradict the operator's statement",
+    "scan-unfinished": "the target was not read completely",
     "nothing-checked": "no record was checked",
-    "nothing-at-risk": "no record was at risk when the cut came",
-    "unstable": "a wrong slot was right when it was read again",
-    "earlier-unstable": "an earlier pass read a slot wrong and then right; no later pass clears that",
-    "too-few-cuts": "the series has fewer verified cuts than asked for",
+    "nothing-at-risk": "no record was at risk at the cut",
+    "unstable": "a slot was wrong when first read, right when reread",
+    "earlier-unstable": "an earlier verify read a slot wrong, then right; a later one never clears that",
+    "too-few-cuts": "the series has fewer verified cuts than required",
     "series-has-loss": "another cut of the series lost data",
-    "series-incomplete": "cuts of the series were never verified, or so that a loss may be hidden",
+    "series-incomplete": "cuts of the series were not verified, or verified in a way that may hide a loss",
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
 EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
@@ -72,7 +72,7 @@ _SESSION_REASONS: Mapping[str, str] = {
 _DURABLE_HEADLINES: Mapping[CutClass, str] = {
     "power": "durable across power loss",
     "vm": "durable across guest loss; host power loss not shown",
-    "os": "durable across the death of the operating system; power loss not shown",
+    "os": "durable across loss of the operating system; power loss not shown",
 }
 
 
@@ -149,7 +149,7 @@ def _loss_reasons(case: Case | None, scan: Report, *, explained: bool) -> list[R
 def _log_reasons(case: Case | None, identity: Identity, scan: Report) -> Iterator[Reason]:
     """What is wrong with the record of the run itself."""
     if case is None:
-        yield _reason("no-server-log", "the plan and the target alone can prove a loss, never durability")
+        yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
     elif case.armed is None:
         yield _reason("not-armed")
     elif case.tainted:
@@ -157,11 +157,11 @@ def _log_reasons(case: Case | None, identity: Identity, scan: Report) -> Iterato
     if identity.superseded_by:
         yield _reason("superseded", f"run {identity.superseded_by}")
     if identity.drive_changed:
-        yield _reason("drive-changed", "a copy shows nothing of the drive that was cut")
+        yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
     if scan.above_ceiling:
         yield _reason(
             "log-behind",
-            f"{scan.above_ceiling} places hold more than was ever granted; or this tool has a defect",
+            f"{counted(scan.above_ceiling, 'slot')} beyond the server's credit; or a defect of this tool",
         )
 
 
@@ -177,9 +177,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
     if cut.contradictions:
         yield _reason("attestation-contradicted", "; ".join(cut.contradictions))
     if cut.cut_class == "none":
-        yield _reason(
-            "cut-not-shown", "--attest-cut TEXT is for a cut that you made and the facts do not show"
-        )
+        yield _reason("cut-not-shown", "if you cut the power, say so with --attest-cut TEXT")
     else:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 
@@ -197,25 +195,25 @@ def _scan_reasons(scan: Report, at_risk: AtRisk) -> Iterator[Reason]:
         )
         yield _reason("nothing-at-risk", stalled)
     if scan.unstable:
-        yield _reason("unstable", f"{scan.unstable} slots; suspect memory, cable or controller")
+        yield _reason("unstable", f"{counted(scan.unstable, 'slot')}; suspect memory, cable or controller")
 
 
 def _earlier_reasons(case: Case | None) -> Iterator[Reason]:
-    """What earlier passes saw that more evidence cannot clear: a drive that needs two looks is no pass."""
+    """What later evidence cannot clear: a drive that needed two reads in an earlier verify has not passed."""
     if case is not None and any("unstable" in past.reasons for past in case.verdicts):
         yield _reason("earlier-unstable")
 
 
 def _series_reasons(series: Strength, min_cuts: int) -> Iterator[Reason]:
-    """What a series must have, where more than this cut was asked for."""
+    """What a series must have, if more than one cut is required."""
     if min_cuts <= 1:
         return
     if series.cuts < min_cuts:
         yield _reason("too-few-cuts", f"{series.cuts} of {min_cuts}")
     if series.losses:
-        yield _reason("series-has-loss", f"{series.losses} of {series.cuts}")
+        yield _reason("series-has-loss", f"{series.losses} of {counted(series.cuts, 'cut')}")
     if series.left_out:
-        yield _reason("series-incomplete", f"{series.left_out} of them")
+        yield _reason("series-incomplete", counted(series.left_out, "run"))
 
 
 def _reason(code: str, detail: str = "") -> Reason:

@@ -1,8 +1,8 @@
-"""`durability demo`: the whole product on one machine in seconds, with drives that lose power on command.
+"""`durability demo`: the whole product on one machine in seconds, with simulated drives.
 
-Server, client and verify are the real ones, over a socket and a database; only the drives are simulated, so
-no privilege and no package is needed. It shows what the tool is for: the drive that lies about its cache
-passes every test but this one. The exit code says whether each verdict was the one that its drive deserves.
+Server, client and verify are the real ones, with a socket and a database; only the drives are simulated, so
+the demo needs no privileges and no packages. It shows a drive that lies about its cache, which only a power
+cut reveals. The exit code says whether each verdict is the one that its drive deserves.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     """Run the demo and return its exit code; the same `seed` gives the same drives and the same cuts."""
     chosen = secrets.randbits(32) if seed is None else seed
     console = Terminal(file=out, highlight=False)
-    console.print(f"Three simulated drives, a power cut of each. Seed {chosen}.")
+    console.print(f"Three simulated drives, one power cut each. Seed {chosen}.")
     documents = []
     async with loopback() as lab:
         console.print(f"A server listens on {lab.address}.")
         for number, exhibit in enumerate(EXHIBITS):
-            console.print(f"  {exhibit.model.name}: writing, cutting, reading back ...")
+            console.print(f"  {exhibit.model.name}: write, cut, verify ...")
             documents.append(await _cycles(lab, exhibit.model, console, seed=chosen + number))
     console.print(_table(documents))
     agreed = [document["verdict"] for document in documents] == [exhibit.expected for exhibit in EXHIBITS]
     if agreed:
         console.print("Each verdict is the one that its drive deserves.")
         return EXIT_OK
-    console.print("A verdict is not the one that its drive deserves: this is a defect of the tool.")
+    console.print("A verdict is not the one that its drive deserves. This is a defect of the tool.")
     return EXIT_INTERNAL
 
 
@@ -80,7 +80,7 @@ async def _cycles(lab: Loopback, model: Model, console: Terminal, *, seed: int) 
         document = await _cycle(lab, model, seed=seed)
         if "nothing-at-risk" not in [reason["code"] for reason in document["reasons"]]:
             return document
-        console.print(f"    the cut met no writer at work, so it shows nothing: cut {again + 1}")
+        console.print(f"    no writer was writing at the cut, so it proves nothing: cut {again + 1}")
     return await _cycle(lab, model, seed=seed)
 
 

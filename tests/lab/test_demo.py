@@ -52,4 +52,4 @@ async def test_cut_that_met_nobody_at_work_is_made_again(monkeypatch: pytest.Mon
     out = io.StringIO()
     assert await demo_module.demo(out) == EXIT_OK, out.getvalue()
     assert len(documents) >= len(demo_module.EXHIBITS) + 1
-    assert "met no writer at work, so it shows nothing: cut 2" in out.getvalue()
+    assert "no writer was writing at the cut, so it proves nothing: cut 2" in out.getvalue()

@@ -70,7 +70,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
             with Bar(err) as bar:
                 outcome = measure(wanted, bar, endings.hold)
         except (KeyboardInterrupt, SystemExit) as ending:
-            print("durability: ended before anything was measured; nothing is kept", file=err)
+            print("durability: ended before the first measurement; no result was saved", file=err)
             return _exit_code(ending)
         kept = _save(outcome.result, options.output, err)
         kept = _save_page(outcome.result, options, err) and kept
@@ -121,7 +121,7 @@ def _check_outputs(options: BenchOptions) -> None:
     if options.output is None:
         saved_results.check_default()
     elif options.html and saved_results.same_file(options.html, options.output):
-        raise UsageError("-o and --html name one file; the result and its page are two")
+        raise UsageError("-o and --html name the same file; name two files")
 
 
 def _exit_code(ending: BaseException) -> int:
@@ -139,14 +139,12 @@ def _wanted(options: BenchOptions) -> Options:
     if options.only:
         cells = catalogue.select(cells, options.only)
     if options.engine == "fio" and not any(cell.fio for cell in cells):
-        raise UsageError(
-            "--engine fio: fio is asked for none of these cells; see docs/explanation/bench.md for those"
-        )
+        raise UsageError("--engine fio: fio can measure none of these cells; choose others with --only")
     size_bytes = options.size_bytes
     if size_bytes is None:
         size_bytes = SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES
     if size_bytes < MIB:
-        raise UsageError(f"--size {size_bytes} is too little: give 1 MiB at least")
+        raise UsageError(f"--size is {size_bytes} bytes, expected at least 1MiB")
     return Options(
         target=options.target,
         cells=cells,
@@ -164,7 +162,7 @@ def _wanted(options: BenchOptions) -> Options:
 def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
     asked = [options.quick, options.accept_minutes is not None, bool(options.profile)]
     if sum(asked) > 1:
-        raise UsageError("--quick, --accept and --profile are three sets of cells: give one of them")
+        raise UsageError("--quick, --accept and --profile exclude each other; choose one")
     if options.quick:
         return "quick", catalogue.QUICK
     if options.accept_minutes is not None:
@@ -187,7 +185,7 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
         saved_results.save(result, path)
         print(f"the result is in {path}", file=err)
     except SetupError as error:
-        print(f"durability: the result is not kept: {error}", file=err)
+        print(f"durability: the result was not saved: {error}", file=err)
         return False
     return output is None
 

@@ -233,9 +233,9 @@ class _Measurement:
 
         self._stack.callback(close)
         for path in place.leftovers:
-            self._listener.say(f"removed {path}, which a measurement that was killed had left")
+            self._listener.say(f"removed {path}, left over by a measurement that was killed")
         for path in place.others:
-            self._listener.say(f"warning: another measurement works in {path}: each measures both")
+            self._listener.say(f"warning: another measurement runs in {path}: each of them slows the other")
         return place
 
     def _memory_place(self) -> Place | None:
@@ -253,7 +253,7 @@ class _Measurement:
         entry = self._entries[index]
         place = self._place if entry.cell.place == "target" else self._memory
         if place is None:
-            raise LackError(f"needs a tmpfs with room at {target.MEMORY}")
+            raise LackError(f"needs a tmpfs with free space at {target.MEMORY}")
         try:
             tasks = place.begin(entry.cell, seed)
             measure = self._measure_fio if entry.engine == "fio" else self._measure
@@ -376,14 +376,14 @@ def _rounds(entries: Sequence[_Entry], seed: int) -> Iterator[tuple[int, int]]:
 def _words(code: int, text: str) -> str:
     """An error of the target as a sentence."""
     if code == errno.EINVAL:
-        return "the target refuses it: it has no O_DIRECT, or not for blocks of this size"
+        return "the target does not support O_DIRECT, or not for blocks of this size"
     if code in _LACKING:
-        return f"the target does not have such a call ({text})"
+        return f"the target does not support this call ({text})"
     if code in (errno.ENOSPC, errno.EDQUOT):
-        return f"the target is full ({text}): make room, or lower --size"
+        return f"the target is full ({text}): free some space, or lower --size"
     if code == 0:  # it says itself whose
         return text
-    return f"the target gave an error: {text}"
+    return f"I/O error of the target: {text}"
 
 
 def _stopped(ending: BaseException) -> str:

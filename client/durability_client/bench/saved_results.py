@@ -35,14 +35,14 @@ def check_output(path: Path) -> None:
         if path.is_dir():
             raise SetupError(f"{path} is a directory; name a file in it")
         if not directory.is_dir():
-            raise SetupError(f"{path}: there is no directory {directory}; make it first")
+            raise SetupError(f"{path}: the directory {directory} does not exist; create it first")
         if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
-            raise SetupError(f"{path}: it cannot be written there; name another file")
+            raise SetupError(f"{path}: a result cannot be written there; name another file")
         if path.exists() and holds_run(path):
-            raise SetupError(f"{path} holds a run of this tool, which stays; name another file")
+            raise SetupError(f"{path} holds a run of this tool, which is not overwritten; name another file")
     except OSError as error:  # a directory on the way may not be searched
         raise SetupError(
-            f"{path}: it cannot be written there: {error.strerror}; name another file"
+            f"{path}: a result cannot be written there: {error.strerror}; name another file"
         ) from error
 
 
@@ -57,7 +57,7 @@ def _default_directory() -> Path:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"cannot make {directory}: {error.strerror}; name a file with -o") from error
+        raise SetupError(f"cannot create {directory}: {error.strerror}; name a file with -o") from error
     return directory
 
 

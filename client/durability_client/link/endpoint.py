@@ -24,8 +24,8 @@ def read_token(token_file: Path | None) -> bytes:
         return parse_token(path.read_text(encoding="ascii", errors="replace"), str(path))
     except FileNotFoundError as error:
         raise SetupError(
-            f"there is no token at {path}: `durability serve` prints how to bring its token here;"
-            " name the file with --token-file"
+            f"the token file {path} does not exist: `durability serve` prints how to copy its token;"
+            " name the copy with --token-file"
         ) from error
     except OSError as error:
         raise SetupError(f"cannot read the token file {path}: {error.strerror}") from error

@@ -173,8 +173,8 @@ class RunLink:
                     return
             except AuthenticationError as error:
                 self.trouble = (
-                    f"{self._endpoint} does not take this run's token any more ({error}); start it with the"
-                    " token of before and the run goes on, or stop the run"
+                    f"{self._endpoint} no longer accepts this run's token ({error}); start it with the"
+                    " earlier token to continue the run, or stop the run"
                 )
             except PeerError as error:
                 self.trouble = str(error)
@@ -198,7 +198,9 @@ class RunLink:
                 accepted = await connection.request(Resume(run=self._run, proof=proof), Accepted)
         except TimeoutError:
             connection.close()
-            raise PeerError(f"the server at {self._endpoint} does not take the run back: no answer") from None
+            raise PeerError(
+                f"the server at {self._endpoint} did not answer when the run tried to resume"
+            ) from None
         except BaseException:
             connection.close()
             raise
@@ -227,7 +229,7 @@ class RunLink:
                     self._stopped.set()
                     return
                 case _:
-                    raise ProtocolError(f"{type(message).__name__} makes no sense to a running client")
+                    raise ProtocolError(f"{type(message).__name__} is not valid during a run")
 
 
 async def _first_of(*waits: Awaitable[object]) -> None:

@@ -94,7 +94,7 @@ class Connection(asyncio.Protocol):
             if type(reply) is answer:
                 return reply
             if not isinstance(reply, Notice):
-                raise ProtocolError(f"{answer.__name__} was expected, {type(reply).__name__} came")
+                raise ProtocolError(f"expected {answer.__name__}, found {type(reply).__name__}")
 
     def close(self) -> None:
         """Send what is queued, then close."""
@@ -110,8 +110,8 @@ class Connection(asyncio.Protocol):
             if not hmac.compare_digest(found, self.endpoint.fingerprint):
                 self._end(
                     PeerError(
-                        f"the certificate of {self.endpoint} has the SHA-256 {found.hex()}, not the one that"
-                        " --tls-fingerprint pins: is it the right server?"
+                        f"the certificate of {self.endpoint} has the SHA-256 fingerprint {found.hex()}, not"
+                        " that of --tls-fingerprint: check the address and the fingerprint"
                     )
                 )
                 return
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
             return
         silent_s = self._loop.time() - self._heard_at
         if silent_s * 1e9 > limits.DEAD_PEER_NS:
-            error = PeerError(f"the server at {self.endpoint} has said nothing for {silent_s:.0f} s")
+            error = PeerError(f"the server at {self.endpoint} has been silent for {silent_s:.0f} s")
             if self._transport is not None:
                 self._transport.abort()
             self._end(error)
@@ -193,14 +193,14 @@ async def connect(endpoint: Endpoint, role: Role) -> Connection:
     except TimeoutError:
         connection.close()
         raise PeerError(
-            f"the server at {endpoint} does not answer: is `durability serve` running there, does a firewall"
-            " drop packets, and do both sides agree on TLS?"
+            f"the server at {endpoint} does not answer: check that `durability serve` runs there, that no"
+            " firewall drops packets, and that both sides use TLS or neither does"
         ) from None
     except ssl.SSLError as error:
-        raise PeerError(f"no TLS with {endpoint}: {error.reason or error}") from error
+        raise PeerError(f"TLS with {endpoint} failed: {error.reason or error}") from error
     except OSError as error:
         raise PeerError(
-            f"cannot connect to {endpoint}: {_why_refused(error)}; is `durability serve` running there?"
+            f"cannot connect to {endpoint}: {_why_refused(error)}; check that `durability serve` runs there"
         ) from error
     except BaseException:
         connection.close()

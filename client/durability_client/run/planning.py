@@ -1,6 +1,6 @@
-"""From the options of `durability run` to a plan: what fits, what contradicts itself, and the defaults.
+"""Makes a plan of the options of `durability run`: defaults, bounds and contradictions.
 
-Refuses in the words of the command line (UsageError) what the plan would refuse in its own.
+It names options in its refusals (UsageError), where the plan would name its own fields.
 """
 
 from __future__ import annotations
@@ -63,27 +63,29 @@ def check_options(options: RunOptions) -> None:
     """Refuse options that contradict each other. Raises UsageError."""
     if options.group > 1 and options.sync in WRITE_THROUGH_METHODS:
         raise UsageError(
-            f"--group {options.group} has no meaning with --sync {options.sync}, which syncs each write"
+            f"--sync {options.sync} syncs each write, so it allows no --group {options.group}; remove one"
         )
     if options.workload in NAMES_WORKLOADS and options.group > (most := group_max()):
         raise UsageError(
-            f"--group {options.group} of names keeps as many files open, and this process may have {most}:"
-            " lower it, or raise ulimit -Hn"
+            f"--group {options.group} with --workload {options.workload} keeps as many files open, and this"
+            f" process may have {most}: lower --group, or raise ulimit -Hn"
         )
     if options.workload in ENDLESS_WORKLOADS and options.pattern == "random":
-        raise UsageError(f"--workload {options.workload} goes in sequence: leave --pattern random out")
+        raise UsageError(f"--workload {options.workload} is always sequential: remove --pattern random")
     if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
-        raise UsageError(f"--record-size {options.record_bytes} is not a multiple of 512 bytes up to 1MiB")
+        raise UsageError(
+            f"--record-size is {options.record_bytes} bytes, expected a multiple of 512 up to 1MiB"
+        )
     if len(options.label.encode()) > limits.NAME_BYTES_MAX or not options.label.isprintable():
-        raise UsageError(f"--label is not one line of at most {limits.NAME_BYTES_MAX} bytes of plain text")
+        raise UsageError(f"--label must be one line of plain text, at most {limits.NAME_BYTES_MAX} bytes")
     if options.duration_s is not None and options.duration_s <= 0:
-        raise UsageError(f"--duration {options.duration_s} is not a time")
+        raise UsageError(f"--duration is {options.duration_s:g} s, expected more than 0")
 
 
 def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
     if options.workload != "overwrite" and kind == "device":
-        raise UsageError(f"--workload {options.workload} needs a file, and {facts.path} is a device")
+        raise UsageError(f"--workload {options.workload} needs a file, but {facts.path} is a device")
     size_bytes = _size_bytes(options)
     block_bytes = safety_checks.block_bytes(facts)
     control_record_bytes = max(4096, block_bytes)
@@ -124,14 +126,14 @@ def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tup
     UsageError."""
     each, what = options.record_bytes, "records"
     if options.workload in NAMES_WORKLOADS:
-        each, what = safety_checks.name_bytes(options.record_bytes, facts), "names, with all that they take,"
+        each, what = safety_checks.name_bytes(options.record_bytes, facts), "files, with their metadata,"
     slots = max(0, size_bytes) // (options.writers * each)
     credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
     if credit < limits.CREDIT_GROUPS_MIN * options.group:
         least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * options.group
         raise UsageError(
             f"--size {_size_bytes(options)} gives each of {options.writers} writers {slots} {what} of {each} "
-            f"bytes; at least {least} are needed: raise --size"
+            f"bytes, and at least {least} are needed; raise --size"
         )
     return slots, credit
 

@@ -1,8 +1,8 @@
-"""`durability run`: make a target, arm it, write and acknowledge until the power goes or somebody stops it.
+"""`durability run`: creates a target, arms the run, and writes until power fails or the run is stopped.
 
-The order of things is the evidence's: guards, server, facts, plan, registration, prefill, writers ready,
-facts again, armed, and only then the first record. What is refused is in `guards` and `planning`; what an
-acknowledgement is worth, in `writer`. This module holds the order together and says how it ended.
+The rules of evidence fix the order: safety checks, server, facts, plan, registration, prefill, writers ready,
+facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `writer` defines an
+acknowledgement. This module keeps the order and reports how the run ended.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Run:
         finally:
             self._sender.stop()
             if not await asyncio.to_thread(self._crew.dismiss):
-                self._live.say("a writer is still inside a call to the drive; it ends when the drive answers")
+                self._live.say("a writer still waits for the drive; it ends when the drive answers")
 
     # Before the first record.
 
@@ -226,7 +226,7 @@ class _Run:
 
     def _interruption(self) -> _InterruptedError:
         nothing = Stop(frontiers=(0,) * self._plan.writers, control=0, statistics={})
-        text = "interrupted before the run was armed: nothing was acknowledged"
+        text = "interrupted before the run was armed; nothing was acknowledged"
         return _InterruptedError(self._signals[0], text, nothing)
 
     # While records are written.
@@ -252,7 +252,7 @@ class _Run:
             self._crew.look()
             self._check()
             if len(self._signals) > 1:
-                text = "interrupted again while the target had not answered: no clean stop"
+                text = "interrupted again before the target answered: the run was not stopped cleanly"
                 raise _InterruptedError(self._signals[1], text, ClientFailed(text=text))
             self._show("stopping")
             await asyncio.sleep(_STOP_TICK_S)
@@ -286,7 +286,10 @@ class _Run:
         if self.link.trouble:
             return "reconnecting", self.link.trouble
         if self._crew.any_in(WriterState.OUT_OF_CREDIT):
-            return "waiting for credit", self._notice_text or "the server has not confirmed what it received"
+            return (
+                "waiting for credit",
+                self._notice_text or "the server has not confirmed the acknowledgements",
+            )
         return "running", self._notice_text
 
     def _notice(self, notice: Notice) -> None:
@@ -339,15 +342,13 @@ class _Run:
         ending: Ending = TargetFailed(
             errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
         )
-        advice = "If this was the cut, run `durability verify` once the target is back"
+        advice = "If this was the cut, run `durability verify` when the target is back"
         if failure.errno in _NO_IO_FAILURE:
             ending = ClientFailed(text=what)
-            advice = "This is no I/O error and no cut: mend it and run again"
+            advice = "This was not an I/O error and not a cut: fix it and run again"
         told = await self._end(ending)
         acked = sum(self._crew.ledger.frontiers()[: self._plan.writers])
-        server = (
-            "the server has them" if told else "the server could not be told; it has what it received before"
-        )
+        server = "the server has them all" if told else "the server did not confirm them all"
         raise TargetError(
             f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"
             f" {server}. {advice}"

@@ -1,8 +1,7 @@
-"""What a person, or a program, sees of a run while it lasts: one line per second.
+"""The status line of a run, one per second.
 
-People read stderr: a line that is rewritten on a terminal, and elsewhere a new line when the state changes
-and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither ever slows a writer
-down.
+People read stderr: on a terminal one line is rewritten, elsewhere a new line follows when the state changes
+and every ten seconds. Programs read JSON lines on stdout (`durability.run/1`). Neither slows a writer down.
 """
 
 from __future__ import annotations
@@ -165,6 +164,6 @@ def _parts(sample: Sample) -> list[str]:
         f"{sample.rate:9,.0f}/s",
         f"commit p50 {duration(sample.p50_ns)}  p99 {duration(sample.p99_ns)}  max {duration(sample.max_ns)}",
         f"acked {sample.acked:,}",
-        f"server {sample.unconfirmed:,} behind, {duration(sample.rtt_ns)} away",
+        f"server {sample.unconfirmed:,} unconfirmed, RTT {duration(sample.rtt_ns)}",
         f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
     ]

@@ -143,10 +143,12 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
     """What to call after a write for `method`, None where the write itself syncs. Raises UsageError."""
     if method == "fullfsync":
         if _F_FULLFSYNC is None:
-            raise UsageError("--sync fullfsync exists on macOS only; use fsync, which flushes the drive here")
+            raise UsageError(
+                "--sync fullfsync exists on macOS only; use --sync fsync, which flushes the drive here"
+            )
         return _full_fsync
     if method == "rwf-dsync" and not hasattr(os, "RWF_DSYNC"):
-        raise UsageError("--sync rwf-dsync needs Linux; use fsync or dsync here")
+        raise UsageError("--sync rwf-dsync needs Linux; use --sync fsync or dsync here")
     if method == "fdatasync":
         return os.fdatasync
     return os.fsync if method == "fsync" else None
@@ -249,11 +251,13 @@ class KernelStorage:
                 fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
         except FileNotFoundError:
             if create:
-                raise TargetError(f"{self.path}: its directory does not exist; make it first") from None
+                raise TargetError(f"{self.path}: its directory does not exist; create it first") from None
             return
         except OSError as error:
             if error.errno == errno.EBUSY:
-                raise TargetBusyError(f"{self.path}: mounted, or held by another user; release it") from error
+                raise TargetBusyError(
+                    f"{self.path}: mounted, or held by another program; release it"
+                ) from error
             raise TargetError(f"{self.path}: cannot be opened: {error.strerror}") from error
         try:
             if self.kind == "file":
@@ -261,7 +265,7 @@ class KernelStorage:
         except BlockingIOError:
             os.close(fd)
             raise TargetBusyError(
-                f"{self.path}: another run or verify holds it; wait for it, or end it"
+                f"{self.path}: another run or verify holds it; wait for its end, or stop it"
             ) from None
         self._lock_fd = fd
 
@@ -285,13 +289,13 @@ class KernelStorage:
         if not direct:
             return os.open(path, flags | os.O_CLOEXEC, _MODE)
         if _O_DIRECT is None:
-            raise UsageError("--direct needs O_DIRECT, which this system does not have")
+            raise UsageError("--direct needs O_DIRECT, which this system does not have; remove --direct")
         try:
             return os.open(path, flags | _O_DIRECT | os.O_CLOEXEC, _MODE)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            raise UsageError(f"{path}: its file system has no O_DIRECT; leave --direct out") from error
+            raise UsageError(f"{path}: its file system does not support O_DIRECT; remove --direct") from error
 
     def _open_reader(self, path: Path) -> KernelFile:
         if _O_DIRECT is not None:

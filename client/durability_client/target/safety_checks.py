@@ -1,9 +1,8 @@
-"""Stands between a command line and somebody's data: what may be overwritten, and where a plan makes no
-sense.
+"""Refusals before anything is written: targets that hold other data, and plans that prove nothing.
 
-Three checks, all before anything is written: of the path (`check_path`), of the plan against the facts
-(`check_plan`), and, under the lock, of what the target holds (`check_contents`). They refuse everything that
-this tool did not make itself; `Consent` says what the user allowed.
+Three checks: of the path (`check_path`), of the plan against the facts (`check_plan`) and, under the lock, of
+the target's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says
+what the user allowed.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ def check_evidence(path: Path, consent: Consent) -> None:
     """Refuse a device that a run of this tool wrote to, which may still be to verify. Raises TargetError."""
     if not consent.force and holds_run(path):
         raise TargetError(
-            f"{path} holds a run of this tool, which could not be verified any more; use --force if that is "
-            "done"
+            f"{path} holds a run of this tool, which could no longer be verified; if it has been verified, "
+            "add --force"
         )
 
 
@@ -111,13 +110,12 @@ def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
     names_matter = plan.workload != "overwrite" and not consent.force
     if names_matter and file_system is not None and lacks_journal(file_system):
         raise TargetError(
-            f"{facts.path}: {file_system.type} without a journal promises nothing about names and lengths "
-            f"after a cut, so --workload {plan.workload} proves nothing there; use another file system, or "
-            "--force"
+            f"{facts.path}: {file_system.type} without a journal may lose names and lengths in a cut, so "
+            f"--workload {plan.workload} proves nothing there; use another file system, or add --force"
         )
     if plan.target_kind == "device" and facts.size_bytes < plan.main_bytes:
         raise UsageError(
-            f"{facts.path}: the device has {facts.size_bytes} bytes, the plan needs {plan.main_bytes}; "
+            f"{facts.path}: the device has {facts.size_bytes} bytes, the run needs {plan.main_bytes}; "
             "lower --size"
         )
 
@@ -133,13 +131,13 @@ def check_space(storage: KernelStorage, facts: Facts, plan: Plan) -> None:
     if free < needed:
         raise TargetError(
             f"{storage.path.parent}: {free >> 20} MiB free, {-(-needed >> 20)} MiB needed; lower --size, or "
-            "make room"
+            "free some space"
         )
     files_free = file_system.f_favail + files_held
     if file_system.f_files and files_free < files_needed:  # btrfs has no such bound, and says 0
         raise TargetError(
             f"{storage.path.parent}: inodes for {files_free} files free, {files_needed} needed; lower --size,"
-            " or use a file system that was made with more inodes"
+            " or use a file system with more inodes"
         )
 
 
@@ -161,8 +159,8 @@ def check_contents(storage: Storage) -> None:
                 continue
             if empty or not _is_ours(storage, suffix, buffer):
                 raise NotOursError(
-                    f"{storage.path}{suffix} exists and holds nothing that this tool wrote; name another "
-                    "file, or remove it if you are sure"
+                    f"{storage.path}{suffix} exists and was not written by this tool; name another file, or "
+                    "remove it if you do not need it"
                 )
             made = True
 
@@ -208,7 +206,7 @@ def _check_kind(path: Path, mode: int) -> None:
 def _check_new_file(path: Path) -> None:
     if not path.parent.is_dir():
         raise TargetError(
-            f"{path}: the directory {path.parent} does not exist; make it, or mount what it is on"
+            f"{path}: the directory {path.parent} does not exist; create it, or mount its file system"
         )
     # A mistyped device name must not become a file in memory that passes for a drive.
     if path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm"):
@@ -221,14 +219,16 @@ def _check_writable(path: Path, directory: Path) -> None:
         raise TargetError(f"{path}: its file system is mounted read-only; mount it read-write")
     for needed in {path, directory}:
         if not os.access(needed, os.W_OK):
-            raise TargetError(f"{needed}: no permission to write; use another place or another user")
+            raise TargetError(f"{needed}: no permission to write; name another path, or use another user")
 
 
 def _check_device(path: Path, consent: Consent) -> None:
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
     if not consent.destroy_data:
-        raise UsageError(f"{path} is a block device: a run overwrites it whole; say --destroy-data if it may")
+        raise UsageError(
+            f"{path} is a block device, and a run overwrites all of it; add --destroy-data to allow this"
+        )
     in_use = {name, *block_devices.partitions_of(name)}
     for mount in mounts():
         if block_devices.name_of(mount.device_number) in in_use:
@@ -236,7 +236,7 @@ def _check_device(path: Path, consent: Consent) -> None:
                 f"{path} is mounted at {mount.mount_point}; unmount it, or name a file on it"
             )
     if block_devices.is_read_only(name):
-        raise TargetError(f"{path}: the kernel says that the device is read-only")
+        raise TargetError(f"{path}: the device is read-only; make it writable (blockdev --setrw {path})")
     try:
         os.close(os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
@@ -261,14 +261,14 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
     own = _file_bytes(plan.record_bytes, facts) if plan.names else plan.record_bytes
     if own % block:
         raise UsageError(
-            f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so that a "
-            f"write in flight may damage a neighbour; use a multiple of {block}, or --allow-shared-blocks"
+            f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so a write "
+            f"in flight may damage a neighbour; use a multiple of {block}, or add --allow-shared-blocks"
         )
     physical = max((drive.physical_block_bytes for drive in facts.drives), default=limits.SECTOR_BYTES)
     if facts.offset_bytes is not None and facts.offset_bytes % physical:
         raise UsageError(
             f"{facts.path}: its partition starts at byte {facts.offset_bytes} of the drive, not at a "
-            f"multiple of the physical block of {physical} bytes, so records share blocks; align it, or use "
+            f"multiple of the physical block of {physical} bytes, so records share blocks; align it, or add "
             "--allow-shared-blocks"
         )
 
@@ -284,7 +284,7 @@ def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
             file.close()
     except OSError as error:
         raise TargetError(
-            f"{storage.path}{suffix}: what it holds cannot be read: {error.strerror}; name another target"
+            f"{storage.path}{suffix}: its contents cannot be read: {error.strerror}; name another target"
         ) from error
 
 
@@ -300,9 +300,9 @@ def _check_signature(path: Path) -> None:
         return
     if done.returncode:
         raise TargetError(
-            f"{path}: blkid cannot tell what it holds ({done.stderr.strip() or done.returncode}); wipe it, "
-            "or use --force"
+            f"{path}: blkid cannot tell its contents ({done.stderr.strip() or done.returncode}); erase it "
+            "with wipefs if you do not need it, or add --force"
         )
     tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     kind = tags.get("TYPE") or tags.get("PTTYPE") or "something"
-    raise NotOursError(f"{path} carries {kind}; wipe it with wipefs if it may go, or use --force")
+    raise NotOursError(f"{path} carries {kind}; erase it with wipefs if you do not need it, or add --force")

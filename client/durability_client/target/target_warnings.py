@@ -1,7 +1,7 @@
-"""What about a set-up can make a verdict mean less than it seems: warnings, each with a code and a sentence.
+"""Warnings about a target: what weakens a verdict on it, each with a code and a sentence.
 
-A pass on a stack that never flushes, or that is not the drive one thinks of, is the worst answer a tester can
-give. Nothing here stops a run or changes a verdict; the codes are listed in docs/reference/cli.md.
+A pass on a stack that never flushes, or on another drive than the operator means, is the worst answer that a
+tester can give. No warning stops a run or changes a verdict; docs/reference/cli.md lists the codes.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ def cautions(
         found.extend(_of_drive(drive))
     if not drives and (file_system is None or file_system.type not in _MEMORY):
         found.append(
-            ("drives-unknown", "no drive was found below the target: neither a cut nor a drive can be shown")
+            (
+                "drives-unknown",
+                "no drive was found below the target: neither a cut nor the drive can be proven",
+            )
         )
     if virtualisation != "none":
         found.append(
             (
                 "virtual-machine",
-                f"this is a virtual machine ({virtualisation}): what its disk says of caches and flushes "
-                "proves nothing about the host, and killing it cuts no drive's power",
+                f"this is a virtual machine ({virtualisation}): its disk's caches and flushes prove nothing "
+                "about the host, and killing it does not cut a drive's power",
             )
         )
     if _eatmydata_loaded():
-        found.append(
-            ("eatmydata", "libeatmydata is loaded: it turns every sync of this process into nothing")
-        )
+        found.append(("eatmydata", "libeatmydata is loaded: this process ignores every sync"))
     return tuple(TargetWarning(code=code, text=text) for code, text in found)
 
 
@@ -65,9 +66,9 @@ def lacks_journal(file_system: FileSystem) -> bool:
 
 
 def skips_replay(file_system: FileSystem) -> str:
-    """The mount option by which the file system left its log unreplayed, "" where there is none.
+    """The mount option that left the file system's log unreplayed, "" if there is none.
 
-    What was synced may be in the log alone, so on such a mount an honest drive seems to have lost it.
+    Synced data may be only in the log, so on such a mount an honest drive seems to have lost them.
     """
     for option in file_system.options.split(","):
         name, _, value = option.partition("=")
@@ -80,38 +81,38 @@ def skips_replay(file_system: FileSystem) -> str:
 def _of_file_system(file_system: FileSystem) -> Iterator[tuple[str, str]]:
     kind, options = file_system.type, frozenset(file_system.options.split(","))
     if kind in _MEMORY:
-        yield "memory-file-system", f"{kind} is memory: nothing on it survives a power cut"
+        yield "memory-file-system", f"{kind} is in memory: nothing on it survives a power cut"
     elif _NETWORK.fullmatch(kind):
         yield (
             "network-file-system",
-            f"{kind} passes syncs to another machine, or the host: the verdict is on all of it",
+            f"{kind} passes syncs to another machine or the host: the verdict covers all of them",
         )
     elif kind.startswith("fuse"):
-        yield "fuse-file-system", f"{kind} is a program: the verdict is on what it makes of a sync"
+        yield "fuse-file-system", f"{kind} is a program: the verdict covers how it handles a sync"
     if lacks_journal(file_system):
         yield (
             "no-journal",
-            f"{kind} without a journal: a cut can damage its structures whatever the drive does",
+            f"{kind} has no journal: a cut can damage its structures, whatever the drive does",
         )
     yield from _of_mount_options(options)
     if option := skips_replay(file_system):
         yield (
             "no-recovery",
-            f"mounted with {option}: what was synced may be in the log alone; `verify` refuses such a mount",
+            f"mounted with {option}: synced data may be only in the log; `verify` refuses such a mount",
         )
     if kind == "zfs" and "sync=disabled" in options:
-        yield "zfs-sync-disabled", "the ZFS property sync=disabled turns every sync into nothing"
+        yield "zfs-sync-disabled", "the ZFS property sync=disabled makes it ignore every sync"
     if kind == "overlay":
         if "volatile" in options:
-            yield "overlay-volatile", "overlay mounted volatile: every sync on it is turned into nothing"
-        yield "overlay", "an overlay file system: the one below it, and its drives, are not shown"
+            yield "overlay-volatile", "overlay mounted volatile: it ignores every sync"
+        yield "overlay", "an overlay file system: the file system below it, and its drives, are not shown"
 
 
 def _of_mount_options(options: frozenset[str]) -> Iterator[tuple[str, str]]:
     if "data=writeback" in options:
         yield (
             "data-writeback",
-            "mounted data=writeback: a file that grew may show old data after a cut, the drive being honest",
+            "mounted data=writeback: after a cut a grown file may show old data, even on an honest drive",
         )
     if options & _NO_BARRIER:
         yield (
@@ -121,7 +122,7 @@ def _of_mount_options(options: frozenset[str]) -> Iterator[tuple[str, str]]:
     if "sync" in options or "dirsync" in options:
         yield (
             "mounted-sync",
-            "mounted sync or dirsync: writes are synced even without asking, which hides missing syncs",
+            "mounted sync or dirsync: the file system syncs every write, which hides missing syncs",
         )
 
 
@@ -130,8 +131,8 @@ def _of_layers(layers: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     if stacked:
         yield (
             "layers",
-            f"the target lies on {', '.join(stacked)}: the verdict is on the whole stack, and of a "
-            "mirror one copy is read",
+            f"the target is on {', '.join(stacked)}: the verdict covers the whole stack, and `verify` reads "
+            "only one copy of a mirror",
         )
     cached = [layer for layer in layers if "(bcache)" in layer]
     if cached:
@@ -143,27 +144,27 @@ def _of_drive(drive: Drive) -> Iterator[tuple[str, str]]:
     if drive.write_cache == "write through":
         yield (
             "write-through",
-            f"{name} claims no volatile cache (write through): the kernel sends it no flush, so this "
+            f"{name} claims no volatile cache (write through): the kernel sends it no flush, so a run "
             "tests its power-loss protection, not its flush",
         )
     if drive.name.startswith("loop"):
-        yield "loop-device", f"{name} is a loop device: what lies below its backing file is not shown"
+        yield "loop-device", f"{name} is a loop device: the drive below its backing file is not shown"
     if _NETWORK_DRIVE.fullmatch(drive.name):
-        yield "network-drive", f"{name} is a network block device: the verdict is on the far end as well"
+        yield "network-drive", f"{name} is a network block device: the verdict also covers the remote machine"
     if _MEMORY_DRIVE.fullmatch(drive.name):
-        yield "memory-drive", f"{name} is memory: a power cut empties it unless its module is protected"
+        yield "memory-drive", f"{name} is in memory: a power cut erases it unless its module is protected"
     if _RAID_CONTROLLER.search(drive.model):
         yield (
             "raid-controller",
-            f"{name} is a RAID controller's volume: its battery, cache and drives are judged as one",
+            f"{name} is a RAID controller's volume: the verdict covers battery, cache and drives together",
         )
     if drive.emulated:
-        yield "emulated-drive", f"{name} is emulated: its counters and caches are a program's"
+        yield "emulated-drive", f"{name} is emulated: its counters and caches say nothing about hardware"
     elif drive.unsafe_shutdowns is None and not drive.name.startswith("loop"):
         yield (
             "no-shutdown-counter",
-            f"{name} gives no unsafe-shutdown counter (is smartmontools installed, are you root?): a "
-            "power cut must be attested",
+            f"{name} reports no unsafe-shutdown counter, which takes root and smartmontools: attest the "
+            "power cut with --attest-cut",
         )
 
 

@@ -1,7 +1,7 @@
-"""Where the case against a drive comes from, and where the evidence goes: the server, or an export of it.
+"""Where the log of a run comes from and the evidence goes to: the server, or an export.
 
-Evidence is kept on the server and never on the machine under test, whose drives are the ones in doubt. An
-export is only read: what is found by it is printed, and kept by nobody.
+Evidence is stored on the server, not on the machine under test, whose drives are in doubt. An export is only
+read: a verdict made from it is printed and not stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from durability_client.link.server_connection import connect
 
 
 class Casebook(Protocol):
-    """The log of a run, as far as it can be had."""
+    """The log of a run, as far as it exists."""
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
         """The case of `run`, or with 0 of the newest run on the target of `facts`; None where `run` is not
@@ -77,11 +77,11 @@ class ExportCasebook:
         except FormatError as error:
             raise FormatError(f"{self._path}: {error}") from error
         if run and case.run != format_run(run):
-            raise SetupError(f"{self._path} is of run {case.run}, but run {format_run(run)} was asked for")
+            raise SetupError(f"{self._path} holds run {case.run}, but run {format_run(run)} was asked for")
         return case
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
-        """Nobody keeps it."""
+        """Store nothing: an export is only read."""
 
 
 def _name_of(number: int, example: Example) -> str:

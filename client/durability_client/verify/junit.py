@@ -1,7 +1,7 @@
-"""A JUnit report of one verify, for CI systems that show nothing else.
+"""A JUnit report of one verify, for CI systems.
 
-One test case for the verdict and one for each class of finding. Inconclusive is an error there, never a pass:
-a job that could not test the drive must not look like one that did.
+It has a test case for the verdict and one for each class of finding. An inconclusive verdict is an error in
+it, never a pass: a job that could not test the drive must not look like a job that did.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _verdict_case(outcome: Outcome) -> ElementTree.Element:
 def _finding_case(outcome: Outcome, name: FindingClass) -> ElementTree.Element:
     case, count = _case(name), outcome.report.findings.get(name, 0)
     if outcome.verdict.word == "inconclusive":
-        _result(case, "skipped", f"the verdict is inconclusive; {count} found", "")
+        _result(case, "skipped", f"the verdict is inconclusive; {count} {name} found", "")
     elif count:
         examples = (one.judgement for one in outcome.examples if one.is_finding)
         texts = [judgement.text for judgement in examples if judgement.finding == name]

@@ -53,16 +53,18 @@ def probe_mount(device: Path) -> MountProbe:
     fails by what is no damage.
     """
     if not device.is_block_device():
-        raise TargetError(f"{device} is not a block device; name the one that the target's file system is on")
+        raise TargetError(
+            f"{device} is not a block device; name the device that holds the target's file system"
+        )
     kind, uuid = _recognise(device)
     if not kind:
         return MountProbe(type="", uuid="", mounts=False, text=f"no file system is recognised on {device}")
     options = _OPTIONS.get(kind)
     if options is None:
-        raise TargetError(f"{device} holds {kind}, and no way to mount that is known; mount it yourself")
+        raise TargetError(f"{device} holds {kind}, which this tool cannot mount; mount it yourself")
     if run_tool("blockdev", "--getro", str(device)).stdout.strip() != "0":
         raise TargetError(
-            f"{device} is read-only, so the log of its {kind} cannot be replayed, damaged or not:"
+            f"{device} is read-only, so the log of its {kind} cannot be replayed:"
             f" make it writable (blockdev --setrw {device})"
         )
     failure = _mount(device, kind, options)
@@ -75,7 +77,7 @@ def _recognise(device: Path) -> tuple[str, str]:
     done = run_tool("blkid", "-p", "-o", "export", str(device), timeout_s=_DEADLINE_S)
     if done.returncode == _AMBIVALENT:
         raise TargetError(
-            f"{device} has the signatures of several file systems: mount it yourself with its type (mount -t)"
+            f"{device} has the signatures of several file systems; mount it yourself with its type (mount -t)"
         )
     tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
     return tags.get("TYPE", ""), tags.get("UUID", "")

@@ -228,7 +228,7 @@ def scan_here(storage: Storage, job: ScanJob, listener: Listener) -> Report:
     try:
         return scan.run()
     except OSError as error:
-        failure = f"{storage.path} cannot be read on: {error.strerror or error}"
+        failure = f"{storage.path} cannot be read further: {error.strerror or error}"
     except Exception as error:
         failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"
     return replace(scan.so_far, failure=failure)

@@ -1,8 +1,8 @@
-"""A file target whose file system does not mount: nothing of it is there, and the device says whose it was.
+"""A file target whose file system does not mount: its files are gone, and its device identifies it.
 
-It is a storage without files, so a scan of it finds every acknowledged record missing. Whether the file
-system is the run's is still to be shown, by drives, place and UUID. It writes nothing; what the one mount
-that is tried may write, `mountprobe` says.
+It is a storage without files, so a scan finds every acknowledged record missing. Drives, offset and UUID
+must still show that the file system is the run's. This module writes nothing; `mount_probe` says what its
+one mount may write.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class UnmountableStorage:
             )
         if not self._probe.uuid and found.offset_bytes is None:
             raise WrongTargetError(
-                f"{self._probe.text}, and below it are layers ({', '.join(found.layers)}), so no offset"
+                f"{self._probe.text}, and it is on layers ({', '.join(found.layers)}), so no offset"
                 f" shows that it is the device of run {case.run}"
             )
         file_system = FileSystem(

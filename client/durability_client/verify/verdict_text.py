@@ -1,8 +1,7 @@
-"""The page that a person reads after a verify: the verdict in the first line, then why, and what follows
-from it.
+"""The page that `verify` prints: the verdict in the first line, then the reasons and what to do next.
 
-It says nothing that the document of `--json` does not hold, and it says what the verdict does not prove,
-because that is where people are misled. Without a terminal it is plain text of 80 columns.
+It says nothing that the document of `--json` does not hold. It also says what the verdict does not prove,
+because a reader may take it to prove more. Without a terminal it is plain text of 80 columns.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _BULLET = "-"
 
 _MEANINGS: Mapping[FindingClass, str] = {
     "lost": "an older version, the prefill or an earlier run's data",
-    "torn": "part of it older, or missing",
-    "corrupt": "nothing that was ever written there",
-    "misdirected": "intact, but belongs elsewhere",
+    "torn": "partly older, or partly missing",
+    "corrupt": "data that were never written there",
+    "misdirected": "intact data that belong elsewhere",
     "foreign": "a record of something else",
-    "unreadable": "an I/O error, twice",
-    "truncated": "the file or device ends before it",
+    "unreadable": "an I/O error on both reads",
+    "truncated": "the file or device ends before this place",
     "absent": "the name is gone",
     "stale": "the name holds an older version",
     "resurrected": "a removed name is back",
@@ -44,27 +43,27 @@ _MEANINGS: Mapping[FindingClass, str] = {
 
 # What to do about each reason why a verdict is not `durable`.
 ADVICE: Mapping[str, str] = {
-    "no-server-log": "verify with the server, or an export, that has the log of this run",
-    "not-armed": "run again, and cut only once records are being acknowledged",
-    "superseded": "verify the later run; this one can no longer be judged",
-    "tainted": "run again with one client for the run",
-    "log-behind": "check that the server's store was not restored from a copy; if it was not, report this",
-    "drive-changed": "verify on the drives that were cut, not on a copy",
-    "session-stopped": "run again and cut the power while it runs, without stopping it first",
-    "session-closed": "cut the power of the machine, not the client or its connection",
-    "session-client-error": "see `durability show` for what failed in the client, and run again",
-    "session-server-down": "keep the server up until after the cut, and run again",
-    "session-live": "run again; the server must see the client fall silent",
-    "cut-not-shown": "if you cut the power, say how: --attest-cut TEXT",
-    "cut-class": "cut the power of the drive itself, or ask for less: --require-cut",
-    "attestation-contradicted": "check that the power of this very drive was cut, after the run began",
-    "scan-unfinished": "verify again; a drive that never answers must be replaced before it can be judged",
-    "nothing-checked": "run again for longer before the cut",
-    "nothing-at-risk": "cut while records are being acknowledged, with the server within reach",
-    "unstable": "test memory and cables of this machine, then make another run",
-    "earlier-unstable": "test memory and cables of this machine, then make another run",
-    "too-few-cuts": "run, cut and verify again, on the same target with the same options",
-    "series-has-loss": "look at the loss: `durability runs` lists the series",
+    "no-server-log": "verify with the server that has the log of this run, or with an export of it",
+    "not-armed": "run again, and cut only after records are acknowledged",
+    "superseded": "verify the later run; this run can no longer be judged",
+    "tainted": "run again, with only one client for the run",
+    "log-behind": "check if the server's store was restored from a copy; if not, report a defect of the tool",
+    "drive-changed": "verify on the drives that lost power, not on a copy",
+    "session-stopped": "run again, and cut the power while the run writes; do not stop it first",
+    "session-closed": "cut the power of the machine; do not end the client or its connection",
+    "session-client-error": "look up the failure with `durability show`, and run again",
+    "session-server-down": "run again, and keep the server up until after the cut",
+    "session-live": "run again, and keep the server up until the client falls silent",
+    "cut-not-shown": "if you cut the power, say so: --attest-cut TEXT",
+    "cut-class": "cut the power of the drive itself, or require a weaker class: --require-cut",
+    "attestation-contradicted": "check that this drive lost power, and that it did so after the run began",
+    "scan-unfinished": "verify again; a drive that does not answer cannot be judged",
+    "nothing-checked": "run again, and write for longer before the cut",
+    "nothing-at-risk": "run again, and cut while records are acknowledged and the server is reachable",
+    "unstable": "test the memory and cables of this machine, and run again",
+    "earlier-unstable": "test the memory and cables of this machine, and run again",
+    "too-few-cuts": "run, cut and verify again on the same target, with the same options",
+    "series-has-loss": "look at the cut with the loss: `durability runs` lists the runs",
     "series-incomplete": "verify the other cuts of the series",
 }
 
@@ -100,8 +99,8 @@ def first_line(outcome: Outcome) -> str:
         # The copies of the superblock may be among the findings; they are no slots.
         wrong = min(sum(report.findings.values()), report.checked)
         if outcome.plan.names:
-            return f"LOSS: {wrong:,} of {report.checked:,} names are not as was acknowledged"
-        return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold what was acknowledged"
+            return f"LOSS: {wrong:,} of {report.checked:,} names are not as acknowledged"
+        return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold acknowledged data"
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
     return f"{verdict.word.upper()}: {REASONS[first]}{more}"
 
@@ -112,11 +111,11 @@ def sections(outcome: Outcome) -> tuple[Section, ...]:
         Section("Why", tuple((_BULLET, text) for text in _why(outcome))),
         Section("What was checked", tuple(_checked(outcome))),
         Section(
-            "What was lost" if outcome.verdict.word == "loss" else "What was found, and does not count",
+            "What was lost" if outcome.verdict.word == "loss" else "Other observations",
             tuple(_lost(outcome)),
         ),
         Section("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
-        Section("Mind", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
+        Section("Warnings", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
         Section("What to do next", tuple((_BULLET, text) for text in _next(outcome))),
     )
 
@@ -136,9 +135,9 @@ def _why(outcome: Outcome) -> Iterator[str]:
     if verdict.word == "durable":
         checked = f"all of {outcome.report.checked:,}"
         if outcome.plan.names:
-            yield f"{checked} names are as was acknowledged, there or gone, or newer"
+            yield f"{checked} names are present or absent as acknowledged, or newer"
         else:
-            yield f"{checked} slots hold what was acknowledged, or something newer"
+            yield f"{checked} slots hold acknowledged data, or newer data"
     yield from (reason.text for reason in verdict.reasons)
     yield from outcome.cut.proof
 
@@ -162,7 +161,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
             "acknowledged",
             f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
         )
-    part = "" if report.finished else "; the scan was not finished"
+    part = "" if report.finished else "; the scan did not finish"
     yield "read", f"{report.checked:,} {slot_word(plan)}s in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     yield (
@@ -176,7 +175,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 
 def _syncs(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    """What the syncs cost and what of them reached each drive, as the client last said."""
+    """Latency of the syncs, and the flushes that reached each drive, as the client last reported."""
     if outcome.statistics is not None:
         yield from describe_commits(outcome.plan, outcome.statistics)
     for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
@@ -193,16 +192,16 @@ def _cut(outcome: Outcome) -> str:
 def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
     slots = f"{report.in_flight:,} {slot_word(outcome.plan)}s"
-    text = f"{slots} may show operations that were never acknowledged"
+    text = f"{slots} may hold operations that were never acknowledged"
     if not report.in_flight_damaged:
         return text
     atomic = min(
         (drive.atomic_write_bytes for drive in outcome.facts.drives if drive.atomic_write_bytes is not None),
         default=None,
     )
-    text += f"; {report.in_flight_damaged:,} of them are damaged, which is not loss"
+    text += f"; {report.in_flight_damaged:,} of them are damaged, which is not a loss"
     if atomic is not None and outcome.plan.record_bytes <= atomic:
-        text += f", though the drive promises to write {atomic:,} bytes whole at power failure (AWUPF)"
+        text += f", although the drive claims to write {atomic:,} bytes atomically at power failure (AWUPF)"
     return text
 
 
@@ -210,10 +209,10 @@ def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
     if lost:
-        what = "a volatile cache below the kernel lost data that nobody had synced, as it may"
+        what = "a volatile cache below the kernel lost data that were never synced, as it may"
     else:
-        what = "which shows nothing: others' flushes, write-through or power-loss protection keep it too"
-    return f"{lost:,} lost of {completed:,} writes that were never synced; {what}"
+        what = "this proves nothing: other flushes, write-through or power-loss protection also keep them"
+    return f"{lost:,} of {completed:,} writes that were never synced are lost; {what}"
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
@@ -223,28 +222,28 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
             yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
     for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True)):
         if oldest is not None:
-            yield f"writer {writer}", f"lost operations lie between seq {oldest:,} and seq {newest:,}"
+            yield f"writer {writer}", f"lost operations are between seq {oldest:,} and seq {newest:,}"
     if window is not None:
         yield (
             "when",
-            f"the oldest of it was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms before the"
-            f" cut, {counted(window.operations, 'operation')} back",
+            f"the oldest lost write was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms before"
+            f" the cut, {counted(window.operations, 'operation')} earlier",
         )
     if report.order_violations:
         yield (
             "order",
-            f"{counted(report.order_violations, slot)} without what newer writes on the target rest on",
+            f"{counted(report.order_violations, slot)} missing a write acknowledged before newer ones found",
         )
     if report.collateral:
-        yield "collateral", f"{counted(report.collateral, slot)} in a block with a write that was in flight"
+        yield "collateral", f"{counted(report.collateral, slot)} in a block shared with a write in flight"
     if report.unstable:
-        yield "unstable", f"{counted(report.unstable, slot)} wrong once and right when read again"
+        yield "unstable", f"{counted(report.unstable, slot)} wrong when first read, right when reread"
     for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
         yield "example", example.judgement.text
 
 
 def _meaning(name: FindingClass, plan: Plan) -> str:
-    torn = "there, but empty, short, or right only in part"
+    torn = "present, but empty, short, or only partly right"
     return torn if plan.names and name == "torn" else _MEANINGS[name]
 
 
@@ -252,22 +251,22 @@ def _not_proved(outcome: Outcome) -> Iterator[str]:
     verdict, cut = outcome.verdict, outcome.cut
     if verdict.word == "loss":
         below = ", ".join(outcome.facts.layers) or "the drive"
-        yield f"which layer lost the data: the verdict is on all of {below} and the kernel above it"
+        yield f"which layer lost the data: the verdict covers {below} and the kernel above"
         if cut.cut_class == "none":
-            yield "that a power cut did it: nothing shows a cut"
+            yield "that a power cut caused the loss: the evidence does not show a cut"
         return
     if cut.cut_class in ("os", "vm"):
-        yield "that the data survive a loss of the drive's power: the drive may have kept it throughout"
+        yield "that data survive a loss of the drive's power: the drive may have had power throughout"
     yield from _strength(outcome)
     if verdict.word == "durable":
-        yield "anything about other firmware, file systems, mount options or sync calls than those above"
+        yield "anything about another firmware, file system, mount option or sync call"
         if outcome.plan.writers > 1:
             yield (
-                "that a single writer is as safe: many writers flush for each other and can mask a flush"
-                " that does nothing"
+                "that a single writer is as safe: several writers flush for each other, which can hide an"
+                " ignored flush"
             )
     if len(outcome.facts.drives) > 1:
-        yield "anything about copies that were not read: of a mirror, one copy was"
+        yield "anything about the copies of a mirror that were not read: one copy was read"
     for leaf in leaf_flushes(outcome.plan, outcome.armed, outcome.statistics):
         if leaf.none_sent:
             yield f"that {leaf.drive.name} honours a flush: {leaf.note}"
@@ -280,12 +279,12 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     seen = "no loss" if not series.losses else counted(series.losses, "loss", "losses")
     if series.bound is None:
         yield (
-            f"how rare a loss is: {seen} seen in {counted(series.cuts, 'cut')} of this series, but"
-            f" {counted(series.left_out, 'run')} of it were never verified and may hide one"
+            f"how rare a loss is: {seen} in {counted(series.cuts, 'cut')} of this series, but"
+            f" {counted(series.left_out, 'run')} of the series not verified may hide one"
         )
     else:
         yield (
-            f"that a loss is rarer than {series.bound:.1%} of cuts: {seen} seen in"
+            f"that fewer than {series.bound:.1%} of cuts lose data: {seen} in"
             f" {counted(series.cuts, 'cut')} of this series ({CONFIDENCE:.0%} confidence, one-sided)"
         )
 
@@ -294,15 +293,15 @@ def _next(outcome: Outcome) -> Iterator[str]:
     verdict, run = outcome.verdict, f"{outcome.plan.run:016x}"
     if verdict.word == "loss":
         if outcome.case is not None:
-            yield f"look at it whole: `durability show {run}`; keep it: `durability export {run}`"
-        yield "do not trust this stack with data that must survive; verify has written nothing to the target"
-        yield "to find the layer, repeat with less of it: the raw device, --direct, --sync dsync, one writer"
+            yield f"look at the run: `durability show {run}`; save it: `durability export {run} -o FILE`"
+        yield "do not trust this stack with data that must survive power loss; verify wrote nothing to it"
+        yield "to find the layer, test with fewer layers: the raw device, --direct, --sync dsync, one writer"
     elif verdict.word == "durable":
         yield (
-            "cut again: 10 cuts without loss bound the loss of a cut at 26 %, 30 at 9.5 %, 59 at 5 %"
-            " (--min-cuts N asks for them)"
+            "cut again: 10 cuts without loss bound the probability of a loss at 26 % per cut, 30 at 9.5 %, 59"
+            " at 5 % (--min-cuts N requires that many)"
         )
-        yield "also try a single writer, and --direct --sync dsync: flush and FUA are different paths"
+        yield "also test a single writer, and --direct --sync dsync: flush and FUA are different paths"
     else:
         for code in dict.fromkeys(reason.code for reason in verdict.reasons):
             yield ADVICE[code]

@@ -1,9 +1,9 @@
-"""`verify`: after a cut, holds the target against the server's log and says durable, loss or inconclusive.
+"""`verify`: compares the target with the server's log after a cut: durable, loss or inconclusive.
 
 The order is the evidence's: lock, facts, superblocks, case, identity, and only then the run is ended and
-read. Nothing is written to the target, but by the kernel where `--device` has it mounted (see `mountprobe`).
-What is no verdict on the drive (another target, not mounted, a run
-that goes on, a server that cannot be reached) is an error, exit code 5, never a loss.
+read. Nothing is written to the target, except by the kernel if `--device` has it mounted (see `mount_probe`).
+A wrong target, a missing mount, a run that goes on and an unreachable server are errors with exit code 5,
+never a loss.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ from durability_client.verify.unmountable import UnmountableStorage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyOptions:
-    """What the command line says. `run` 0: the target, or the server, knows. Exactly one of `endpoint` and
-    `from_export` is where the log comes from. `stall_s`: reads that return nothing for so long are
-    abandoned.
+    """What the command line says. `run` 0: the target or the server names the run. The log comes from exactly
+    one of `endpoint` and `from_export`. Reads that return nothing for `stall_s` seconds are abandoned.
     """
 
     target: Path | None
@@ -95,7 +94,7 @@ async def verify(
         try:
             await casebook.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
-            print(f"warning: the server does not keep this verdict and its evidence: {error}", file=err)
+            print(f"warning: the server did not store this verdict and its evidence: {error}", file=err)
     if options.json:
         print(to_json(document), file=out)
     else:
@@ -156,8 +155,8 @@ def _require_replay(facts: Facts) -> None:
     if facts.file_system is None or not option:
         return
     raise TargetError(
-        f"{facts.path} lies on {facts.file_system.type} mounted with {option}: what was synced may be in the"
-        " log that this mount did not replay, so nothing can be judged. Unmount it and mount it without that"
+        f"{facts.path} is on {facts.file_system.type} mounted with {option}: synced data may be in the log,"
+        " which this mount did not replay, so no verdict is possible. Unmount it and mount it without that"
         f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
         f" {facts.file_system.mount_point}). If it does not mount then, use --device"
         f" {facts.file_system.source}"
@@ -168,7 +167,7 @@ def _casebook(options: VerifyOptions) -> Casebook:
     if options.device is not None and not options.run and options.from_export is None:
         raise UsageError("--device needs --run: `durability runs` lists the runs and their targets")
     if options.cut_class is not None and not options.attest_cut:
-        raise UsageError("--cut-class says what --attest-cut TEXT attests; give both")
+        raise UsageError("--cut-class needs --attest-cut TEXT")
     if options.from_export is not None:
         return ExportCasebook(options.from_export)
     assert options.endpoint is not None
@@ -179,7 +178,7 @@ def _storage(options: VerifyOptions) -> Storage:
     if options.device is not None:
         return UnmountableStorage.on(options.device)
     if options.target is None:
-        raise UsageError("name the TARGET, or with --device where it lay")
+        raise UsageError("name the TARGET, or with --device the device that held it")
     storage = KernelStorage(options.target)
     safety_checks.check_subject(storage.path)
     return storage
@@ -202,7 +201,7 @@ def _plan(case: Case | None, found: Found, run: int) -> Plan:
             return plan
     raise SetupError(
         f"the server does not know run {format_run(run)}, and the target does not hold its plan:"
-        " `durability runs` lists the runs that it knows"
+        " `durability runs` lists the runs of the server"
     )
 
 
@@ -212,8 +211,8 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
     if identity.by is None:
         why = "; ".join(identity.reasons)
         raise WrongTargetError(
-            f"{path} is not the target of run {case.run}, or cannot be recognised as it: {why}."
-            " Is the right drive attached and its file system mounted? Nothing was judged"
+            f"{path} is not the target of run {case.run}, or cannot be recognised: {why}."
+            " Attach the right drive and mount its file system. No verdict was made"
         )
 
 

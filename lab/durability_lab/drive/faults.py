@@ -116,7 +116,7 @@ class Cached(Model):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Honest(Cached):
-    """A volatile cache, flush and FUA honoured; what is not flushed is kept, torn or lost, in any order.
+    """A volatile cache that honours flush and FUA; a cut keeps, tears or loses unflushed writes.
 
     Samsung 970 EVO Plus and WD SN700 kept all flushed data under cuts (Russ Bishop, 2022).
     """
@@ -146,7 +146,7 @@ class FlushIgnored(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlyAck(Cached):
-    """Flush and FUA return at once, and what they cover is on media `delay_ms` later, in the same order.
+    """Flush and FUA return at once; the data they cover are on media `delay_ms` later, in the same order.
 
     In order, because that is the lie that is hardest to see: what a cut leaves is a state that the drive was
     once in, `delay_ms` ago. Data were lost up to 700 ms after completion (Ahmadian et al., DATE 2018). A cut
@@ -180,7 +180,7 @@ class EarlyAck(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushSkipped(Cached):
-    """Each flush and each FUA is only acknowledged with a chance of 1 in `one_in`; else it is honoured.
+    """Ignores each flush and each FUA with a chance of 1 in `one_in`; honours the others.
 
     A chance and not every Nth, which would keep step with what a file system sends. An honoured flush
     makes everything before it durable: so a cut loses something only if the last flush was skipped, in
@@ -216,7 +216,7 @@ class FuaIgnored(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shorn(Cached):
-    """Of a page that is destaged, by chance only the first part is programmed, up to a multiple of 512 bytes.
+    """By chance, only the first part of a destaged page is programmed, a multiple of 512 bytes.
 
     Three of 15 SSDs (Zheng et al., FAST 2013), in multiples of 512 bytes. The rest is served from memory
     until the cut, or until the place is written again. The tear is within a sector where that is larger.
@@ -239,7 +239,7 @@ class Shorn(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misdirected(Cached):
-    """A page that is destaged lands, by chance, in another place, over what is there.
+    """By chance, a destaged page overwrites another place.
 
     One bit of its page's number is wrong: it lies up to 2 MiB away. Both places are served from memory until
     the cut, or until they are written again. Disks in operation hold blocks that belong elsewhere
@@ -264,7 +264,7 @@ class Misdirected(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourFlip(Cached):
-    """A page that is being programmed endangers an older one in the same cells: a cut flips bits in that one.
+    """A cut flips bits in an older page that shares cells with a page being programmed.
 
     Bit corruption in three of 15 SSDs (Zheng et al., FAST 2013); flash with several bits in a cell programs
     the pages that share it at different times. The last `open_pages` pages are being programmed at any
@@ -299,7 +299,7 @@ class NeighbourFlip(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback(Cached):
-    """The mapping table is saved every `interval_ms`; a cut returns the whole drive to the last one saved.
+    """Saves its mapping table every `interval_ms`; a cut returns the whole drive to the last saved table.
 
     Metadata corruption of one SSD (Zheng et al., FAST 2013). Flushed data are on flash, but nothing finds
     them again: all sectors together are what they were.
@@ -418,7 +418,7 @@ class Empty(Cached):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushBelow(Cached):
-    """Flush and FUA are honoured while no more than `cache_bytes` are dirty, above that only acknowledged.
+    """Honours flush and FUA up to `cache_bytes` of dirty data; with more it only acknowledges them.
 
     A firmware that answers before its host's patience ends. A burst makes a liar of it, which it stays: what
     is not flushed leaves the cache for want of room only, above twice `cache_bytes`. No published case is
@@ -476,9 +476,9 @@ def parse(spec: str) -> Model:
         if key not in types:
             raise ValueError(f"{name} has no parameter {key!r}; it has {', '.join(types) or 'none'}")
         if key in values or not equals:
-            raise ValueError(f"{name}: say {key}=VALUE once, not {setting!r}")
+            raise ValueError(f"{name}: expected {key}=VALUE once, found {setting!r}")
         try:
             values[key] = types[key](text)
         except ValueError as error:
-            raise ValueError(f"{name}: {key} is a number, {text!r} is none") from error
+            raise ValueError(f"{name}: {key} must be a number, found {text!r}") from error
     return kind(**values)

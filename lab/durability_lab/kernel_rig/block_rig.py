@@ -166,7 +166,7 @@ class BlockRig:
             self.close()
             if full:
                 where = self._directory.parent
-                raise SetupError(f"no room is left in {where} for what the drive is to hold") from error
+                raise SetupError(f"no space is left in {where} for the drive's media") from error
             raise
 
     @property
@@ -191,7 +191,7 @@ class BlockRig:
         socket = self._directory / f"nbd.{self.power_ons}.sock"
         if len(os.fsencode(socket.absolute())) > _SOCKET_PATH_BYTES_MAX:
             raise SetupError(
-                f"{self._directory.parent}: its path is too long for a socket; choose a shorter one"
+                f"{self._directory.parent}: its path is too long for a socket; choose a shorter path"
             )
         ready = self._directory / f"nbdkit.{self.power_ons}.ready"
         self._nbdkit = _Program(
@@ -362,7 +362,7 @@ def _set_write_cache(loop: str, value: str) -> None:
     setting = Path("/sys/block", Path(loop).name, "queue/write_cache")
     setting.write_text(value)
     if setting.read_text().strip() != value:
-        raise SetupError(f"{setting} does not become {value!r}: this kernel cannot show the drive as it is")
+        raise SetupError(f"{setting} does not change to {value!r}: this kernel cannot present such a drive")
 
 
 def _unmount(where: Path) -> None:
@@ -378,5 +378,5 @@ def _wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise SetupError(f"waited {_DEADLINE_S:.0f} s in vain for {what}")
+            raise SetupError(f"waited {_DEADLINE_S:.0f} s without success for {what}")
         time.sleep(_POLL_S)

@@ -1,18 +1,17 @@
-"""`durability lab drive`: one drive that can lose power, for any program, with the plug on standard input.
+"""`durability lab drive`: one drive that can lose power, for any program, controlled by standard input.
 
-The drive is a block device of this machine, with a file system on it if asked for. Words on stdin act on it,
-one a line; each is answered by one line on stdout once it is done, so a script can wait for the answer:
+The drive is a block device of this machine, with a file system if wanted. Stdin has one command per line;
+each is answered by one line on stdout when it is done, so a script can wait for the answer:
 
-    cut      the power goes, now             off
-    on       and comes back                  on DEVICE [MOUNT-POINT]
+    cut      remove power now                off
+    on       restore power                   on DEVICE [MOUNT-POINT]
     status                                   on DEVICE [MOUNT-POINT]; off
     quit     or the end of the input
 
-Everything is taken down at the end, whatever ends it. At a terminal a mistyped word is explained and the
-drive goes on; in a script it ends the command, because what follows would act on another state than was
-meant.
+At the end everything is removed, whatever ends the command. At a terminal an unknown command is explained and
+the drive stays; in a script it ends the command, because later commands would act on an unexpected state.
 
-Refuses to judge: what the program lost, and whether it had been promised, is the caller's to find out.
+It does not judge: the caller must find out what a program lost, and whether it was promised.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ WORDS = "cut, on, status, quit"
 _SIZE_BYTES_MAX = 1 << 43  # the media are a file, and file systems have their bounds
 _FILTER_LINES = {
     "filter-honest": "nbdkit's own cache filter: a volatile cache whose flush is honoured.",
-    "filter-amnesiac": "nbdkit's own cache filter: nothing that was written since power-on survives a cut.",
+    "filter-amnesiac": "nbdkit's own cache filter: a cut loses everything written since power-on.",
 }
 
 
@@ -63,39 +62,39 @@ def check(options: DriveOptions) -> None:
     """Raises UsageError where the options name no drive that can be."""
     _check_model(options.model)
     if options.size_bytes <= 0 or options.size_bytes % 4096:
-        raise UsageError(f"--size {options.size_bytes} is not whole blocks of 4096 bytes")
+        raise UsageError(f"--size is {options.size_bytes} bytes, expected a multiple of 4096")
     if options.size_bytes > _SIZE_BYTES_MAX:
-        raise UsageError(f"--size {options.size_bytes} is too large: a drive has 8 TiB at most")
+        raise UsageError(f"--size is {options.size_bytes} bytes, expected at most 8TiB")
     least = 0 if options.file_system is None else LEAST_BYTES[options.file_system]
     if options.size_bytes < least:
         raise UsageError(
             f"--size {options.size_bytes} is too small for {options.file_system},"
-            f" which takes {format_size(least)} at least"
+            f" which needs at least {format_size(least)}"
         )
     if options.directory is not None and not options.directory.is_dir():
-        raise UsageError(f"--directory {options.directory} is no directory")
+        raise UsageError(f"--directory {options.directory} is not a directory")
 
 
 def _check_model(spec: str) -> None:
     """Raises UsageError for what is neither a model's spec nor one of nbdkit's filters."""
     name, parameters, _ = spec.partition(":")
     if name not in {*faults.CATALOGUE, *FILTERS}:
-        raise UsageError(f"no drive {name!r}: `durability lab drive --list` has the drives")
+        raise UsageError(f"unknown drive model {name!r}: `durability lab drive --list` lists the models")
     if name in FILTERS:
         if parameters:
-            raise UsageError(f"{name} is nbdkit's own and has no parameters, not {spec!r}")
+            raise UsageError(f"{name} is a filter of nbdkit and takes no parameters, found {spec!r}")
         return
     try:
         faults.parse(spec)
     except ValueError as error:
-        raise UsageError(f"{error}. `durability lab drive --list` has the parameters") from error
+        raise UsageError(f"{error}. `durability lab drive --list` lists the parameters") from error
 
 
 def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: TextIO) -> None:
     """Stand the drive up and do what `commands` say until they end. Raises UsageError and SetupError."""
     check(options)
     if commands is None:
-        raise UsageError("stdin is closed, and the words that cut the drive come from there")
+        raise UsageError("stdin is closed, but the commands for the drive come from there")
     interactive = commands.isatty()
     rig = BlockRig(
         options.model,
@@ -143,7 +142,7 @@ class _Console:
         elif word == "on":
             self._on()
         elif word != "status":
-            raise UsageError(f"unknown command {word!r}; there are {WORDS}")
+            raise UsageError(f"unknown command {word!r}; the commands are {WORDS}")
         self.status()
 
     def status(self) -> None:
@@ -154,13 +153,13 @@ class _Console:
 
     def _cut(self) -> None:
         if not self._powered:
-            raise UsageError("cut: the drive has no power; `on` gives it back")
+            raise UsageError("cut: the drive has no power; `on` restores it")
         self._rig.cut()
         self._powered = False
 
     def _on(self) -> None:
         if self._powered:
-            raise UsageError("on: the drive has power; `cut` takes it away")
+            raise UsageError("on: the drive has power; `cut` removes it")
         self._rig.power_on()
         self._powered = True
         if self._rig.file_system is not None:

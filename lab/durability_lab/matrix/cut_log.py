@@ -78,7 +78,9 @@ class CutLog:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UsageError(f"{self._path}: another matrix writes to it; wait for it, or end it") from error
+            raise UsageError(
+                f"{self._path}: another matrix writes to it; wait for its end, or stop it"
+            ) from error
         file.seek(0)
         whole, _, torn = file.read().rpartition(b"\n")
         lines = whole.splitlines()
@@ -87,7 +89,7 @@ class CutLog:
             for number, line in enumerate(lines[1:], 2):
                 self.trials.append(_parse(Trial, line, f"{self._path}:{number}"))
         elif not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
-            raise FormatError(f"{self._path} is no --state file; name another")
+            raise FormatError(f"{self._path} is not a --state file; name another file")
         file.truncate(file.seek(0, 2) - len(torn))
         if not lines:
             self._write(file, self.header)
@@ -100,8 +102,8 @@ class CutLog:
         ):
             if theirs != ours:
                 raise UsageError(
-                    f"{self._path} has the cuts of another matrix ({what}: {theirs} there, {ours} here):"
-                    " give the same options to go on with it, or another --state file"
+                    f"{self._path} has the cuts of another matrix ({what}: {theirs} there, {ours} here);"
+                    " give the same options to continue that matrix, or name another --state file"
                 )
 
     def _write(self, file: IO[bytes], document: Header | Trial) -> None:
@@ -116,9 +118,9 @@ class CutLog:
 
 def _open(path: Path) -> IO[bytes]:
     if not path.absolute().parent.is_dir():
-        raise UsageError(f"--state {path}: there is no such directory")
+        raise UsageError(f"--state {path}: its directory does not exist; create it first")
     if path.exists() and not path.is_file():
-        raise UsageError(f"--state {path} is no regular file")
+        raise UsageError(f"--state {path} is not a regular file")
     try:
         return path.open("a+b")
     except OSError as error:
@@ -142,4 +144,6 @@ def _parse(kind: type[T], line: bytes, where: str) -> T:
     try:
         return from_value(kind, from_json(line))
     except FormatError as error:
-        raise FormatError(f"{where}: {error}. It is no --state file of this version; name another") from error
+        raise FormatError(
+            f"{where}: {error}. It is not a --state file of this version; name another file"
+        ) from error

@@ -1,8 +1,7 @@
-"""docs/explanation/detection.md: what a long matrix came to, as a page that says by what command it was made.
+"""docs/explanation/detection.md: the results of a long matrix, with the command that made it.
 
-Pure but for the date. It leaves nothing out: every cut counts in one of the tables, and every one that was
-not caught stands under its reason. It explains no more than the figures show;
-docs/explanation/limits.md does.
+Pure except for the date. It is complete: every cut counts in one of the tables, and every cut that was not
+caught is listed with its reason. It gives figures; docs/explanation/limits.md explains them.
 """
 
 from __future__ import annotations
@@ -55,19 +54,19 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> li
         "",
         _paragraph(f"""
             {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
-            {count["false_alarms"]} were called a loss and {count["undecided"]} were left undecided. Of
-            {count["liars"]:,} cuts of drives that lie, {count["caught"]:,} were caught and
+            {count["false_alarms"]} were called a loss and {count["undecided"]} got no verdict. Of
+            {count["liars"]:,} cuts of lying drives, {count["caught"]:,} were caught and
             {count["missed"]:,} were not: in {count["missed_kept"]:,} of these the drive kept every promise,
-            in {count["missed"] - count["missed_kept"]:,} it did not. What was not caught stands below with
-            its reason and seed. Verdicts and findings were held against what the drive had promised and
-            broken. {counted(count["wrong"], "cut")} came out as none must.
+            in {count["missed"] - count["missed_kept"]:,} it did not. Each cut that was not caught is listed
+            below with its reason and seed. Verdicts and findings were compared with the promises that the
+            drive made and broke. {counted(count["wrong"], "cut")} had a wrong result.
         """),
         "",
         _paragraph(f"""
-            [lab.md](lab.md) explains rigs, loads and drives, [limits.md](limits.md) what the tester cannot
-            see and what to do about it. Any cut can be made again, with `durability lab matrix {again} --seed
-            {seed} --cut NUMBER`: on rig A it comes out the same; on the others the kernel's scheduling has
-            its part in it.
+            [lab.md](lab.md) explains rigs, loads and drives. [limits.md](limits.md) explains what the tester
+            cannot see, and what to do about it. `durability lab matrix {again} --seed {seed} --cut NUMBER`
+            repeats any cut. On rig A the result is the same; on the other rigs it also depends on the
+            kernel's scheduling.
         """),
     ]
 
@@ -88,7 +87,7 @@ def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     return [
         "## Honest drives",
         "",
-        "*No verdict* counts what was left undecided, and cuts that could not be made.",
+        "*No verdict* counts inconclusive verdicts and cuts that could not be made.",
         "",
         *_table(("Rig", "Drive", "Cuts", "Durable", "False alarms", "No verdict"), lines),
     ]
@@ -97,17 +96,17 @@ def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
 def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if not row.honest]
     return [
-        "## Drives that lie",
+        "## Lying drives",
         "",
         _paragraph("""
-            *Broke*: cuts after which a promise of the drive was broken, also where nothing of the run lay;
-            of nbdkit's filter nobody knows. *Caught*: cuts with the verdict that the drive deserves, which is
-            loss, and for `hanging` inconclusive; of all cuts, and of those after which a promise was broken.
-            The smallest loss: the fewest places that a verdict of loss rested on, the fewest operations and
-            the shortest time that the oldest of them had been acknowledged before the cut, each the least of
-            all cuts by itself. *Compared*: places that were held against the truth one by one, which
-            precision and recall are of; *not compared*: places that were claimed beyond these. There are none
-            to compare on rig C, under nbdkit's filter and where nobody can read the target any more.
+            *Broke*: cuts after which a promise of the drive was broken, even outside the run's data; unknown
+            for nbdkit's filter. *Caught*: cuts with the verdict that the drive deserves, which is loss, or
+            inconclusive for `hanging`; as a share of all cuts and of the cuts that broke a promise.
+            *Smallest loss*: the fewest places of a loss, and the fewest operations and the shortest time
+            before the cut that a loss reached back. Each of the three is the minimum over all cuts.
+            *Compared*: places compared with the truth one by one, the base of precision and recall. *Not
+            compared*: other claimed places. Places cannot be compared on rig C, under nbdkit's filter, and
+            if the target can no longer be read.
         """),
         "",
         *_table(
@@ -173,15 +172,15 @@ def _loads(cells: Sequence[Cell], trials: Iterable[Trial]) -> list[str]:
         "## File systems and workloads",
         "",
         _paragraph("""
-            Rigs B and C: a real kernel, and each workload on each file system that it is cut on, with one
-            writer or several, groups, `fdatasync` or `dsync`. Of honest drives the cuts that came out as
-            durable, of drives that lie those that were caught, after how many of them a promise was broken,
-            and all. `fua-ignored` is honest here, and nbdkit's filter, of which nobody knows what it broke,
-            counts as a liar that did.
+            Rigs B and C have a real kernel. The table has each workload on each file system, with one writer
+            or several, groups, `fdatasync` or `dsync`. It counts the durable cuts of honest drives. Of lying
+            drives it counts the cuts that were caught, the cuts that broke a promise, and all cuts.
+            `fua-ignored` counts as honest here. What nbdkit's filter broke is unknown; it counts as a lying
+            drive that broke a promise.
         """),
         "",
         *_table(
-            ("Rig", "File system", "Workload", "Honest: durable", "Liars: caught", "Broke", "Cuts"), lines
+            ("Rig", "File system", "Workload", "Honest: durable", "Lying: caught", "Broke", "Cuts"), lines
         ),
     ]
 
@@ -214,16 +213,16 @@ def _classes(trials: Sequence[Trial]) -> list[str]:
     )
     left_out = sum(one.unjudged for one in classes.values())
     return [
-        "## Findings against the truth",
+        "## Findings compared with the truth",
         "",
         _paragraph(f"""
-            Places, over all cuts. A claim is true if class, writer, slot and the operations that it names are
-            what an independent second judge says, and the account has a promise broken there. *Missed* are
-            places that could have been claimed; those of which nobody could have known stand under their
-            reasons. Precision and recall leave out what was not compared place by place,
-            {counted(left_out, "claim")}: all of rig C and of nbdkit's filter, all on targets that nobody
-            could read any more, such as file systems that did not mount, and of what lies beyond the end of a
-            file those that a scan counts and does not name; of these the number was compared.
+            Places, over all cuts. A claim is true if an independent second judge agrees on class, writer,
+            slot and operations, and the drive log has a broken promise there. *Missed* are places that could
+            have been claimed; places that the tester could not know are listed under their reasons.
+            Precision and recall exclude {counted(left_out, "claim")} not compared place by place: all on rig
+            C and under nbdkit's filter; all on targets that could no longer be read, such as file systems
+            that did not mount; and places beyond the end of a file that a scan only counts. Of the last, the
+            number was compared.
         """),
         "",
         *_table(
@@ -256,9 +255,9 @@ def _early_ack(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
         "## A drive that acknowledges early",
         "",
         _paragraph("""
-            `early-ack`: a flush returns at once, the data are on media d ms later. One writer, rig A. The
-            share of cuts that were caught, its 95 % interval, and in brackets the share of cuts after which
-            anything was broken.
+            `early-ack`: a flush returns at once, and the data are on media d ms later. One writer, rig A. The
+            table has the share of cuts that were caught, its 95 % interval, and in brackets the share of cuts
+            that broke a promise.
         """),
         "",
         *_table(("d", *(f"{rate:g} commits/s" for rate in detection_curves.RATES)), lines),
@@ -280,11 +279,12 @@ def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
         for one_in in detection_curves.ONE_IN
     )
     return [
-        "## A drive that skips a flush now and then",
+        "## A drive that skips some flushes",
         "",
         _paragraph(f"""
-            `flush-skipped`: of all flushes one in N is only acknowledged. Rig A; a paced writer begins
-            {detection_curves.PACED_RATE:g} commits a second, the others as many as they can. Shares as above.
+            `flush-skipped`: one flush in N is only acknowledged. Rig A. A paced writer begins
+            {detection_curves.PACED_RATE:g} commits per second, the others as many as they
+            can. Shares as above.
         """),
         "",
         *_table(("Skipped", *(_crew(writers, rate) for writers, rate in detection_curves.CREWS)), lines),
@@ -292,7 +292,7 @@ def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
 
 
 def _crew(writers: int, rate: float) -> str:
-    return f"{counted(writers, 'writer')}, {'paced' if rate else 'flat out'}"
+    return f"{counted(writers, 'writer')}, {'paced' if rate else 'unpaced'}"
 
 
 def _points(
@@ -330,7 +330,7 @@ def _uncaught(trials: Sequence[Trial]) -> list[str]:
         "",
         *_table(("Cuts", "Reason", "Drives", "For example"), lines),
         "",
-        "The last table has each of them.",
+        "The last table lists all of these cuts.",
     ]
 
 
@@ -356,7 +356,7 @@ def _wrong(trials: Sequence[Trial]) -> list[str]:
         )
         for trial in wrong
     )
-    return ["## What must not be", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
+    return ["## Wrong results", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
 
 
 def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
@@ -372,7 +372,7 @@ def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     return [
         "## Every cut that was not caught",
         "",
-        "Each with its number, and in brackets its own seed.",
+        "Each cut has its number, and its own seed in brackets.",
         "",
         *_table(("Cell", "Reason", "Cuts"), lines),
     ]

@@ -32,11 +32,11 @@ Grade: TypeAlias = Literal["right", "false alarm", "missed", "undecided", "faile
 KEPT = "the drive kept every promise"
 _UNCLAIMED: Mapping[Reason, str] = {
     "unheard": "promises newer than log and target can prove",
-    "in flight": "places where a newer write was under way",
-    "covered": "versions that a newer one has replaced",
-    "control": "writes of the control arm, which nobody acknowledges",
-    "no record": "what the file system wrote for itself",
-    "unread": "what the scan did not get to",
+    "in flight": "places with a newer write in flight",
+    "covered": "versions replaced by a newer one",
+    "control": "writes of the control arm, which are never synced",
+    "no record": "the file system's own writes",
+    "unread": "places that the scan did not reach",
 }
 
 
@@ -188,13 +188,13 @@ def _reason(grade: Grade, document: Mapping[str, Any], truth: Truth | None) -> s
 def _unseen(truth: Truth) -> str:
     if not truth.broken:
         return KEPT
-    return "all that is broken: " + ", ".join(_UNCLAIMED[reason] for reason in sorted(truth.unclaimed))
+    return "all broken promises: " + ", ".join(_UNCLAIMED[reason] for reason in sorted(truth.unclaimed))
 
 
 def _defects(grade: Grade, expected: Word, truth: Truth) -> tuple[str, ...]:
     """Those of the comparison; and a drive whose reads all return is read to its end."""
     if grade == "missed" and expected != "inconclusive" and "unread" in truth.unclaimed:
-        return (*truth.defects, "the scan did not get to its end, though no read of this drive hangs")
+        return (*truth.defects, "the scan did not finish, but no read of this drive hangs")
     return truth.defects
 
 

@@ -1,4 +1,4 @@
-"""`durability lab matrix`: every drive on every rig, cut again and again, and what the tester made of it.
+"""`durability lab matrix`: cuts every drive on every rig many times, and grades the verdicts.
 
 The cells come from `cells`, a cut of one is made by `cutting` in a process of `workers`, its result is kept
 by `cutlog` and told by `report` and `scoreboard`; here is only the order of things. Cuts are interleaved, one
@@ -84,24 +84,24 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
 def choose(options: MatrixOptions) -> list[Cell]:
     """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
     if options.cut is not None and (options.seed is None or options.state is not None):
-        raise UsageError("--cut makes a cut of an earlier matrix again: give its --seed, and no --state")
+        raise UsageError("--cut repeats a cut of an earlier matrix: give its --seed, and remove --state")
     every = quick_cells() if options.quick else long_cells()
     for rig in options.rigs:
         if not any(cell.rig == rig for cell in every):
-            raise UsageError(f"the matrix of --quick has no cuts on rig {rig}: leave out one of the two")
+            raise UsageError(f"--quick has no cuts on rig {rig}: remove --quick or --rig {rig}")
     every = [cell for cell in every if not options.rigs or cell.rig in options.rigs]
     named = [cell for cell in every if options.only == cell.name]
     cells = named or [cell for cell in every if options.only in cell.name]
     if not cells:
         names = "\n".join(f"  {cell.name}" for cell in every)
-        raise UsageError(f"no cell of the matrix has {options.only!r} in its name. The cells are:\n{names}")
+        raise UsageError(f"no cell has {options.only!r} in its name. The cells are:\n{names}")
     if options.cuts is not None:
         cells = [replace(cell, cuts=options.cuts) for cell in cells]
     for cell in cells:
         if options.cut is not None and options.cut > cell.cuts:
             raise UsageError(
                 f"--cut {options.cut}: {cell.name} has {counted(cell.cuts, 'cut')};"
-                " give --only, and --quick and --cuts as that matrix had them"
+                " give --only, and the --quick and --cuts of that matrix"
             )
     return cells
 
@@ -116,11 +116,11 @@ def _probe(options: MatrixOptions) -> None:
     if page is None:
         return
     if not page.absolute().parent.is_dir():
-        raise UsageError(f"--markdown {page}: there is no such directory")
+        raise UsageError(f"--markdown {page}: its directory does not exist; create it first")
     if page.exists() and not page.is_file():
-        raise UsageError(f"--markdown {page} is no regular file")
+        raise UsageError(f"--markdown {page} is not a regular file")
     if options.state is not None and page.resolve() == options.state.resolve():
-        raise UsageError(f"--markdown and --state are the same file, {page}")
+        raise UsageError(f"--markdown and --state name the same file, {page}; name two files")
     try:
         if page.exists():
             page.open("ab").close()
@@ -142,8 +142,8 @@ def _check(log: CutLog, cells: Iterable[Cell]) -> None:
             wanted.remove((trial.cell, trial.number, trial.seed))
         except KeyError:
             raise FormatError(
-                f"--state, line {line}: {matrix_report.name(trial)} is no cut of this matrix, or there twice;"
-                " name another file"
+                f"--state, line {line}: {matrix_report.name(trial)} is not a cut of this matrix, or is there"
+                " twice; name another file"
             ) from None
 
 
@@ -158,7 +158,7 @@ def require(cells: Iterable[Cell]) -> None:
         problems.append(("c", guest_machine.missing()))
     for rig, problem in problems:
         if problem:
-            raise SetupError(f"rig {rig} cannot be set up: {problem}. Rig a needs nothing: --rig a")
+            raise SetupError(f"rig {rig} cannot be set up: {problem}. Rig a needs no set-up: --rig a")
 
 
 def pending(cells: Sequence[Cell], log: CutLog, options: MatrixOptions) -> list[Request]:

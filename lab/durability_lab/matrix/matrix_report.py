@@ -39,7 +39,7 @@ class Row:
 
     @property
     def honest(self) -> bool:
-        """Whether the drive is."""
+        """Whether the drive is honest."""
         return self.trials[0].honest
 
     def graded(self, grade: str) -> int:
@@ -48,7 +48,7 @@ class Row:
 
     @property
     def broke(self) -> int | None:
-        """In how many cuts the drive broke a promise, None where no account was kept of any."""
+        """In how many cuts the drive broke a promise, None without a drive log."""
         known = [trial.broken for trial in self.trials if trial.broken is not None]
         return sum(map(bool, known)) if known else None
 
@@ -255,10 +255,10 @@ def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: 
 def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
     unjudged = sum(one.unjudged for one in classes(trials).values())
     if unjudged:
-        yield f"{counted(unjudged, 'claim')} not compared place by place: precision and recall leave them out"
+        yield f"{counted(unjudged, 'claim')} not compared place by place; precision and recall exclude them"
     for reason, members in reasons(trials).items():
         examples = ", ".join(f"{name(trial)} (seed {trial.seed})" for trial in members[:shown])
-        rest = ", … (-v has all)" if len(members) > shown else ""
+        rest = ", … (-v shows all)" if len(members) > shown else ""
         yield f"not caught in {counted(len(members), 'cut')}, because {reason}: {examples}{rest}"
     for trial in wrong(trials):
         said = "; ".join(part for part in (trial.reason, *trial.defects[:3]) if part)
@@ -266,8 +266,8 @@ def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
     count = totals(trials)
     yield (
         f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
-        f" {count['liars']} of liars, {count['caught']} caught, {count['missed']} not, and in"
-        f" {count['missed_kept']} of these the drive kept every promise; {count['wrong']} wrong"
+        f" {count['liars']} of lying drives, {count['caught']} caught, {count['missed']} not caught, of which"
+        f" in {count['missed_kept']} the drive kept every promise; {count['wrong']} wrong"
     )
 
 

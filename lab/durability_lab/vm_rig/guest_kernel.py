@@ -84,8 +84,8 @@ def read_module(path: Path) -> bytes:
         case ".zst" if shutil.which("zstd") is not None:
             return subprocess.run(("zstd", "-dcq", str(path)), capture_output=True, check=True).stdout
         case ".zst":
-            raise SetupError(f"zstd not found, and {path} is packed with it: install zstd")
-    raise SetupError(f"{path}: a module is expected to be .ko, .ko.xz or .ko.zst")
+            raise SetupError(f"zstd not found, but {path} is compressed with it: install zstd")
+    raise SetupError(f"{path}: expected a module named .ko, .ko.xz or .ko.zst")
 
 
 def _wanted() -> list[str]:

@@ -98,7 +98,9 @@ def _unseen_python() -> str:
     for path in (sys.executable, sys.prefix, sys.base_prefix, *_python_path()):
         for own in _GUESTS_OWN:
             if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
-                return f"the guest does not see {path}: its {own} is its own. Have Python elsewhere"
+                return (
+                    f"the guest does not see {path}, because it has its own {own}: install Python elsewhere"
+                )
     return ""
 
 
@@ -234,12 +236,12 @@ class Machine:
             async with asyncio.timeout(DEADLINE_S):
                 line = (await self._reports.readline()).decode()
         except TimeoutError:
-            raise self.failure(f"nothing came from the guest for {DEADLINE_S:.0f} s") from None
+            raise self.failure(f"the guest reported nothing for {DEADLINE_S:.0f} s") from None
         if not line.endswith("\n"):
             raise self.failure(f"the guest ended before it reported {' or '.join(words)}")
         word, _, rest = line.strip().partition(" ")
         if word not in words:
-            raise self.failure(f"the guest was to report {' or '.join(words)}, and reported: {line.strip()}")
+            raise self.failure(f"expected the guest to report {' or '.join(words)}, found: {line.strip()}")
         return word, rest
 
     def failure(self, what: str) -> SetupError:

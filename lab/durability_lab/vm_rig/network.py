@@ -80,7 +80,7 @@ def _enter_namespace() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         why = os.strerror(ctypes.get_errno())
-        raise SetupError(f"no network namespace can be made: {why}")
+        raise SetupError(f"cannot create a network namespace: {why}")
     _ip("tuntap", "add", "dev", TAP, "mode", "tap")
     _ip("address", "add", f"{SERVER}/24", "dev", TAP)
     _ip("link", "set", TAP, "up")

@@ -1,9 +1,8 @@
-"""`durability lab vm`: pulls the plug of a virtual machine, and says what happened.
+"""`durability lab vm`: cuts the power of a virtual machine, and reports the verdict.
 
-Each step is told on stderr as it is done, in plain words; stdout has a table of the cuts, or one JSON
-document. The exit code says whether each verdict was the one that its drive deserves. What the guest's kernel
-and the programs in it said is kept with `--keep-log`, and of a cut that came to no verdict its end is in the
-error.
+stderr reports each step when it is done; stdout has a table of the cuts, or one JSON document. The exit code
+says whether each verdict is the one that its drive deserves. `--keep-log` saves the console output of the
+guest; if a cut gives no verdict, the error quotes its last lines.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     cuts = []
     async with site() as place:
         tell(f"Seed {seed}. {counted(len(drives), 'cut')}; each takes half a minute or more.")
-        tell(f"A server listens on {place.lab.address}, in a network of its own.")
+        tell(f"A server listens on {place.lab.address}, in its own network.")
         for number, drive in enumerate(drives):
             tell(f"{drive}: {load} on {bus_of(load)}, seed {seed + number}")
             one = await cut(place, drive, load, seed=seed + number, tell=tell, log=options.keep_log)
@@ -83,15 +82,15 @@ def _check(options: VmOptions) -> None:
     for drive in options.drives:
         if drive in FILTERS:
             raise UsageError(
-                f"{drive} is nbdkit's own, of which no account is kept, and so no drive for a guest:"
-                f" there are {', '.join(faults.CATALOGUE)}"
+                f"{drive} is a filter of nbdkit without a drive log, so a guest cannot use it;"
+                f" choose one of {', '.join(faults.CATALOGUE)}"
             )
         try:
             faults.parse(drive)
         except ValueError as error:
-            raise UsageError(f"{error}. `durability lab drive --list` has their parameters") from error
+            raise UsageError(f"{error}. `durability lab drive --list` lists the models") from error
     if options.file_system == "none" and options.workload != "overwrite":
-        raise UsageError(f"--workload {options.workload} needs files: leave --file-system none out")
+        raise UsageError(f"--workload {options.workload} needs files: remove --file-system none")
     if options.keep_log is not None:
         try:
             options.keep_log.open("a").close()
@@ -104,7 +103,7 @@ def _sentence(one: VmCut) -> str:
     verdict = one.document["verdict"]
     reasons = "; ".join(reason["text"] for reason in one.document["reasons"])
     text = f"{verdict}: {reasons}" if reasons else f"{verdict}, class {one.document['cut']['class']}"
-    return text if one.as_expected else f"{text} (!) {one.expected} was expected"
+    return text if one.as_expected else f"{text} (!) expected {one.expected}"
 
 
 def _mark(one: VmCut) -> str:
@@ -160,8 +159,8 @@ def _print(cuts: list[VmCut], out: TextIO, *, agreed: bool) -> None:
     console = Terminal(file=out, highlight=False)
     console.print(table)
     if any(_mark(one) == _KEPT for one in cuts):
-        console.print("* This time the drive broke no promise of an acknowledged record.")
+        console.print("* In this cut the drive broke no promise of an acknowledged record.")
     if agreed:
         console.print("Each verdict is the one that its drive deserves.")
     else:
-        console.print("A verdict is not the one that its drive deserves: this is a defect of the tool.")
+        console.print("A verdict is not the one that its drive deserves. This is a defect of the tool.")

@@ -144,7 +144,7 @@ async def site() -> AsyncIterator[Site]:
     """The place of any number of cuts, one at a time. Raises SetupError for what this machine lacks."""
     problem = await asyncio.to_thread(guest_machine.missing)
     if problem:
-        raise SetupError(f"cannot set up a machine that loses power: {problem}")
+        raise SetupError(f"cannot set up the virtual machine: {problem}")
     with watched_directory("durability-guest-") as directory, Network() as network:
         await asyncio.to_thread(_compile)
         image = await asyncio.to_thread(make_image, directory)
@@ -186,7 +186,7 @@ async def cut(
     does not get as far as a verdict.
     """
     if load.file_system not in (None, "ext4"):
-        raise UsageError(f"the guest has ext4 or a raw device, not {load.file_system}")
+        raise UsageError(f"the guest supports ext4 or a raw device, not {load.file_system}")
     settings = {
         "server": site.lab.address,
         "token": site.lab.token.decode(),
@@ -213,10 +213,10 @@ async def _cycle(lab: Loopback, guest: Machine, load: Load, steps: _Steps, *, se
     cut_after = random.Random(seed).choice(moments)
     run = await _run_until_cut(lab, guest, load, steps, cut_after)
     guest.unplug()
-    steps.done("run", f"{sum(run.frontiers.acked):,} operations are acknowledged, and the plug is pulled")
+    steps.done("run", f"{sum(run.frontiers.acked):,} operations are acknowledged; the power is cut")
     left = await asyncio.to_thread(guest.aftermath)
     await _until_noticed(run)
-    steps.done("silence", f"the server notes how the session ended: {run.session_end}")
+    steps.done("silence", f"the server records the end of the session: {run.session_end}")
     mounted, exit_code, document = await _boot_and_verify(guest, load, steps)
     return VmCut(
         drive=guest.drive,
@@ -254,7 +254,7 @@ async def _run_until_cut(lab: Loopback, guest: Machine, load: Load, steps: _Step
     steps.done("boot", "a machine with a new drive has booted")
     await guest.report("made")
     steps.done(
-        "make", "a file system is made, the client starts" if load.file_system else "the client starts"
+        "make", "a file system is created, the client starts" if load.file_system else "the client starts"
     )
     client = asyncio.create_task(guest.report("ended"))
     try:
@@ -289,7 +289,7 @@ async def _boot_and_verify(guest: Machine, load: Load, steps: _Steps) -> tuple[b
     code, _, text = (await guest.report("verified"))[1].partition(" ")
     if not text:
         raise guest.failure(f"the guest's verify gave no verdict, exit code {code}")
-    steps.done("verify", f"it has verified by itself, exit code {code}")
+    steps.done("verify", f"the guest has verified, exit code {code}")
     return mounted, int(code), json.loads(text)
 
 

@@ -167,7 +167,7 @@ def test_a_result_that_could_not_be_kept_is_not_measured(environment: dict[str, 
     """A state directory that cannot be made ends with 5 before a minute is lost; with -o nobody needs it."""
     done = _durability(environment | {"XDG_STATE_HOME": "/proc/none"}, "bench", place)
     assert done.returncode == 5
-    assert "cannot make /proc/none" in done.stderr
+    assert "cannot create /proc/none" in done.stderr
     assert "name a file with -o" in done.stderr
 
 
@@ -182,7 +182,7 @@ def test_a_result_replaces_no_run(
     for output in (run, link):
         done = _durability(environment, "bench", place, *MEMORY, "--quick", "-o", output)
         assert done.returncode == 5
-        assert f"{run} holds a run of this tool, which stays; name another file" in done.stderr
+        assert f"{run} holds a run of this tool, which is not overwritten; name another file" in done.stderr
     assert run.read_bytes() == before
 
 
@@ -197,7 +197,7 @@ def test_nothing_but_a_plain_file_is_replaced(
     named = {"A": str(result), "NODE": str(node)}
     done = _durability(environment, *(named.get(word, word) for word in command.split()))
     assert done.returncode == 5
-    assert f"{node}: it cannot be written there" in done.stderr
+    assert f"{node}: a result cannot be written there" in done.stderr
     assert node.is_fifo()
 
 
@@ -225,7 +225,7 @@ def test_two_measurements_in_one_place_are_told_of_each_other(
     finally:
         assert first.close() == ""
     assert done.returncode == 0, done.stderr
-    assert f"warning: another measurement works in {place}/durability-bench-" in done.stderr
+    assert f"warning: another measurement runs in {place}/durability-bench-" in done.stderr
 
 
 def test_a_result_is_not_thrown_away(
@@ -267,7 +267,7 @@ def test_unlike_runs_are_not_compared(environment: dict[str, str], place: Path, 
         assert _durability(environment, "bench", place, *MEMORY, "--quick", "-o", path).returncode == 0
     done = _durability(environment, "compare", *paths)
     assert done.returncode == 2
-    assert "cannot be compared" in done.stdout
+    assert "not comparable" in done.stdout
     assert "quick" in done.stdout
     done = _durability(environment, "compare", *paths, "--json")
     assert done.returncode == 2

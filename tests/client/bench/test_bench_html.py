@@ -61,11 +61,11 @@ def test_results_that_are_compared_have_a_page(results: tuple[Path, Path], tmp_p
     page = tmp_path / "page.html"
     done = _durability("compare", *results, "--html", page)
     assert done.returncode == 0, done.stderr
-    assert "b against a" in page.read_text(encoding="utf-8")
+    assert "b compared with a" in page.read_text(encoding="utf-8")
     results[1].write_bytes(encode(simulate(Device(), mode="quick")))
     done = _durability("compare", *results, "--html", page)
     assert done.returncode == 2
-    assert "These cannot be compared" in page.read_text(encoding="utf-8")
+    assert "These results are not comparable" in page.read_text(encoding="utf-8")
 
 
 def test_a_page_is_durable_under_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_page_that_cannot_be_is_refused_first(tmp_path: Path) -> None:
     """A page in no directory ends with 5 and a sentence, before anything is measured."""
     done = _durability("bench", tmp_path, "--html", tmp_path / "no/page.html")
     assert done.returncode == 5
-    assert "there is no directory" in done.stderr
+    assert "does not exist; create it first" in done.stderr
 
 
 @pytest.mark.parametrize("columns", ["80", "200"])

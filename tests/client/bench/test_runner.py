@@ -203,7 +203,7 @@ def test_a_target_that_fills_up_ends_with_a_sentence(
         _options(directory, *cells), Ear(lambda number: _fill(directory) if number == 2 else None)
     )
     assert isinstance(outcome.ending, TargetError)
-    assert "is full (No space left on device): make room, or lower --size" in str(outcome.ending)
+    assert "is full (No space left on device): free some space, or lower --size" in str(outcome.ending)
     assert len(outcome.result.order) == 1
     assert sorted(path.name for path in directory.iterdir()) == ["lost+found", "theirs"]
 
@@ -217,7 +217,8 @@ def test_a_full_target_ends_also_where_files_are_made(make_mount: Callable[..., 
         _options(directory, fresh), Ear(lambda number: _fill(directory) if number == 3 else None)
     )
     assert str(outcome.ending) == (
-        f"{directory}: {fresh.name}: the target is full (No space left on device): make room, or lower --size"
+        f"{directory}: {fresh.name}: the target is full (No space left on device):"
+        " free some space, or lower --size"
     )
     assert isinstance(outcome.ending, TargetError)
     assert len(outcome.result.order) == 2
@@ -245,7 +246,7 @@ def test_a_target_that_is_gone_between_rounds(make_mount: Callable[..., tuple[Pa
         _options(directory, append), Ear(lambda number: _shut_down(directory) if number == 4 else None)
     )
     assert isinstance(outcome.ending, TargetError)
-    words = f"{directory}: {append.name}: the target gave an error: "
+    words = f"{directory}: {append.name}: I/O error of the target: "
     assert str(outcome.ending).startswith(words)
     assert len(outcome.result.order) == 3
     assert decode(encode(outcome.result)) == outcome.result
@@ -280,7 +281,7 @@ def test_what_comes_first_is_told(make_mount: Callable[..., tuple[Path, Path]]) 
     outcome = measure(_options(directory, tiny(), long), listener)
     assert isinstance(outcome.ending, TargetError)
     assert isinstance(outcome.ending.__cause__, JobError)
-    assert f"{directory}: {long.name}: the target gave an error: " in str(outcome.ending)
+    assert f"{directory}: {long.name}: I/O error of the target: " in str(outcome.ending)
     assert len(outcome.result.order) == 1
     assert any("could not be removed" in text for text in listener.said)
 
@@ -397,7 +398,7 @@ def test_a_target_whose_name_is_no_text_has_a_result(tmp_path: Path, fio: bool) 
 
 def test_too_little_room_is_refused_before(clean: Path) -> None:
     """Sizes are checked before anything is made."""
-    with pytest.raises(UsageError, match="too little"):
+    with pytest.raises(UsageError, match="too small"):
         measure(_options(clean, tiny(jobs=16)), Ear())
     with pytest.raises(TargetError, match="MiB needed"):
         measure(_options(clean, tiny(), size_bytes=1 << 50), Ear())

@@ -133,7 +133,7 @@ def test_a_killed_measurement_is_cleared_away_by_the_next(
         [COMMAND, "bench", place, *SHORT], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert f"removed {left}, which a measurement that was killed had left" in done.stderr
+    assert f"removed {left}, left over by a measurement that was killed" in done.stderr
 
 
 @pytest.mark.parametrize("closing", ["2>/dev/full", "2>&-", ">&- 2>&-", "<&- 2>&-"])

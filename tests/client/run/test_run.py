@@ -221,7 +221,7 @@ async def test_what_is_no_io_error_is_not_reported_as_one(lab: Lab, memory_path:
     task = lab.run(storage, workload="create")
     line = await lab.lines.until_under_way(task)
     storage.path_of(f".0.{line['acked'] + 5000}").write_text("mine")
-    with pytest.raises(TargetError, match=r"File exists.*no I/O error and no cut"):
+    with pytest.raises(TargetError, match=r"File exists.*not an I/O error and not a cut"):
         await task
     case = await lab.case(lab.run_id)
     assert case["session_end"] == "client-error"
@@ -270,7 +270,7 @@ class Bufferless(KernelStorage):
 
 async def test_a_file_system_without_o_direct_is_a_usage_error(lab: Lab, tmp_path: Path) -> None:
     """--direct where there is none is refused as such, and not as a writer's failure."""
-    with pytest.raises(UsageError, match="leave --direct out"):
+    with pytest.raises(UsageError, match="remove --direct"):
         await lab.run(Bufferless(tmp_path / "target"), direct=True)
 
 
@@ -361,10 +361,10 @@ async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelSto
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"group": 2, "sync": "dsync"}, "--group 2 has no meaning with --sync dsync"),
-        ({"workload": "append", "pattern": "random"}, "append goes in sequence"),
-        ({"workload": "create", "pattern": "random"}, "create goes in sequence"),
-        ({"record_bytes": 1000}, "--record-size 1000"),
+        ({"group": 2, "sync": "dsync"}, "--sync dsync syncs each write, so it allows no --group 2"),
+        ({"workload": "append", "pattern": "random"}, "append is always sequential"),
+        ({"workload": "create", "pattern": "random"}, "create is always sequential"),
+        ({"record_bytes": 1000}, "--record-size is 1000 bytes"),
         ({"record_bytes": 2 << 20}, "--record-size"),
         ({"duration_s": 0.0}, "--duration"),
         ({"label": "two\nlines"}, "--label"),
@@ -421,7 +421,7 @@ def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: Workload
     larger = make_plan(replace(options, size_bytes=1 << 30, writers=4), facts, "file")
     assert (1 << 30) * 0.99 <= 4 * larger.slots * each <= 1 << 30
     assert larger.pattern == ("sequential" if workload == "create" else "random")
-    with pytest.raises(UsageError, match=f"names, with all that they take, of {each} bytes"):
+    with pytest.raises(UsageError, match=f"files, with their metadata, of {each} bytes"):
         make_plan(replace(options, size_bytes=1 << 20, writers=64), facts, "file")
 
 
@@ -429,7 +429,7 @@ def test_a_group_of_names_fits_the_open_files(monkeypatch: pytest.MonkeyPatch) -
     """More files than the process may have open at once are refused; of writes in place no file is."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
     options = RunOptions(server="127.0.0.1:1", token=b"", workload="rename", group=37)
-    with pytest.raises(UsageError, match=r"--group 37 of names .* may have 36"):
+    with pytest.raises(UsageError, match=r"--group 37 with --workload .* may have 36"):
         check_options(options)
     check_options(replace(options, group=36))
     check_options(replace(options, workload="overwrite"))

@@ -174,7 +174,7 @@ def test_a_file_that_is_not_ours_is_refused(tmp_path: Path, content: bytes) -> N
     """A file that holds anything that this tool did not write is refused, and stays as it is."""
     path = tmp_path / "target"
     path.write_bytes(content)
-    with pytest.raises(NotOursError, match="holds nothing that this tool wrote"):
+    with pytest.raises(NotOursError, match="exists and was not written by this tool"):
         check_contents(KernelStorage(path))
     assert path.read_bytes() == content
 

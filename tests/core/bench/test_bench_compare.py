@@ -133,11 +133,11 @@ def test_a_partial_result_is_compared_as_far_as_it_goes() -> None:
     found = compared(run(), partial)
     assert found.refusals == () and len(found.rows) == 2
     assert set(found.left_out) == {cell.name for cell in CELLS[2:]}
-    assert any("B.json: not all rounds were made: stopped by Ctrl-C" in one for one in found.warnings)
-    assert any("measured different cells" in one for one in found.warnings)
-    for rounds, words in ((3, "of 3 rounds"), (1, "of 1 round")):
+    assert any("B.json: some rounds are missing: stopped by Ctrl-C" in one for one in found.warnings)
+    assert any("the results have different cells" in one for one in found.warnings)
+    for rounds, words in ((3, "from 3 rounds"), (1, "from 1 round")):
         whole = compared(run(), run(rounds=rounds))
-        assert f"{words} where an interval takes 5" in headline_text(whole)
+        assert f"{words}; an interval needs 5" in headline_text(whole)
 
 
 def test_subject_and_surroundings_are_told_apart() -> None:
@@ -184,7 +184,7 @@ def test_a_round_that_did_nothing_is_no_division_by_zero() -> None:
     )
     cells = (replace(result.cells[0], rounds=(hung, *result.cells[0].rounds[1:])), *result.cells[1:])
     found = compared(run(seed=2), replace(result, cells=cells))
-    assert headline_text(found) == "a round without any operation: nothing to compare"
+    assert headline_text(found) == "a round had no operation: nothing to compare"
 
 
 def test_of_the_flush_ladder_the_sync_is_compared() -> None:

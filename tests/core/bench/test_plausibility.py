@@ -46,7 +46,7 @@ def test_a_flush_that_does_nothing_is_called_so_with_its_figures() -> None:
     for part in ("(W)", "(F0)", "(C)", "64 MiB", "GB/s", "1.00 flushes per commit reached sda"):
         assert part in text
     assert "power-loss protection" in text and "acknowledged and ignored" in text
-    assert "the link carries 0.6 GB/s" in text and "outlives the loss of power" in found.only_a_cut
+    assert "the link carries 0.6 GB/s" in text and "survive loss of power" in found.only_a_cut
 
 
 @pytest.mark.parametrize("device", [HONEST_NAND, HONEST_DISK])
@@ -86,7 +86,10 @@ def test_a_disk_that_answers_faster_than_it_turns_is_called_so() -> None:
     found = plausibility(result)
     assert found.code == "faster-than-media"
     text = everything(result)
-    assert "allows about 120 at 7,200 rpm (assumed, the drive does not tell; even 15,000 rpm" in text
+    assert (
+        "allows about 120 at 7,200 rpm (assumed, because the drive does not report it; even 15,000 rpm"
+        in text
+    )
     assert "allows about 240" in text and "capacitors" in text
 
 

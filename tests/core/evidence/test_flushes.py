@@ -19,19 +19,19 @@ DIRECT = {"sync": "dsync", "direct": True}
         (2000, {}, {}, ""),
         (1, {}, {}, ""),
         (None, {}, {}, "flushes unknown: this system does not count them"),
-        (0, {}, {}, "no flush was sent, though 2,000 syncs were acknowledged"),
-        (0, {"write_cache": "write through"}, {}, "its claim of power-loss protection is tested"),
-        (0, {"fua": True}, DIRECT, "FUA writes the kernel does not count"),
-        (0, {"fua": True}, {**DIRECT, "target_kind": "device"}, "something above keeps them back"),
-        (0, {"fua": True}, {"sync": "dsync"}, "something above keeps them back"),
-        (0, {"fua": False}, DIRECT, "something above keeps them back"),
-        (0, {"fua": True}, {**DIRECT, "workload": "rename"}, "something above keeps them back"),
+        (0, {}, {}, "no flush was sent, but 2,000 syncs were acknowledged"),
+        (0, {"write_cache": "write through"}, {}, "so the run tests its power-loss protection"),
+        (0, {"fua": True}, DIRECT, "no flush was sent, as expected: with O_DIRECT and a sync of each write"),
+        (0, {"fua": True}, {**DIRECT, "target_kind": "device"}, "a layer above the drive withholds flushes"),
+        (0, {"fua": True}, {"sync": "dsync"}, "a layer above the drive withholds flushes"),
+        (0, {"fua": False}, DIRECT, "a layer above the drive withholds flushes"),
+        (0, {"fua": True}, {**DIRECT, "workload": "rename"}, "a layer above the drive withholds flushes"),
     ],
 )
 def test_each_count_has_its_words(
     make_plan: MakePlan, flushes: int | None, fields: dict[str, Any], plan: dict[str, Any], said: str
 ) -> None:
-    """No flush is a warning; what explains it is named: write-through, or FUA, which nobody counts."""
+    """No flush is a warning; its explanation is named: write-through, or FUA, which is not counted."""
     armed, statistics = (
         facts(drives=(drive(**fields),)),
         make_statistics(operations=(2000,), flushes={"sda": flushes}),

@@ -32,7 +32,7 @@ def test_findings_are_told_in_words(make_plan: MakePlan) -> None:
     assert [one.text for one in scan(disk, (60,)).wrong] == [
         "name .0.9: stale, expected seq 42 or newer, found the prefill",
         "name .0.11: torn, expected seq 44 or newer, found seq 44 in 2 sectors,"
-        " a file that goes on where the record ends in 1 sector",
+        " data after the end of the record in 1 sector",
         "name .0.20: misdirected, expected seq 53 or newer,"
         " found seq 54 of writer 0 slot 21, which belongs at offset 0",
     ]

@@ -194,7 +194,7 @@ def test_an_earlier_pass_that_lacked_evidence_may_be_repeated(plan: Plan, intact
     [
         ("power", "durable across power loss"),
         ("vm", "durable across guest loss; host power loss not shown"),
-        ("os", "durable across the death of the operating system; power loss not shown"),
+        ("os", "durable across loss of the operating system; power loss not shown"),
     ],
 )
 def test_the_first_line_says_which_cut(plan: Plan, intact: Found, cut_class: CutClass, words: str) -> None:

@@ -178,7 +178,7 @@ def test_directory_without_room_is_named(tmp_path: Path) -> None:
     try:
         (tmp_path / "full").write_bytes(bytes((8 << 20) - (64 << 10)))
         rig = BlockRig("honest", "ext4", seed=3, parent=tmp_path)
-        with pytest.raises(SetupError, match=f"no room is left in {tmp_path} "), rig:
+        with pytest.raises(SetupError, match=f"no space is left in {tmp_path} "), rig:
             pass
         assert [path.name for path in tmp_path.iterdir()] == ["full"]
     finally:

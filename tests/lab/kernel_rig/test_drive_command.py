@@ -36,7 +36,7 @@ def test_size_that_a_file_system_does_not_take_is_refused(
     file_system: FileSystemName, size_bytes: int, least: str
 ) -> None:
     """Before anything is set up, with the least that it takes."""
-    with pytest.raises(UsageError, match=f"too small for {file_system}, which takes {least} at least"):
+    with pytest.raises(UsageError, match=f"too small for {file_system}, which needs at least {least}"):
         check(options(size_bytes, file_system=file_system))
     check(options(LEAST_BYTES[file_system], file_system=file_system))
 
@@ -44,8 +44,8 @@ def test_size_that_a_file_system_does_not_take_is_refused(
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("nope", "no drive 'nope': `durability lab drive --list` has the drives"),
-        ("filter-honest:kept=1", "filter-honest is nbdkit's own and has no parameters"),
+        ("nope", "unknown drive model 'nope': `durability lab drive --list` lists the models"),
+        ("filter-honest:kept=1", "filter-honest is a filter of nbdkit and takes no parameters"),
         ("early-ack:delay_s=1", "early-ack has no parameter 'delay_s'; it has cache_bytes"),
     ],
 )

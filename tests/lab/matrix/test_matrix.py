@@ -168,7 +168,7 @@ def test_claims_that_nobody_compared_count_in_no_share() -> None:
     lost = {"agreed": 3, "false": 0, "missed_places": 1, "unjudged": 12, "precision": 1.0, "recall": 0.75}
     assert document["classes"] == {"lost": lost}
     page = words(detection_page.markdown([LIAR], [partly, unread], seed=7, options="", again=AGAIN))
-    assert "not compared place by place, 12 claims:" in page
+    assert "exclude 12 claims not compared place by place:" in page
     assert "| `lost` | 3 | 0 | 1 | 100 % | 75 % | 12 |" in page
     alone = matrix_report.document([LIAR], [unread], seed=7, options="")["classes"]
     assert alone == {"lost": {**lost, "agreed": 0, "missed_places": 0, "unjudged": 7} | NO_SHARES}

@@ -53,7 +53,7 @@ class Fio:
             spent_us = job["job_runtime"] * 10.0  # per cent of milliseconds
             return _round(cell, job), job["usr_cpu"] * spent_us, job["sys_cpu"] * spent_us
         except (KeyError, IndexError, TypeError) as error:
-            raise SetupError(f"fio: {cell.name}: its report is not understood ({error!r})") from error
+            raise SetupError(f"fio: {cell.name}: its report cannot be read ({error!r})") from error
 
     def _report(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
         process = subprocess.Popen(
@@ -72,7 +72,7 @@ class Fio:
                 os.killpg(process.pid, signal.SIGKILL)
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            raise TargetError(f"fio does not end within {timeout_s:.0f} s: {' '.join(command)}") from error
+            raise TargetError(f"fio did not end within {timeout_s:.0f} s: {' '.join(command)}") from error
         try:
             document = json.loads(output[output.index("{") :])  # notes come before the report
         except ValueError:

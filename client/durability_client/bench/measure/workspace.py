@@ -114,7 +114,7 @@ class Directory:
         try:
             self._lock_fd, self._own = _make_working_directory(parent)
         except OSError as error:
-            raise TargetError(f"{parent}: no file can be made in it: {error.strerror}") from error
+            raise TargetError(f"{parent}: cannot create a file in it: {error.strerror}") from error
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         sizes = _file_sizes(cells, self._size_bytes)
@@ -167,7 +167,9 @@ class Directory:
         except FileNotFoundError:
             return ""  # with all above it
         except OSError as error:
-            return f"{self._own} could not be removed ({error.strerror}): remove it when the target works"
+            return (
+                f"{self._own} could not be removed ({error.strerror}); remove it when the target works again"
+            )
         finally:
             os.close(self._lock_fd)
         return ""
@@ -197,7 +199,7 @@ class Directory:
         if free_bytes < needed_bytes:
             raise TargetError(
                 f"{self.where}: {free_bytes >> 20} MiB free, {-(-needed_bytes >> 20)} MiB needed; lower "
-                "--size, or make room"
+                "--size, or free some space"
             )
 
 
@@ -214,7 +216,7 @@ class Device:
         if device_bytes < size_bytes:
             self._storage.unlock()
             raise UsageError(
-                f"{path}: the device has {device_bytes} bytes, fewer than --size {size_bytes}; lower it"
+                f"{path}: the device has {device_bytes} bytes, fewer than --size {size_bytes}; lower --size"
             )
         self._size_bytes = size_bytes
 
@@ -226,7 +228,7 @@ class Device:
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
         if cell.needs_file_system:
-            raise LackError("needs a file system, and TARGET is a device")
+            raise LackError("needs a file system, but TARGET is a device")
         span = self._size_bytes // (1 if cell.shared else cell.jobs) // MIB * MIB
         return [
             Task(
@@ -253,8 +255,8 @@ def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
     name = max(needs, key=needs.__getitem__, default="")
     if needs and size_bytes < needs[name]:
         raise UsageError(
-            f"--size {size_bytes} is too little for {name}, which needs {needs[name]} bytes; raise it, or "
-            "leave the cell out with --only"
+            f"--size {size_bytes} is too small for {name}, which needs {needs[name]} bytes; raise --size, or "
+            "choose other cells with --only"
         )
 
 

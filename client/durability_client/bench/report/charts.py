@@ -82,16 +82,16 @@ def latency_figures(result: Result) -> Iterator[Figure]:
         "Latency of a commit",
         commits if len(commits) > 1 else _others(list(cells.values())),
         "commit",
-        "Writes and their sync, by percentile; paced commits count from when they were due.",
+        "Writes and their sync, by percentile; a paced commit counts from when it was due.",
     )
     yield from _latency(
         "Logs and new files",
         chosen(_LOGS),
         "commit",
-        "A log that is reused, logs that grow, files made together with their names in the directory.",
+        "A log that is reused, logs that grow, and new files with their directory entries.",
     )
     yield from _latency(
-        "The sync alone", chosen(_SYNCS), "sync", "Of the sync call, without the write before it."
+        "The sync alone", chosen(_SYNCS), "sync", "The sync call, without the write before it."
     )
     jobs = [
         (counted(one.cell.jobs, "job"), one)
@@ -100,13 +100,15 @@ def latency_figures(result: Result) -> Iterator[Figure]:
         or (one.cell.group == "jobs" and one.cell.jobs in (4, 16) and not one.cell.shared)
     ]
     if len(jobs) > 1:
-        yield from _latency("Many writers", jobs, "commit", "A commit of each, all at once.")
+        yield from _latency(
+            "Many writers", jobs, "commit", "Latency of a commit with several concurrent writers."
+        )
     mixes = [one for one in cells.values() if one.cell.workload == "mix"]
     yield from _latency(
         "Reads beside writes",
         _named(mixes),
         "read",
-        "Latency of a read among writes, with a sync after each of these and without.",
+        "Latency of a read among writes, with and without a sync after each write.",
     )
 
 
@@ -209,20 +211,20 @@ def curve_figures(summaries: Iterable[CellSummary]) -> Iterator[Figure]:
         measured,
         "block_bytes",
         "Block size",
-        "Commits per second, with intervals. A step says where something below works in larger blocks.",
+        "Commits per second, with intervals. A step shows that a layer below uses larger blocks.",
     )
     yield from _varied(
         measured,
         "jobs",
         "Concurrency",
-        "Commits per second of all jobs together. It rises where jobs share flushes, or where the drive "
-        "serves several at once.",
+        "Commits per second of all jobs together. The rate rises if jobs share flushes, or if the drive "
+        "serves several jobs at once.",
     )
     yield from _varied(
         measured,
         "writes_per_sync",
         "Group commit",
-        "Writes per second where several share a sync.",
+        "Writes per second if several writes share a sync.",
     )
 
 
@@ -253,7 +255,7 @@ def _curves(families: Sequence[Sequence[CellSummary]], field: Varying, title: st
         (bound for spread in spreads for bound in (spread.least, spread.most)), widest=1.35
     )
     values = sorted({getattr(one.cell, field) for one in every})
-    axis_words = {"block_bytes": "block size", "jobs": "jobs", "writes_per_sync": "writes to a sync"}
+    axis_words = {"block_bytes": "block size", "jobs": "jobs", "writes_per_sync": "writes per sync"}
     unit = "writes per second" if field == "writes_per_sync" else "operations per second"
     labels = words.distinct(
         [_family_name(family[0].cell, field) for family in families],
@@ -368,11 +370,13 @@ def ladder_figures(result: Result) -> Iterator[Figure]:
         references.append(
             Reference(label=carried, start=(begin, begin * 1e9 / link), end=(last, last * 1e9 / link))
         )
-    unknown = "" if controls.link_bytes_per_s else " Its bandwidth is unknown here, so the fastest is drawn."
+    unknown = (
+        "" if controls.link_bytes_per_s else " The link's bandwidth is unknown, so the fastest link is drawn."
+    )
     caption = (
-        "Median time of a sync after so many bytes of direct writes, with the range of the rounds. A flush "
-        "that moves data takes longer with more of them. Far below the line of the link it has not "
-        f"moved them: it had nothing left to move, needs not, or does not.{unknown}"
+        "Median time of a sync by the bytes of direct writes before it, with the range of the rounds. A "
+        "flush that moves data takes longer with more data. A flush far below the line of the link did "
+        f"not move them: they were already moved, or protected, or the flush is ignored.{unknown}"
     )
     plot = Plot(
         title="Flush ladder",

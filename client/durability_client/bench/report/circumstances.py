@@ -1,7 +1,7 @@
-"""Facts: what was measured, on what, and when, as names and values. Words only.
+"""Facts of a measurement as names and values: target, drives, machine and run.
 
-Sections of the page, and in brief the lines above the tables of a terminal. The page says "unknown" where the
-system does not say, the terminal leaves it out, and neither guesses.
+The page shows them in sections, the terminal in brief above its tables. If a fact is unknown, the page says
+"unknown" and the terminal leaves it out; neither guesses.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _drive(drive: Drive, medium: Medium | None) -> Iterator[Row]:
     yield "blocks", f"{drive.logical_block_bytes:,} logical, {drive.physical_block_bytes:,} physical"
     yield "link", _link(medium)
     if drive.emulated:
-        yield "emulated", "yes: its counters and caches are a program's"
+        yield "emulated", "yes: its counters and caches say nothing about hardware"
 
 
 def _link(medium: Medium | None) -> str:
@@ -140,7 +140,7 @@ def _run(result: Result) -> Iterator[Row]:
     yield "written", _written(result)
     yield "rounds", f"{len(result.order)} of {planned} in {counted(len(result.cells), 'cell')}"
     if not result.complete:
-        yield "stopped", result.stopped or "no reason is known"
+        yield "stopped", result.stopped or "the reason is unknown"
     yield "seed", f"{result.seed}"
     yield "software", result.software
     yield "serials", result.serials

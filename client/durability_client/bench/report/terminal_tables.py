@@ -1,7 +1,7 @@
 """A result, or a comparison, as tables for a terminal: what each cell gave, then what that means.
 
-A cell's name is never cut, since it says what was measured: where a terminal has no room for it beside the
-figures it has a line of its own above them. Rendering only: figures come from the summaries of the core.
+A cell's name is never shortened, since it says what was measured. If a terminal has no room for it beside the
+figures, it gets its own line above them. Rendering only: figures come from the summaries of the core.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ def show_result(result: Result, console: Console) -> None:
     for sheet in _sheets(words.side_by_side(map(summarise, result.cells)), console.width):
         _show_sheet(sheet, console)
     if lines := tuple(map(_control, control_times(result))):
-        title = "Medians that the verdict rests on, and the range of the rounds' medians"
+        title = "Medians that the verdict depends on, and the range of the rounds' medians"
         _show_sheet(Sheet(title=title, headings=("median", "range"), lines=lines), console)
     for line in words.against_fio(result):
         _say(console, line)
     for one in result.held():
-        _say(console, f"held for long: {one.cell.name}: {words.held(one)}", "bold")
+        _say(console, f"sustained load: {one.cell.name}: {words.held(one)}", "bold")
     _show_verdict(plausibility(result), console)
     for probe in inflations(result.cells):
         if probe.inflated:
@@ -109,9 +109,9 @@ def _show_fact(name: str, text: str, console: Console) -> None:
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Why the results cannot be compared, or cell by cell how they do."""
+    """Why the results are not comparable, or the comparison of each cell."""
     for refusal in comparison.refusals:
-        _say(console, f"cannot be compared: {refusal}", "bold red")
+        _say(console, f"not comparable: {refusal}", "bold red")
     for difference in (*comparison.subject, *comparison.surroundings):
         _say(console, f"{difference.what}: {', '.join(map(str, difference.values))}")
     for headline, labels in comparison.classes():
@@ -124,10 +124,10 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
             lines=tuple(_compared(row) for row in comparison.rows),
         )
         if any(row.basis != "rate" for row in comparison.rows):
-            _say(console, "Times: of the flush ladder the sync, of a paced cell p50 of a commit.")
+            _say(console, "Times: the sync of the flush ladder, p50 of a commit of a paced cell.")
         _show_sheet(sheet, console)
         if comparison.left_out:
-            _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that not all measured")
+            _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that some results lack")
     for warning in comparison.warnings:
         _say(console, f"warning: {warning}", "yellow")
 
@@ -149,7 +149,7 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
         lines=tuple(_rates(one) for one in summaries),
     )
     costs = Sheet(
-        title="Latency of the sync alone, and what an operation takes of drives and processors",
+        title="Latency of the sync alone, and the work of drives and processors per operation",
         headings=(
             *(f"sync\n{word}" for word in words.PERCENTILES),
             "\nflushes",
@@ -160,7 +160,7 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
         lines=tuple(_costs(one) for one in summaries),
     )
     whole = Sheet(
-        title=f"{rates.title}; of the sync alone; and what an operation takes",
+        title=f"{rates.title}; of the sync alone; and the work per operation",
         headings=(*rates.headings, *costs.headings),
         lines=tuple(_joined(one, other) for one, other in zip(rates.lines, costs.lines, strict=True)),
     )

@@ -87,7 +87,7 @@ def test_a_strangers_file_is_refused(tmp_path: Path) -> None:
     """A file that this tool did not write is refused, and keeps its bytes."""
     path = tmp_path / "precious"
     path.write_bytes(b"not ours" * 1000)
-    with pytest.raises(NotOursError, match="precious exists and holds nothing that this tool wrote"):
+    with pytest.raises(NotOursError, match="precious exists and was not written by this tool"):
         place_of(path, DESTROY, size_bytes=SIZE_BYTES)
     assert path.read_bytes() == b"not ours" * 1000
     assert list(tmp_path.iterdir()) == [path]
@@ -169,7 +169,7 @@ def test_a_full_file_system_is_refused(make_mount: Callable[..., tuple[Path, Pat
     before = sorted(directory.iterdir())
     place = place_of(directory, NO_CONSENT, size_bytes=1024 * MIB)
     try:
-        with pytest.raises(TargetError, match=r"MiB free, 1041 MiB needed; lower --size, or make room"):
+        with pytest.raises(TargetError, match=r"MiB free, 1041 MiB needed; lower --size, or free some space"):
             place.prepare([tiny()], _ignore)
     finally:
         assert place.close() == ""
@@ -260,7 +260,9 @@ def test_a_device_with_a_run_on_it_is_refused(make_loop: MakeLoop, make_plan: Ca
     device = make_loop(8 * MIB)
     plan = make_plan(target_kind="device", slots=100, credit=25, control_slots=0, control_interval_us=0)
     TargetFiles(KernelStorage(device), plan).create()
-    with pytest.raises(TargetError, match="could not be verified any more; use --force"):
+    with pytest.raises(
+        TargetError, match="could no longer be verified; if it has been verified, add --force"
+    ):
         place_of(device, DESTROY, size_bytes=SIZE_BYTES)
     place_of(device, Consent(destroy_data=True, force=True), size_bytes=SIZE_BYTES).close()
 
@@ -337,5 +339,5 @@ def test_a_size_in_which_a_cell_is_not_itself_is_refused(cell: Cell) -> None:
     """A commit would write a block twice, or a job would have no MiB of its own; in memory that is no
     matter."""
     check_size([cell], 8 * MIB)
-    with pytest.raises(UsageError, match=f"too little for {cell.name}"):
+    with pytest.raises(UsageError, match=f"too small for {cell.name}"):
         check_size([tiny(), cell], 3 * MIB)

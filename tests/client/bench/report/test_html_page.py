@@ -166,7 +166,7 @@ def test_partial_results_are_marked() -> None:
 
 def test_unlike_results_have_refusals_and_no_figures() -> None:
     """A comparison that is refused says why, and shows neither ratios nor pictures."""
-    assert "These cannot be compared" in pages()["refused"]
+    assert "These results are not comparable" in pages()["refused"]
     assert "is a quick run" in pages()["refused"]
     assert 'id="ratios"' not in pages()["refused"]
 

@@ -249,7 +249,7 @@ def test_refusals_stand_alone() -> None:
     out = io.StringIO()
     comparison = compare([("a", simulate(Device())), ("b", simulate(Device(), mode="quick"))])
     terminal_tables.show_comparison(comparison, Console(file=out, width=80))
-    assert "cannot be compared: b is a quick run" in out.getvalue()
+    assert "not comparable: b is a quick run" in out.getvalue()
     assert _LONG not in out.getvalue()
 
 

@@ -1,0 +1,82 @@
+"""The help of the commands: complete, grouped, readable at 80 columns, the same in docs/reference/cli.md."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from durability_cli.main import GROUPS, app
+from durability_cli.options import BYTES_EPILOG, Connection
+from tests.cli.help_page import commands, sections
+from tests.places import REFERENCE
+
+DOCUMENTATION = REFERENCE / "cli.md"
+COMMANDS = {name: (command, context) for name, command, context in commands()}
+
+
+def help_of(name: str) -> str:
+    """What `durability NAME --help` prints in 80 columns."""
+    return CliRunner().invoke(app, [*name.split(), "--help"], env={"COLUMNS": "80"}).stdout
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """The parameters of a command by name."""
+    return {one.name: one for one in COMMANDS[name][0].params}
+
+
+@pytest.mark.parametrize("heading", sections())
+def test_the_documentation_has_the_help_texts(heading: str) -> None:
+    """The reference has each command with its help, and each option with name, metavar, default and help.
+
+    If a help text has changed, `python -m tests.cli.help_page` prints what to paste.
+    """
+    found = re.search(
+        rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", DOCUMENTATION.read_text("utf-8"), re.M | re.S
+    )
+    assert found, f"docs/reference/cli.md has no section {heading}"
+    missing = [line for line in sections()[heading].splitlines() if line not in found[1].splitlines()]
+    assert missing == [], "paste into docs/reference/cli.md:\n" + "\n".join(missing)
+    assert sections()[heading] in found[1], (
+        f"docs/reference/cli.md, {heading}: lines in another order, or options gone"
+    )
+
+
+def test_the_commands_are_in_groups() -> None:
+    """`durability --help` lists each command once, with its whole first sentence, under the four headings."""
+    text = help_of("")
+    listed = [name for names in GROUPS.values() for name in names]
+    assert sorted(listed) == sorted({name.split()[0] for name in COMMANDS})
+    position = -1
+    for title, names in GROUPS.items():
+        for line in (f"{title}:", *(f"  {name} " for name in names)):
+            assert text.find(f"\n{line}") > position, line
+            position = text.find(f"\n{line}")
+    for name in listed:
+        assert re.search(rf"^  {name} +\S.*\.$", text, re.M), f"{name}: help is cut short"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_has_help(name: str) -> None:
+    """Each command and option has a help sentence and a metavar of a word, not of a type of the program."""
+    text = help_of(name)
+    for parameter in options_of(name).values():
+        assert re.fullmatch(r"\S.*\.", parameter.help or ""), parameter.name
+    assert re.search(r"(?i)<(int|float|text|path|integer)|\b(INTEGER|FLOAT|PATH)\b", text) is None
+    assert (" BYTES" in text.replace(BYTES_EPILOG, "")) == (BYTES_EPILOG in text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_connection_options_are_the_same_everywhere() -> None:
+    """Each command that connects to a server has all connection options, with the same texts and defaults."""
+    names = [name for name in COMMANDS if "server" in options_of(name)]
+    assert sorted(names) == ["export", "run", "runs", "show", "verify"]
+    assert set(Connection.__dataclass_fields__) == {"server", "token_file", "tls_ca", "tls_fingerprint"}
+    for field in Connection.__dataclass_fields__:
+        texts = {
+            (one.help, one.metavar, one.default, one.show_default, tuple(one.opts))
+            for one in (options_of(name)[field] for name in names)
+        }
+        assert len(texts) == 1, field
