@@ -1,7 +1,7 @@
 """Warnings about a measurement: what weakens its figures, each with a code and a sentence.
 
-No warning changes a figure or a verdict; docs/bench.md lists the codes. Warnings about the target itself
-(mounts without barriers, memory file systems and so on) are part of the facts.
+No warning changes a figure or a verdict; docs/reference/bench-results.md lists the codes. Warnings about the
+target itself (mounts without barriers, memory file systems and so on) are part of the facts.
 """
 
 from __future__ import annotations

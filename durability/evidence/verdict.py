@@ -2,7 +2,8 @@
 
 A loss takes one finding on the right target that only the drive, or the stack above it, can explain. Durable
 takes all of these: a cut that is shown and met load, a complete log, every slot checked, and no slot wrong.
-Anything between is inconclusive, and each missing piece is a reason. docs/evidence.md explains the codes.
+Anything between is inconclusive, and each missing piece is a reason. docs/explanation/evidence.md explains
+the codes.
 
 It refuses to judge anything but the run's target: see `durability.evidence.identity`.
 """

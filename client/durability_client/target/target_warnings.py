@@ -1,7 +1,7 @@
 """Warnings about a target: what weakens a verdict on it, each with a code and a sentence.
 
 A pass on a stack that never flushes, or on another drive than the operator means, is the worst answer that a
-tester can give. No warning stops a run or changes a verdict; docs/cli.md lists the codes.
+tester can give. No warning stops a run or changes a verdict; docs/reference/cli.md lists the codes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""docs/detection.md: the results of a long matrix, with the command that made it.
+"""docs/explanation/detection.md: the results of a long matrix, with the command that made it.
 
 Pure except for the date. It is complete: every cut counts in one of the tables, and every cut that was not
-caught is listed with its reason. It gives figures; docs/limits.md explains them.
+caught is listed with its reason. It gives figures; docs/explanation/limits.md explains them.
 """
 
 from __future__ import annotations
