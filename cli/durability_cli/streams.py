@@ -1,8 +1,8 @@
-"""The standard streams as commands need them: all three open, and stderr one that ends nothing.
+"""Prepares the standard streams: all three are open, and errors on stderr stop nothing.
 
-A file opened while one of the three is closed would get its number, and with it whatever is printed. What is
-told to people on the way must not end what they wait for: a terminal that was closed, or a full disk behind
-stderr, swallows it. What goes to stdout is the answer, and its errors are errors (see `cli`).
+If one of the three were closed, the next opened file would get its number, and with it whatever is printed. A
+message must not stop the work that it reports, so a closed terminal or a full disk behind stderr swallows it.
+Stdout carries the answer, so an error on stdout is an error of the command (see `main`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 
 class _Forgiving(io.FileIO):
-    """A file into which every write succeeds."""
+    """A file that reports success for every write."""
 
     def write(self, data: Any) -> int:
-        """How many bytes were written, or would have been: of a pipe that is full and does not wait, too."""
+        """The number of bytes written, or of all bytes if the write failed or would have blocked."""
         try:
             written = super().write(data)
         except OSError:
@@ -26,17 +26,17 @@ class _Forgiving(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the streams of this process so."""
+    """Open and configure the standard streams of this process."""
     for fd in range(3):
         try:
             os.fstat(fd)
         except OSError:
-            # The lowest number that is free, which is this one; also in processes that are started.
+            # This opens the lowest free number, which is `fd`; child processes inherit it.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     if sys.stdout is None:
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(io.FileIO(1, "w", closefd=False)), "utf-8")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # what its encoding does not have ends nothing
+        sys.stdout.reconfigure(errors="replace")  # a character that the encoding lacks is replaced
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     raw = io.BufferedWriter(_Forgiving(2, "w", closefd=False))
     sys.stderr = io.TextIOWrapper(raw, encoding, errors="backslashreplace", line_buffering=True)

@@ -320,7 +320,7 @@ class ClientSession(_Session):
             expected = auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
             if not auth.equal(expected, message.mac):
                 raise AuthenticationError(
-                    "the server does not know this client's token: is it the right server?"
+                    "the server does not know this client's token: check its address and the token file"
                 )
             self._open()
 

@@ -1,4 +1,4 @@
-"""Parts of docs/reference/cli.md that repeat the help texts: for each command its help and a table of its options.
+"""Parts of docs/reference/cli.md that repeat the help texts: each command's help and a table of its options.
 
 `python -m tests.cli.help_page` prints them all, and with names of commands ("run", "lab vm") only theirs, to
 be pasted into the page.
@@ -20,7 +20,7 @@ from durability_cli.options import Connection
 CONNECTION = "Options of commands that connect to a server"
 _SHARED = {field.name for field in fields(Connection)}
 _HEADER = "| option | default | meaning |\n|---|---|---|"
-_COLUMNS = 120
+_COLUMNS = 118
 _UNBOUNDED = 1 << 60  # a limit that no one reaches by typing
 
 

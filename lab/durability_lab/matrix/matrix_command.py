@@ -1,12 +1,12 @@
 """`durability lab matrix`: cuts every drive on every rig many times, and grades the verdicts.
 
-The cells come from `cells`, a cut of one is made by `cutting` in a process of `workers`, its result is kept
-by `cutlog` and told by `report` and `scoreboard`; here is only the order of things. Cuts are interleaved, one
-of each cell and then the next of each, so that a matrix that is stopped has seen something of everything. Rig
-A takes all processors but one; the others are one lane of their own, since two kernels' worth of drives at a
-time would only wait for each other.
+`matrix_cells` names the cells, `cutting` makes a cut in a process of `cut_workers`, `cut_log` saves its
+result, and `matrix_report` and `detection_page` print the results. This module only keeps the order. Cuts
+are interleaved, one of each cell and then the next of each, so a matrix that is stopped has results of every
+cell. Simulations use all processors but one; each other rig has one worker, because two kernels with drives
+would only wait for each other.
 
-Refuses to leave a rig out in silence: what this machine lacks for one that was asked for is an error.
+It never skips a requested rig silently: if this machine lacks something for it, that is an error.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ async def test_a_server_with_another_token_is_waited_for_with_words(
         await served.stop()
         await served.start(b"another token")
         await until(lambda: "token" in heard.link.trouble)
-        assert "start it with the token of before" in heard.link.trouble
+        assert "start it with the earlier token" in heard.link.trouble
         assert heard.link.final is None
         await served.stop()
         await served.start()

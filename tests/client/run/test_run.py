@@ -264,7 +264,7 @@ class Bufferless(KernelStorage):
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> Any:
         if plan is not None and plan.direct:
-            raise UsageError("its file system has no O_DIRECT; leave --direct out")
+            raise UsageError("its file system does not support O_DIRECT; remove --direct")
         return super().open(suffix, plan=plan, create=create)
 
 

@@ -111,7 +111,7 @@ def test_without_a_terminal_a_line_comes_with_news_only() -> None:
     live.show(replace(SAMPLE, state="waiting for credit", detail="the server's disk is full"))
     lines = err.getvalue().splitlines()
     assert len(lines) == 2 and err.getvalue().replace("\n", "").isprintable()
-    assert "10,855/s" in lines[0] and "p99 130 µs" in lines[0] and "12 behind" in lines[0]
+    assert "10,855/s" in lines[0] and "p99 130 µs" in lines[0] and "12 unconfirmed" in lines[0]
     assert lines[1].endswith("waiting for credit: the server's disk is full")
 
 

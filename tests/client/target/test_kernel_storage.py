@@ -313,7 +313,7 @@ def test_directories_are_synced_up_to_the_mount_point(make_mount: Callable[..., 
 def test_a_file_system_without_direct_io_is_read_and_prefilled_all_the_same(make_plan: MakePlan) -> None:
     """Where O_DIRECT is refused, `--direct` says so, and prefill and readers fall back."""
     storage, plan = KernelStorage("/proc/self/comm"), make_plan(direct=True)
-    with pytest.raises(UsageError, match="no O_DIRECT"):
+    with pytest.raises(UsageError, match="does not support O_DIRECT"):
         storage.open("", plan=plan)
     for file in (storage.open_bulk(""), storage.open("")):
         assert not file.direct

@@ -326,7 +326,7 @@ async def test_page_and_junit(lab: Lab) -> None:
 
     answer = await lab.verify(json=False, junit=lab.directory / "report.xml")
 
-    assert answer["page"].startswith("LOSS: 1 of 1,024 slots do not hold what was acknowledged\n")
+    assert answer["page"].startswith("LOSS: 1 of 1,024 slots do not hold acknowledged data\n")
     assert "bench 4" in answer["page"]
     suite = ElementTree.parse(lab.directory / "report.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
@@ -347,7 +347,7 @@ async def test_a_report_that_cannot_be_written_changes_no_verdict(lab: Lab) -> N
     ("options", "message"),
     [
         ({"device": Path("/dev/null")}, "--device needs --run"),
-        ({"cut_class": "vm"}, "--cut-class says what --attest-cut"),
+        ({"cut_class": "vm"}, "--cut-class needs --attest-cut TEXT"),
     ],
 )
 async def test_options_that_contradict_each_other_are_refused(

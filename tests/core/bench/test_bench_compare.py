@@ -64,8 +64,8 @@ def test_two_runs_on_one_drive_show_no_difference(seed: int) -> None:
         ({"profile": "etcd"}, "the profile differs: none in A.json, etcd in B.json"),
         ({"size_bytes": 1 << 30}, "the size of the files differs: 256 MiB in A.json, 1 GiB in B.json"),
         ({"cells": QUICK, "mode": "quick"}, "B.json is a quick run"),
-        ({"cells": (STANDARD[9],)}, "no cell that all of them measured"),
-        ({"rounds": 0}, "no cell that all of them measured"),
+        ({"cells": (STANDARD[9],)}, "no cell was measured in all results"),
+        ({"rounds": 0}, "no cell was measured in all results"),
         (
             {"cells": (replace(HEADLINE, seconds=2.0), *CELLS[1:])},
             f"seconds of {HEADLINE.name} differs: 1.0 in A.json, 2.0 in B.json",
@@ -106,7 +106,7 @@ def test_classes_are_never_ranked() -> None:
     assert all(row.against[0].ratio is None for row in found.rows)
     text = headline_text(found)
     assert text.startswith("not ranked: flush does no media work") and "honoured volatile cache" in text
-    assert any("not ranked where plausibility differs" in warning for warning in found.warnings)
+    assert any("results of different plausibility are not ranked" in warning for warning in found.warnings)
     assert all(len(row.summaries) == 2 for row in found.rows)  # each one's own figures are still there
 
 
@@ -229,7 +229,7 @@ def test_results_of_which_nothing_is_known_are_ranked_with_a_warning() -> None:
     """Without controls both are inconclusive, which is one class and says nothing."""
     found = compared(*(run(seed=seed, cells=(HEADLINE,)) for seed in (1, 2)))
     assert found.classes() == (("inconclusive", ("A.json", "B.json")),)
-    assert any("plausibility is inconclusive in all of them" in one for one in found.warnings)
+    assert any("plausibility is inconclusive in all results" in one for one in found.warnings)
     assert found.rows[0].against[0].ratio is not None
 
 
