@@ -1,4 +1,4 @@
-"""Was there a cut, and of what? (rule 11)
+"""Was there a cut, and of what? That is rule 11.
 
 From what the server recorded, the facts at arming and the facts now: which class of cut is shown, and by
 what. Wall clocks are no evidence, nor is a server's silence. An operator's word raises the class only as

@@ -181,6 +181,7 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio. Ends at once with PeerError where the certificate's SHA-256 is another."""
         self._transport = cast(asyncio.Transport, transport)
         if self.endpoint.fingerprint is not None:
             tls = self._transport.get_extra_info("ssl_object")
@@ -197,6 +198,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        """Called by asyncio. Hands messages on, those before a protocol error included, then ends with it."""
         self._heard_at = self._loop.time()
         error = None
         try:
@@ -216,6 +218,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio. Whoever waits for an answer gets PeerError."""
         why = f": {exc}" if exc else ""
         self._end(PeerError(f"the connection to the server at {self.endpoint} was lost{why}"))
 
@@ -324,6 +327,7 @@ class RunLink:
 
     @property
     def rtt_ns(self) -> int:
+        """The newest round trip to the server in nanoseconds; 0 while there is no connection."""
         return self._connection.rtt_ns if self._connection is not None else 0
 
     async def connect(self, endpoint: Endpoint) -> None:
