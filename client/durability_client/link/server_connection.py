@@ -327,7 +327,6 @@ class RunLink:
 
     @property
     def rtt_ns(self) -> int:
-        """The newest round trip to the server in nanoseconds; 0 while there is no connection."""
         return self._connection.rtt_ns if self._connection is not None else 0
 
     async def connect(self, endpoint: Endpoint) -> None:
