@@ -83,7 +83,6 @@ class Peer(asyncio.BufferedProtocol):
     # The event loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio. Names the client by its address and enters it with the others."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:  # a peer that is gone already has none
@@ -91,11 +90,9 @@ class Peer(asyncio.BufferedProtocol):
         self._crowd.enter(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio. The one buffer that everything is read into, whatever `sizehint`."""
         return self._view  # not the bytearray: asyncio's TLS reads into slices, which must not be copies
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by asyncio. Notes the time first, then hands on each message of `nbytes` bytes."""
         at_ns = clock.now_ns()
         if self._closing_ns:
             return
@@ -116,11 +113,9 @@ class Peer(asyncio.BufferedProtocol):
             self._write()
 
     def eof_received(self) -> None:
-        """Called by asyncio. A FIN: the client's system is alive and closed the connection."""
         self._leave("fin", "the client's system closed the connection")
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio. An RST, silence until TCP gave up, or a close from this side."""
         if isinstance(error, ConnectionError):
             self._leave("rst", f"the connection was reset: {error}")
         elif isinstance(error, OSError):
