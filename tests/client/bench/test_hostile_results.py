@@ -124,6 +124,7 @@ def check(document: Any) -> Result | None:
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
 def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path_, object]]) -> None:
@@ -135,6 +136,7 @@ def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path
     check(document)
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(CELL_PLACES), VALUES, st.booleans())
 def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
@@ -149,6 +151,7 @@ def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     check(document)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PLACES), max_size=2), st.text(min_size=1, max_size=200))
 def test_a_result_with_fewer_or_more_keys_is_refused(paths: list[Path_], key: str) -> None:
@@ -178,6 +181,7 @@ def stalled(one: dict[str, Any]) -> None:
     one.update(commits=10_000, commit_ns=none, sync_ns=none, bins=[0] * 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [zeroed, most, stalled])
 @pytest.mark.parametrize("rounds", [1, 5])
 @pytest.mark.parametrize("which", ["first", "last", "every"])
