@@ -1,4 +1,4 @@
-"""What tests of several packages share: plans, signals as programs of a terminal have them, the marker `lab`."""
+"""What tests of several packages share: plans, signals as a terminal has them, the marker `lab`."""
 
 from __future__ import annotations
 
