@@ -1,4 +1,4 @@
-"""What tests of several packages share: plans, signals as a terminal has them, the marker `lab`."""
+"""What tests of several packages share: plans, and signals as a terminal's programs have them."""
 
 from __future__ import annotations
 

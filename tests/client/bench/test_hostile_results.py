@@ -124,9 +124,9 @@ def check(document: Any) -> Result | None:
     return result
 
 
-@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path_, object]]) -> None:
     """Numbers at their extremes, strange texts, values of another type, empty lists."""
     document = copy.deepcopy(DOCUMENT)
@@ -136,9 +136,9 @@ def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path
     check(document)
 
 
-@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(CELL_PLACES), VALUES, st.booleans())
+@pytest.mark.slow
 def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     path: Path_, value: object, every: bool
 ) -> None:
@@ -151,9 +151,9 @@ def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     check(document)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(PLACES), max_size=2), st.text(min_size=1, max_size=200))
+@pytest.mark.slow
 def test_a_result_with_fewer_or_more_keys_is_refused(paths: list[Path_], key: str) -> None:
     """Whatever the key is called: the message does not carry it into the terminal."""
     document = copy.deepcopy(DOCUMENT)

@@ -76,9 +76,9 @@ def test_intact_names_have_no_findings(
     assert not report_of(disk, tmp_path).findings
 
 
-@pytest.mark.slow
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
+@pytest.mark.slow
 def test_damage_is_counted_as_by_the_book(
     make_plan: MakePlan, memory_path: Path, data: st.DataObject
 ) -> None:

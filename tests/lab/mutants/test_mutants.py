@@ -13,10 +13,10 @@ from types import ModuleType
 
 import pytest
 
-from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, server_cases, writer_cases
+from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, mutation, server_cases, writer_cases
 from tests.lab.mutants.lab_case import CASES, LabCase
 from tests.lab.mutants.mutants import MUTANTS
-from tests.lab.mutants.mutation import Change, Mutant, answering, constant, without
+from tests.lab.mutants.mutation import Mutant, answering, without
 from tests.places import DOCS
 
 MODULES = (drive_cases, cut_cases, server_cases, writer_cases, kernel_cases)  # which fill CASES
@@ -89,7 +89,7 @@ def test_mutant_that_is_out_of_date_is_refused() -> None:
         answering(_twice, '"""Twice."""; return number * 2'),
     ],
 )
-def test_mutant_without_an_effect_is_refused(change: Change) -> None:
+def test_mutant_without_an_effect_is_refused(change: mutation.Change) -> None:
     """A docstring, a comment or the same answer in other words is no change of what a function does."""
     with pytest.raises(AssertionError, match="changes nothing"), change():
         pass
@@ -139,7 +139,7 @@ READER = "LIMIT = 5\nclass Reader:\n    def read(self):\n        return [LIMIT f
 def test_constant_is_changed_for_a_block(make_module: MakeModule) -> None:
     """Functions of its module read the other value, at any depth, until the end of the block."""
     module = make_module("durability_reader", READER)
-    with constant(module, "LIMIT", 6)():
+    with mutation.constant(module, "LIMIT", 6)():
         assert module.Reader().read() == [6]
     assert module.Reader().read() == [5]
 
@@ -158,7 +158,7 @@ def test_constant_is_changed_for_a_block(make_module: MakeModule) -> None:
 def test_constant_that_nothing_reads_is_refused(make_module: MakeModule, source: str) -> None:
     """The functions of its module must look it up when they run, and find the other value."""
     module = make_module("durability_reader", source)
-    with pytest.raises(AssertionError, match="out of date"), constant(module, "LIMIT", 6)():
+    with pytest.raises(AssertionError, match="out of date"), mutation.constant(module, "LIMIT", 6)():
         pass
 
 
@@ -166,5 +166,5 @@ def test_constant_that_another_module_holds_is_refused(make_module: MakeModule) 
     """A module that imported the value itself would go on with it."""
     module = make_module("durability_reader", READER)
     make_module("durability_importer", "from durability_reader import LIMIT\n")
-    with pytest.raises(AssertionError, match="durability_importer"), constant(module, "LIMIT", 6)():
+    with pytest.raises(AssertionError, match="durability_importer"), mutation.constant(module, "LIMIT", 6)():
         pass
