@@ -37,7 +37,7 @@ demo: $(INSTALLED)
 	@$(BIN)/durability demo
 
 quick: $(INSTALLED)
-	@$(MAKE) --no-print-directory --jobs --output-sync lint types quick-tests
+	@$(MAKE) --no-print-directory --jobs --output-sync=line lint types quick-tests
 
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
