@@ -14,33 +14,58 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod
 
-.PHONY: help demo test check lint types format packages clean
+# One file or test runs in this process; else TESTERS processes share the modules.
+PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile)
+
+.PHONY: help demo quick quick-tests test check coverage lint types format setup packages clean
 
 help:
-	@echo 'make demo     three simulated drives, a power cut of each, a verdict on each (under a minute with set-up)'
-	@echo 'make test     lint, types and all tests; as root with the lab: real file systems over drives that lose power'
-	@echo 'make check    the same, under the name that CI and the README use'
-	@echo 'make lint     formatting and ruff        make types    mypy --strict'
-	@echo 'make format   put the code into its format'
+	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
+	@echo 'make quick        Run lint, types, and the quick tests that need no root. Under 90 s after set-up.'
+	@echo 'make test         Run lint, types and all tests. The tests of the lab need root.'
+	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
+	@echo 'make check        The same as make test. CI and the README use this name.'
+	@echo 'make coverage     Run all tests, or those of T=PATH, and print the share of lines that ran, by package.'
+	@echo 'make lint         Check format, lint rules and which package imports which.'
+	@echo 'make types        Check types (mypy --strict).'
+	@echo 'make format       Format the code and mend what ruff can mend.'
+	@echo 'make setup        Install all that the other targets need.'
+	@echo 'make packages     Install the packages of the lab (Debian, as root), and fetch its kernel.'
+	@echo 'make clean        Remove the virtual environment, caches and builds.'
 
 demo: $(INSTALLED)
 	@$(BIN)/durability demo
 
-test: lint types packages
-	@$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile
+quick: $(INSTALLED)
+	@$(MAKE) --no-print-directory --jobs --output-sync=line lint types quick-tests
+
+quick-tests: $(INSTALLED)
+	@$(PYTEST) --quiet -m 'not lab and not slow'
+
+test: $(if $(T),$(INSTALLED),lint types packages)
+	@$(PYTEST) $(T)
 
 check: test
+
+coverage: $(INSTALLED) $(if $(T),,packages)
+	@$(PYTEST) --cov --cov-report= $(T)
+	@$(BIN)/python tests/print_coverage.py
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
+	@report=$$($(BIN)/lint-imports --no-logo) || { echo "$$report"; exit 1; }
 
+# The benchmarks are scripts, which import each other by the names of their files.
 types: $(INSTALLED)
 	@$(BIN)/mypy --no-error-summary
+	@MYPYPATH=benchmarks $(BIN)/mypy --no-error-summary benchmarks/*.py
 
 format: $(INSTALLED)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+setup: $(INSTALLED) packages
 
 packages:
 	@lab/debian-packages $(PACKAGES)
@@ -54,4 +79,5 @@ $(INSTALLED): setup.cfg pyproject.toml durability/__init__.py
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist durability.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist durability.egg-info .coverage* \
+		.import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -47,12 +47,14 @@ class TimedFile(KernelFile):
         self._at = -1
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
+        """Write; the first offset tells whose file this is."""
         super().pwrite(buffer, offset)
         if self._at < 0:
             per_writer = self._plan.slots * self._plan.record_bytes
             self._at = (offset - limits.SUPERBLOCK_BYTES) // per_writer * COMMITS_MAX
 
     def sync(self) -> None:
+        """Sync, and note CLOCK_MONOTONIC in nanoseconds behind it."""
         super().sync()
         self._times[self._at] = time.monotonic_ns()
         self._at += 1
@@ -69,6 +71,7 @@ class TimedStorage(KernelStorage):
         return TimedStorage, (self.path, self._times)
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        """The kernel's file; timed if it is opened for writing."""
         file = super().open(suffix, plan=plan, create=create)
         return file if plan is None else TimedFile(file, plan, self._times)
 
@@ -99,7 +102,7 @@ def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.i
                 run(RunOptions(server=server.address, token=b"", **options), storage, io.StringIO())  # type: ignore[arg-type]
             )
         receipts = cast("NDArray[np.int64]", server.stop())
-    returned = np.frombuffer(times, dtype=np.int64).reshape(writers, COMMITS_MAX)
+    returned = np.frombuffer(memoryview(times), dtype=np.int64).reshape(writers, COMMITS_MAX)
     lags = []
     for writer in range(writers):
         frontiers = receipts[:, 1 + writer]
@@ -110,6 +113,7 @@ def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.i
 
 
 def main() -> None:
+    """Run with each number of writers and print rate and lag of each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive that is written"

@@ -184,6 +184,7 @@ def _run(*command: str, given: str = "") -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Start the guest, or with --inside be the program in it; gives the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernel", type=Path, help="what a kernel's package was unpacked into")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))

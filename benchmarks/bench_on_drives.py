@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from drives import HONEST, LIAR, NO_FLUSH, Drive, Silent, measured_on
 
@@ -113,7 +114,11 @@ def stalls(directory: Path, seed: int) -> None:
 
 def inflation(directory: Path, seed: int, seeds: int) -> None:
     """What the probe flags on a compressing file system, and how often on one that does not compress."""
-    for file_system, options, count in (("btrfs", "compress-force=zstd", 1), ("ext4", "defaults", seeds)):
+    mounts: tuple[tuple[Literal["btrfs", "ext4"], str, int], ...] = (
+        ("btrfs", "compress-force=zstd", 1),
+        ("ext4", "defaults", seeds),
+    )
+    for file_system, options, count in mounts:
         flags = 0
         with Drive(file_system=file_system) as drive:
             subprocess.run(("mount", "-o", f"remount,{options}", drive.mount_point), check=True)
@@ -135,7 +140,7 @@ def comparison(directory: Path, seed: int) -> None:
     for delay_ms in DELAYS_MS:
         with Drive(*_milliseconds(delay_ms)) as drive:
             results.append((f"{delay_ms} ms", measured_on(drive.target, CONTROLS, seed=seed)))
-    own_ms, *_ = (1000 / summarise(result.cells[0]).rate.median for _, result in results)
+    own_ms, *_ = (1000 / _rate(result.cells[0]) for _, result in results)
     expected = (DELAYS_MS[1] + own_ms) / (DELAYS_MS[2] + own_ms)
     print(f"a commit without a delay takes {own_ms:.2f} ms: {expected:.2f} expected")
     for row in compare(results[1:]).rows:
@@ -146,20 +151,28 @@ def _time(value: float | None) -> str:
     return "-" if value is None else duration(value)
 
 
+def _rate(measured: CellRounds) -> float:
+    """Commits per second, the median of the rounds."""
+    rate = summarise(measured).rate
+    assert rate is not None, f"{measured.cell.name} was not measured"
+    return rate.median
+
+
 def _latencies(measured: CellRounds) -> str:
     found = summarise(measured)
     commit = found.commit
     times = (("p50", commit.p50), ("p99", commit.p99), ("p99.9", commit.p99_9), ("max", commit.most))
     words = "  ".join(f"{name} {_time(value):>8}" for name, value in times)
-    return f"{'paced' if measured.cell.pace_us else 'closed':7} {found.rate.median:7,.0f}/s  {words}"
+    return f"{'paced' if measured.cell.pace_us else 'closed':7} {_rate(measured):7,.0f}/s  {words}"
 
 
 def main() -> int:
-    parts = {
+    """Print each part, or those of --only; gives the exit code."""
+    parts: dict[str, Callable[[Path, int], None]] = {
         "plausibility": plausibilities,
         "steady": steadiness,
         "stalls": stalls,
-        "inflation": lambda directory, seed: inflation(directory, seed, arguments.seeds),
+        "inflation": lambda directory, seed: inflation(directory, seed, seeds),
         "compare": comparison,
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -168,6 +181,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=20, help="of runs on a file system without compression")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     arguments = parser.parse_args()
+    seeds: int = arguments.seeds
     print(f"seed {arguments.seed}, load {os.getloadavg()[0]:.1f}")
     for name, part in parts.items():
         if not arguments.only or name in arguments.only:

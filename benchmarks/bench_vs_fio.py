@@ -63,6 +63,7 @@ def ratios(result: Result, cell: Cell) -> list[float]:
 
 
 def main() -> int:
+    """Measure each cell with both programs in turns and print the ratios; gives the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"

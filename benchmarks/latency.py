@@ -111,6 +111,7 @@ def compare(load: Load, *, rounds: int) -> dict[float, float]:
 
 
 def main() -> None:
+    """Print the rate at each round trip, the median of --rounds."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"

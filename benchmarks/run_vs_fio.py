@@ -120,6 +120,7 @@ def added_on_tmpfs(*, rounds: int, size_bytes: int, seconds: float) -> float:
 
 
 def main() -> None:
+    """Print the ratio of rates for each number of jobs, measured in turns."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--directory", type=Path, default=Path("/var/tmp"), help="on the drive to be measured"

@@ -61,6 +61,7 @@ def plan_of(size_bytes: int) -> Plan:
 
 
 def acked_of(plan: Plan) -> int:
+    """How many operations the writer acknowledged: one and a half passes."""
     return plan.slots * 3 // 2
 
 
@@ -83,6 +84,7 @@ def lay_down(plan: Plan, path: Path) -> KernelStorage:
 
 
 def dd_s(path: Path, *flags: str) -> float:
+    """Seconds that `dd` takes to read the file with `flags`."""
     began_s = time.perf_counter()
     subprocess.run(["dd", f"if={path}", "of=/dev/null", "bs=4M", "status=none", *flags], check=True)
     return time.perf_counter() - began_s
@@ -100,15 +102,18 @@ async def scan_s(storage: KernelStorage, plan: Plan) -> float:
 
 
 def job_of(plan: Plan) -> ScanJob:
+    """The scan that a verify with a complete log would do."""
     return ScanJob(plan=plan, acked=(acked_of(plan),), control_completed=0, block_bytes=limits.SECTOR_BYTES)
 
 
 def check(report: Report, plan: Plan) -> None:
+    """Raises SystemExit unless the report is of a whole, intact target."""
     if not report.finished or report.findings or report.checked != plan.slots:
         raise SystemExit(f"the scan of an intact target came to {report}")
 
 
 def cold(directory: Path, size_bytes: int, rounds: int) -> None:
+    """Print GB/s from the drive past the page cache, and the ratio to `dd` of each round."""
     plan = plan_of(size_bytes)
     path = directory / "target"
     storage = lay_down(plan, path)
@@ -125,6 +130,7 @@ def cold(directory: Path, size_bytes: int, rounds: int) -> None:
 
 
 def cached(size_bytes: int, rounds: int) -> None:
+    """Print GB/s from memory: per core by processor time, in all by the clock."""
     if not MEMORY.is_dir():
         print("memory  not measured: this system has no /dev/shm")
         return
@@ -157,6 +163,7 @@ def peak(directory: Path, size_bytes: int) -> None:
 
 
 def main() -> None:
+    """Print memory, rate from the drive and rate from memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--size", type=parse_size, default=parse_size("4GiB"))

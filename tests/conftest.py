@@ -35,6 +35,16 @@ PLAN_FIELDS: dict[str, Any] = {
     "control_slots": 16,
     "control_interval_us": 5000,
 }
+# Who uses one of these needs root or a package of the lab.
+LAB_FIXTURES = {
+    "browser",
+    "guest_machine",
+    "loop_machine",
+    "nbdkit",
+    "postgresql",
+    "rig_machine",
+    "small_disk",
+}
 
 
 def pytest_configure() -> None:
@@ -46,6 +56,14 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that uses a fixture of the lab, before `-m` looks at marks."""
+    for item in items:
+        if not LAB_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("lab")
 
 
 @pytest.fixture(scope="session")

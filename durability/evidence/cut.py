@@ -1,4 +1,4 @@
-"""Was there a cut, and of what? (rule 11)
+"""Was there a cut, and of what? That is rule 11.
 
 The server's record, the facts at arming and the facts now show a class of cut, and how. Wall clocks and a
 silent server are not evidence. The operator's statement raises the class only as far as the facts allow it.

@@ -1,4 +1,4 @@
-"""Is this the target that the run was made on? (rule 9)
+"""Is this the target that the run was made on? That is rule 9.
 
 Only then may anything that is missing be called lost. A superblock of the run is proof; else the drives'
 serials, the offset on the drive and, for a file, the file system's UUID must all be the same. Refuses to

@@ -95,6 +95,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
+        """What `verify` exits with for this word."""
         return EXIT_CODES[self.word]
 
 

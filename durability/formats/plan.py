@@ -66,6 +66,7 @@ class Name:
 
     @property
     def suffix(self) -> str:
+        """What follows TARGET in the file's name; `parse_name` is its inverse."""
         return f".{self.writer}.{self.number}{TEMPORARY if self.temporary else ''}"
 
 
@@ -95,6 +96,7 @@ class Extent:
 
     @property
     def end_bytes(self) -> int:
+        """Offset of the first byte behind the last slot."""
         return self.offset_bytes + self.slots * self.record_bytes
 
     def offset_of(self, slot: int) -> int:
@@ -182,6 +184,7 @@ class Plan:
 
     @property
     def control_record_bytes(self) -> int:
+        """Record size of the control arm: 4 KiB, or a whole block where that is larger."""
         return max(4096, self.block_bytes)
 
     def schedule(self, writer: int) -> Schedule:

@@ -14,6 +14,8 @@ from durability_lab import demo_command as demo_module
 from durability_lab.drive.drive import Model
 from durability_lab.support.local_server import Loopback
 
+pytestmark = pytest.mark.slow  # each is a whole demo
+
 
 async def test_demo_gives_each_drive_the_verdict_it_deserves() -> None:
     """Whatever the seed, two drives are durable and the liar is a loss."""

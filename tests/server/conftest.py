@@ -418,7 +418,7 @@ def postgresql() -> Iterator[PostgreSQL]:
         shutil.rmtree(directory)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.lab)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store, of either kind."""
     if request.param == "sqlite":

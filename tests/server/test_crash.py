@@ -24,6 +24,7 @@ ACKS_PER_LIFE = 400
 DEADLINE_S = 60
 
 
+@pytest.mark.slow
 async def test_a_killed_server_goes_on_where_it_was(
     lab: Lab, server_process: Callable[[str], ServerProcess], store_url: str
 ) -> None:

@@ -74,6 +74,7 @@ def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
         assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -129,6 +130,7 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path, server: str) -> None:
     """A directory and a file that is not ours end `run` with 5, and the file keeps its bytes.
 
@@ -146,6 +148,7 @@ def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path
     assert precious.read_text() == "not ours\n" * 1000
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_refused(environment: dict[str, str], tmp_path: Path, server: str) -> None:
     """A client with another token ends with 5 and learns that it is the token."""
     token = tmp_path / "token"
@@ -279,6 +282,7 @@ def _documents(text: str) -> list[dict[str, Any]]:
     return documents
 
 
+@pytest.mark.slow
 def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path, server: str) -> None:
     """run, runs, show, export and verify speak the documented JSON; a clean stop is inconclusive, exit 4."""
     target = tmp_path / "target"
@@ -311,6 +315,7 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
         assert {reason["code"] for reason in verdict["reasons"]} <= set(REASONS)
 
 
+@pytest.mark.slow
 def test_a_target_may_have_a_name_that_is_no_text(
     environment: dict[str, str], tmp_path: Path, server: str
 ) -> None:
@@ -323,6 +328,7 @@ def test_a_target_may_have_a_name_that_is_no_text(
     assert json.loads(done.stdout)["subject"]["path"].endswith("odd\\xfe")
 
 
+@pytest.mark.slow
 def test_a_failed_export_leaves_an_earlier_one_alone(
     environment: dict[str, str], tmp_path: Path, server: str
 ) -> None:
@@ -335,6 +341,7 @@ def test_a_failed_export_leaves_an_earlier_one_alone(
     assert kept.read_text() == "an earlier export"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_a_run_cleanly(
     environment: dict[str, str], tmp_path: Path, server: str, number: signal.Signals

@@ -1,9 +1,12 @@
-"""The layers stay apart: the core is pure, and each side knows only the core."""
+"""The layers stay apart: the core is pure, each side knows only the core, and no imports go round.
+
+import-linter holds the layers within each package (pyproject.toml).
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ FOLDERS = {
 }
 MAY_IMPORT = {  # of our packages, besides itself
     "durability": set[str](),
+    "durability_cli": {"durability", "durability_server", "durability_client", "durability_lab"},
     "durability_server": {"durability"},
     "durability_client": {"durability"},
     "durability_lab": {"durability", "durability_server", "durability_client"},
@@ -70,20 +74,15 @@ THE_JUDGES = {  # what `durability.evidence.judge` alone puts together
     "durability.evidence.cut": {"assess"},
     "durability.evidence.verdict": {"decide"},
 }
-COMMAND_LINE = sorted(FOLDERS["durability"].glob("cli*.py"))
-IMPORTERS = {  # of a library, the modules that may
-    "msgpack": {"packing"},
-    "pydantic": {"documents"},
-    "typer": {path.stem for path in COMMAND_LINE} - {"cli_streams"},
+IMPORTERS = {  # of a library, the modules or packages that may
+    "msgpack": {"durability.formats.packing"},
+    "pydantic": {"durability.formats.documents"},
+    "typer": {"durability_cli"},
 }
 
 
 def _modules(package: str) -> list[Path]:
     return sorted(FOLDERS[package].rglob("*.py"))
-
-
-def _core() -> list[Path]:
-    return [path for path in _modules("durability") if path not in COMMAND_LINE]
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -97,6 +96,35 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
+def _name_of(path: Path) -> str:
+    """The dotted name of a module of ours, or of a package for its `__init__`."""
+    (folder,) = (folder for folder in FOLDERS.values() if path.is_relative_to(folder))
+    parts = path.relative_to(folder.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports_among(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which modules each of `sources` imports of these, at any depth and for type checking too."""
+    return {
+        module: {name for name, _ in _imports(ast.parse(source)) if name in sources}
+        for module, source in sources.items()
+    }
+
+
+def _in_circles(graph: Mapping[str, set[str]]) -> set[str]:
+    """The modules that lead to themselves."""
+    found = set[str]()
+    for module in graph:
+        reached, ahead = set[str](), [module]
+        while ahead:
+            new = graph[ahead.pop()] - reached
+            reached |= new
+            ahead.extend(new)
+        if module in reached:
+            found.add(module)
+    return found
+
+
 def _has_effect(name: str) -> bool:
     if name.startswith("sys."):
         return name not in CONSTANTS_OF_SYS
@@ -107,19 +135,19 @@ def _identify(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", _core(), ids=_identify)
+@pytest.mark.parametrize("path", _modules("durability"), ids=_identify)
 def test_core_imports_only_what_is_pure(path: Path) -> None:
     """A core module imports the core, pure parts of the standard library and four libraries without I/O."""
     allowed = PURE_STANDARD_LIBRARY | PURE_OTHERS | {"durability"}
     impure = [
         f"line {line}: {name}"
         for name, line in _imports(ast.parse(path.read_text()))
-        if name.partition(".")[0] not in allowed or name.startswith(("numpy.random", "durability_cli.main"))
+        if name.partition(".")[0] not in allowed or name.startswith("numpy.random")
     ]
     assert impure == []
 
 
-@pytest.mark.parametrize("path", _core(), ids=_identify)
+@pytest.mark.parametrize("path", _modules("durability"), ids=_identify)
 def test_core_calls_nothing_with_an_effect(path: Path) -> None:
     """A core module does not open files, print, evaluate text or draw from numpy's random numbers."""
     effects = [
@@ -132,11 +160,9 @@ def test_core_calls_nothing_with_an_effect(path: Path) -> None:
 
 @pytest.mark.parametrize("package", FOLDERS)
 def test_packages_know_only_the_layers_below(package: str) -> None:
-    """The core knows neither side, the sides do not know each other, and only the lab may use all."""
+    """The core knows neither side, the sides do not know each other, and the lab knows no commands."""
     foreign = set(FOLDERS) - MAY_IMPORT[package] - {package}
     for path in _modules(package):
-        if path in COMMAND_LINE:
-            continue
         found = [
             f"{_identify(path)}:{line}: {name}"
             for name, line in _imports(ast.parse(path.read_text()))
@@ -145,28 +171,38 @@ def test_packages_know_only_the_layers_below(package: str) -> None:
         assert found == []
 
 
-@pytest.mark.parametrize("path", COMMAND_LINE, ids=_identify)
+@pytest.mark.parametrize("path", _modules("durability_cli"), ids=_identify)
 def test_command_line_imports_the_sides_only_where_a_command_needs_them(path: Path) -> None:
     """No side is imported at the head of these, so that `--help` is quick and a client needs no server."""
     tree = ast.parse(path.read_text())
     head = ast.Module([node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)], [])
-    sides = set(FOLDERS) - {"durability"}
+    sides = set(FOLDERS) - {"durability", "durability_cli"}
     assert [name for name, _ in _imports(head) if name.partition(".")[0] in sides] == []
+
+
+def test_no_imports_go_round() -> None:
+    """No module needs another that needs it, not even for its types: each can be read after its imports."""
+    sources = {_name_of(path): path.read_text() for package in FOLDERS for path in _modules(package)}
+    graph = _imports_among(sources)
+    assert {name.partition(".")[0] for name in graph if graph[name]} == set(FOLDERS)
+    assert _in_circles(graph) == set()
 
 
 @pytest.mark.parametrize("library", IMPORTERS)
 def test_some_libraries_are_wrapped(library: str) -> None:
     """Each of these libraries is wrapped by one module, where its strictness and bounds are kept.
 
-    Typer is by the modules of the command line.
+    Typer is by the package of the command line.
     """
     importers = {
-        path.stem
+        _name_of(path)
         for package in FOLDERS
         for path in _modules(package)
         if any(name.partition(".")[0] == library for name, _ in _imports(ast.parse(path.read_text())))
     }
-    assert importers == IMPORTERS[library]
+    owners = tuple(f"{owner}." for owner in IMPORTERS[library])
+    assert importers
+    assert {name for name in importers if not f"{name}.".startswith(owners)} == set()
 
 
 def _of_the_judge(tree: ast.AST) -> Iterator[str]:
@@ -216,3 +252,16 @@ def test_core_sees_what_it_looks_for() -> None:
     """The walk finds imports at any depth, so that an empty result means something."""
     source = "def f():\n    if True:\n        import socket\n        from os import path\n"
     assert [name for name, _ in _imports(ast.parse(source))] == ["socket", "os", "os.path"]
+
+
+def test_a_circle_is_seen() -> None:
+    """By a package's name, in a function or for types only; what only leads to a circle is not in it."""
+    sources = {
+        "p": "",
+        "p.a": "if TYPE_CHECKING:\n    from p import b\n",
+        "p.b": "def f():\n    from p.c import x\n",
+        "p.c": "import p.a\n",
+        "p.above": "from p import a\n",
+        "p.below": "import json\n",
+    }
+    assert _in_circles(_imports_among(sources)) == {"p.a", "p.b", "p.c"}

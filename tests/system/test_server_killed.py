@@ -37,6 +37,8 @@ DEADLINE_S = 60
 
 Client = asyncio.Task[RunSummary]
 
+pytestmark = pytest.mark.slow  # starts the server again and again
+
 
 class KillableServer:
     """`durability serve` as a process that can be killed and started again on the same port and store."""

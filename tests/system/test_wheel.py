@@ -17,6 +17,8 @@ from tests.places import ROOT
 NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
 COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo")
 
+pytestmark = pytest.mark.slow  # builds and installs a wheel
+
 
 def _output(*command: str | Path, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

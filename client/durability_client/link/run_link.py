@@ -76,6 +76,7 @@ class RunLink:
 
     @property
     def rtt_ns(self) -> int:
+        """The latest heartbeat's round trip, 0 while there is none."""
         return self._connection.rtt_ns if self._connection is not None else 0
 
     async def connect(self, endpoint: Endpoint) -> None:

@@ -103,6 +103,7 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio. Ends at once with PeerError where the certificate's SHA-256 is another."""
         self._transport = cast(asyncio.Transport, transport)
         if self.endpoint.fingerprint is not None:
             tls = self._transport.get_extra_info("ssl_object")
@@ -119,6 +120,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def data_received(self, data: bytes) -> None:
+        """Called by asyncio. Hands messages on, those before a protocol error included, then ends with it."""
         self._heard_at = self._loop.time()
         error = None
         try:
@@ -138,6 +140,7 @@ class Connection(asyncio.Protocol):
             self._end(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio. Whoever waits for an answer gets PeerError."""
         why = f": {exc}" if exc else ""
         self._end(PeerError(f"the connection to the server at {self.endpoint} was lost{why}"))
 

@@ -33,6 +33,7 @@ class NamesWriter(AcknowledgingLife):
         self._written: dict[int, TargetFile] = {}  # by slot: files of the open group that are not synced yet
 
     def run(self) -> None:
+        """Make, replace or remove names batch by batch until an order, the credit or an error ends it."""
         _allow_descriptors(self._plan.group)
         directory = self._storage.open_directory()
         self._wait_for_start()

@@ -57,6 +57,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
+        """Send what has moved, now and every poll interval until `stop`."""
         self.flush()
         self._timer = self._loop.call_later(self._poll_s, self.start)
 

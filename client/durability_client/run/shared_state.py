@@ -113,6 +113,7 @@ class Ledger:
 
     @property
     def order(self) -> Order:
+        """What all writers were last told to do."""
         return Order(self.words[self.ORDER])
 
     def give_order(self, order: Order) -> None:
@@ -121,6 +122,7 @@ class Ledger:
 
     @property
     def halted(self) -> bool:
+        """Whether `halt` was called: nothing that returns from now on may be acknowledged."""
         return bool(self.words[self.HALT])
 
     def halt(self) -> None:
@@ -141,9 +143,11 @@ class Ledger:
         return self.words[self._grant_at : self._grant_at + self.writers].tolist()
 
     def state(self, writer: int) -> WriterState:
+        """What the writer said last that it is doing."""
         return WriterState(self.words[self._state_at + writer])
 
     def set_state(self, writer: int, state: WriterState) -> None:
+        """Say what the writer is doing; only the writer itself calls this."""
         self.words[self._state_at + writer] = state
 
     def fail(self, failure: WriterFailure) -> None:

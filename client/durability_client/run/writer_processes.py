@@ -54,9 +54,11 @@ class Crew:
                 self._members.append(member)
 
     def all_in(self, state: WriterState) -> bool:
+        """Whether every writer, the control arm included, is in `state`."""
         return all(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
 
     def any_in(self, state: WriterState) -> bool:
+        """Whether at least one writer, the control arm included, is in `state`."""
         return any(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
 
     @property

@@ -51,24 +51,30 @@ class KernelFile:
         self.direct = direct
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
+        """Write all of `buffer` in one call; a short write is OSError with EIO."""
         written = os.pwrite(self._fd, buffer, offset)
         if written != len(buffer):
             raise _short_write(written, buffer, offset)
 
     def sync(self) -> None:
+        """Call the sync method, or nothing where each write syncs itself. Raises OSError."""
         if self._sync is not None:
             self._sync(self._fd)
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        """One preadv(2); gives the number of bytes read, fewer only at the end. Raises OSError."""
         return os.preadv(self._fd, [buffer], offset)
 
     def size(self) -> int:
+        """Bytes from start to end, of a file or a block device."""
         return os.lseek(self._fd, 0, os.SEEK_END)  # fstat says 0 for a block device
 
     def truncate(self, size_bytes: int) -> None:
+        """One ftruncate(2) to `size_bytes`. Raises OSError."""
         os.ftruncate(self._fd, size_bytes)
 
     def close(self) -> None:
+        """Close the descriptor; nothing is synced."""
         os.close(self._fd)
 
 
@@ -92,10 +98,12 @@ class KernelDirectory:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def sync(self) -> None:
+        """Fsync the directory, then check that its file system still takes changes. Raises OSError."""
         _full_fsync(self._fd)
         _require_alive(self._fd)
 
     def close(self) -> None:
+        """Close the descriptor; nothing is synced."""
         os.close(self._fd)
 
 
@@ -166,12 +174,17 @@ class KernelStorage:
 
     @property
     def kind(self) -> TargetKind:
+        """A device where the path is a block device now, else a file."""
         try:
             return "device" if stat.S_ISBLK(self.path.stat().st_mode) else "file"
         except OSError:
             return "file"
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        """Open for reading past the page cache, or with a plan by its sync method.
+
+        Raises OSError, and UsageError for a method or `direct` that this system does not have.
+        """
         if plan is None:
             with _damaged_is_missing():
                 return self._open_reader(self.path_of(suffix))
@@ -183,6 +196,7 @@ class KernelStorage:
         return file_class(fd, sync=_checked(sync) if _rests_on_a_commit(plan) else sync, direct=plan.direct)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
+        """Open for prefill and control arm: O_DIRECT if wanted and possible, synced by a full fsync."""
         flags = os.O_RDWR | (os.O_CREAT if create else 0)
         new = os.O_EXCL if create and suffix != MAIN else 0
         if direct and _O_DIRECT is not None:
@@ -193,6 +207,7 @@ class KernelStorage:
         return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:
+        """Whether the file is there; False for a damaged entry too."""
         try:
             with _damaged_is_missing():
                 self.path_of(suffix).stat()
@@ -201,6 +216,7 @@ class KernelStorage:
         return True
 
     def suffixes(self) -> tuple[str, ...]:
+        """The suffixes of siblings that plans make, sorted. Raises OSError if the list has no end."""
         if self.kind == "device":
             return ()
         name = self.path.name
@@ -212,6 +228,7 @@ class KernelStorage:
         return tuple(sorted(suffix for suffix in found if suffix == CONTROL or parse_name(suffix)))
 
     def size(self, suffix: str) -> int:
+        """Bytes of the file or device. Raises FileNotFoundError where it is missing or damaged."""
         with _damaged_is_missing():
             fd = os.open(self.path_of(suffix), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -220,15 +237,19 @@ class KernelStorage:
             os.close(fd)
 
     def unlink(self, suffix: str) -> None:
+        """Remove the file. Raises OSError."""
         self.path_of(suffix).unlink()
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """Give the file another name, in place of a file that has it. Raises OSError."""
         self.path_of(old_suffix).rename(self.path_of(new_suffix))
 
     def open_directory(self) -> KernelDirectory:
+        """The directory of the target, with a descriptor of its own. Raises OSError."""
         return KernelDirectory(self.path.parent)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
+        """Fsync the directory, with `ancestors` all up to the mount point; a device has none."""
         if self.kind == "device":
             return
         directory = KernelDirectory(self.path.parent)
@@ -242,6 +263,7 @@ class KernelStorage:
             _sync_ancestor(path)
 
     def lock(self, *, create: bool = False) -> None:
+        """Hold the target: flock for a file, O_EXCL for a device. Raises TargetBusyError."""
         assert self._lock_fd is None
         # O_EXCL on a block device claims it against mounts, md, dm and every other claimant, as flock does a
         # file.
@@ -270,14 +292,17 @@ class KernelStorage:
         self._lock_fd = fd
 
     def unlock(self) -> None:
+        """Give the lock back; nothing where it is not held."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
 
     def facts(self) -> Facts:
+        """What is known of target and machine now; see `discovery`."""
         return facts_module.collect(self.path, self.kind)
 
     def flushes(self, drive: str) -> int | None:
+        """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return block_devices.flushes_of(drive)
 
     def path_of(self, suffix: str) -> Path:

@@ -45,6 +45,7 @@ class ServerCasebook:
         self._endpoint = endpoint
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        """Ask the server. None where it does not know `run`; without a run that is PeerError, as all else."""
         request = Fetch(run=run, facts=to_value(facts), end=end)
         try:
             with closing(await connect(self._endpoint, "verify")) as connection:
@@ -55,6 +56,7 @@ class ServerCasebook:
             return None
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
+        """Store the raw bytes of each example, then the verdict, on the server. Raises PeerError."""
         with closing(await connect(self._endpoint, "verify")) as connection:
             for number, example in enumerate(examples):
                 piece = Evidence(run=run, name=_name_of(number, example), data=example.data)
@@ -70,6 +72,7 @@ class ExportCasebook:
         self._path = path
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        """Read the file; `end` has no effect on it. Raises SetupError, FormatError for another content."""
         try:
             case = case_from_value(from_json(self._path.read_bytes()))
         except OSError as error:

@@ -39,6 +39,7 @@ class NamesScan(Scanning):
         self._unlisted: OSError | None = None  # why the directory could not be listed
 
     def run(self) -> Report:
+        """List the directory, read names in flight first, then every name that may be there, and judge."""
         listed = self._list()
         writers = range(self._plan.writers)
         self._tally.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)

@@ -32,14 +32,17 @@ class Piece:
 
     @property
     def offset(self) -> int:
+        """Byte of the file at which the first slot starts."""
         return self.extent.offset_of(self.first_slot)
 
     @property
     def length(self) -> int:
+        """Bytes of all its slots."""
         return self.slots * self.extent.record_bytes
 
     @property
     def wanted_slots(self) -> Words:
+        """The numbers of the slots to look at, rising: `wanted`, or all of the piece."""
         if self.wanted is not None:
             return self.wanted
         return np.arange(self.first_slot, self.first_slot + self.slots, dtype=U64)

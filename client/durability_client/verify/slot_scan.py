@@ -38,6 +38,7 @@ class Scan(Scanning):
         self._testified = False  # whether the slots in flight have been read
 
     def run(self) -> Report:
+        """Read slots in flight first, then everything once, the control arm last, and judge."""
         self._read_in_flight()
         if not self._oracle.logged:
             self._pass("survey", list(self._every_extent()), self._survey)

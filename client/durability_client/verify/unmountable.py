@@ -48,9 +48,11 @@ class UnmountableStorage:
         return self._probe.text
 
     def flushes(self, drive: str) -> int | None:
+        """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return self._device.flushes(drive)
 
     def facts(self) -> Facts:
+        """Facts of the device itself, without a file system."""
         return collect(self.path, "device")
 
     def facts_as_target_of(self, case: Case, found: Facts) -> Facts:
@@ -89,36 +91,47 @@ class UnmountableStorage:
         )
 
     def exists(self, suffix: str) -> bool:
+        """False: no file can be looked up."""
         return False
 
     def suffixes(self) -> tuple[str, ...]:
+        """Empty: the directory cannot be listed."""
         return ()
 
     def size(self, suffix: str) -> int:
+        """Raises FileNotFoundError, as for any file that is gone."""
         self._miss(suffix)
 
     def lock(self, *, create: bool = False) -> None:
+        """Hold the device. Raises TargetBusyError."""
         self._device.lock()
 
     def unlock(self) -> None:
+        """Give the device back."""
         self._device.unlock()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:
+        """Raises FileNotFoundError, as for any file that is gone."""
         self._miss(suffix)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
+        """Raises UnsupportedOperation: nothing is ever written here."""
         self._refuse()
 
     def unlink(self, suffix: str) -> None:
+        """Raises UnsupportedOperation: nothing is ever written here."""
         self._refuse()
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """Raises UnsupportedOperation: nothing is ever written here."""
         self._refuse()
 
     def open_directory(self) -> TargetDirectory:
+        """Raises UnsupportedOperation: there is no directory."""
         self._refuse()
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
+        """Raises UnsupportedOperation: there is no directory."""
         self._refuse()
 
     @staticmethod

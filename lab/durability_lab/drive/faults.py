@@ -84,6 +84,7 @@ class Cached(Model):
         return self.cache_bytes
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
+        """Destage the write if its FUA counts or by chance, wholly or torn; else cache it."""
         if fua and self.honours_fua(drive):
             self._destage_now(drive, offset, data)
             return
@@ -94,6 +95,7 @@ class Cached(Model):
             self._cache(drive, offset, data, torn=fate < self.kept + self.torn)
 
     def flush(self, drive: Drive) -> None:
+        """Destage the whole cache, if this flush is carried out."""
         if self.honours_flush(drive):
             drive.settle(0)
 
@@ -141,6 +143,7 @@ class FlushIgnored(Cached):
     torn: float = _chance(0.05)
 
     def honours_flush(self, drive: Drive) -> bool:
+        """Never."""
         return False
 
 
@@ -162,12 +165,14 @@ class EarlyAck(Cached):
     )
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Hold the data back for `delay_ms`; until then a cut loses them."""
         due_s = drive.now_s() + self.delay_ms / 1000
         self._under_way.append((due_s, offset, drive.hold(offset, data)))
         if drive.due_s is None:
             drive.plan(due_s)
 
     def tick(self, drive: Drive) -> None:
+        """Write to media what is due, and plan for the next."""
         now_s = drive.now_s()
         while self._under_way and self._under_way[0][0] <= now_s:
             _, offset, sectors = self._under_way.popleft()
@@ -195,6 +200,7 @@ class FlushSkipped(Cached):
     kept: float = _chance(0.0)
 
     def honours_flush(self, drive: Drive) -> bool:
+        """By chance, all but one in `one_in` of them."""
         return drive.chance() * self.one_in >= 1.0
 
 
@@ -211,6 +217,7 @@ class FuaIgnored(Cached):
     honest: ClassVar[bool] = False
 
     def honours_fua(self, drive: Drive) -> bool:
+        """Never; the write stays in the cache like any other."""
         return False
 
 
@@ -228,6 +235,7 @@ class Shorn(Cached):
     chance: float = _chance(0.005)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Write each page whole or, by chance, only its first parts of `TEAR_BYTES`."""
         for start, part in pages(offset, data):
             if len(part) > TEAR_BYTES and drive.chance() < self.chance:
                 tears = len(part) // TEAR_BYTES - 1
@@ -252,6 +260,7 @@ class Misdirected(Cached):
     chance: float = _chance(0.003)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Write each page to its place or, by chance, to one nearby."""
         for start, part in pages(offset, data):
             if drive.chance() < self.chance:
                 wrong = page_nearby(start, drive.size_bytes, drive.chance)
@@ -278,6 +287,7 @@ class NeighbourFlip(Cached):
     _endangered: deque[int] = field(init=False, compare=False, repr=False, default_factory=deque)  # sectors
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Write the data, and endanger a page near each of the last `open_pages`; a newer write frees it."""
         drive.put(offset, data)
         for start, _ in list(pages(offset, data))[-self.open_pages :]:
             self._endanger(drive, page_nearby(start, drive.size_bytes, drive.chance) // drive.sector_bytes)
@@ -311,11 +321,13 @@ class Rollback(Cached):
     interval_ms: float = _ms(1000.0)
 
     def destage(self, drive: Drive, offset: int, data: bytes) -> None:
+        """Hold the data back until the next commit of the mapping, `interval_ms` at most."""
         drive.hold(offset, data)
         if drive.due_s is None:
             drive.plan(drive.now_s() + self.interval_ms / 1000)
 
     def tick(self, drive: Drive) -> None:
+        """Commit: all that was held back goes to media at once."""
         drive.media.write_as_one(list(pieces(drive.held, drive.sector_bytes)))
         drive.held.clear()
         drive.plan(None)
@@ -333,6 +345,7 @@ class Regional(Cached):
     _written: set[int] = field(init=False, compare=False, repr=False, default_factory=set)  # since the cut
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:
+        """Note sectors written after a cut, which are good again; then as any cached drive."""
         if drive.cuts:
             self._written.update(drive.sectors(offset, len(data)))
         Cached.accept(self, drive, offset, data, fua=fua)
@@ -364,6 +377,7 @@ class Unreadable(Regional):
     honest: ClassVar[bool] = False
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
+        """Raises OSError with EIO where a sector of the range is bad."""
         if (sector := self.failing(drive, offset, length)) is not None:
             raise OSError(errno.EIO, f"the sector at {sector} cannot be read")
 
@@ -379,6 +393,7 @@ class Hanging(Regional):
     honest: ClassVar[bool] = False
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
+        """Raises HangingReadError where a sector of the range is bad."""
         if (sector := self.failing(drive, offset, length)) is not None:
             raise HangingReadError(errno.ETIMEDOUT, f"a read of the sector at {sector} never returns")
 
@@ -396,6 +411,7 @@ class Smaller(Cached):
     share: float = _chance(0.001)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
+        """All of `size_bytes` before the first cut, `share` of it, in whole pages, after that."""
         if not cuts:
             return size_bytes
         return min(size_bytes, max(1, int(size_bytes * self.share) // PAGE_BYTES) * PAGE_BYTES)
@@ -413,6 +429,7 @@ class Empty(Cached):
     honest: ClassVar[bool] = False
 
     def wake(self, drive: Drive) -> None:
+        """Forget everything."""
         drive.media.clear()
 
 
@@ -431,9 +448,11 @@ class FlushBelow(Cached):
     cache_bytes: int = _bytes(512 << 10)
 
     def honours_flush(self, drive: Drive) -> bool:
+        """Only while the cache holds no more than `cache_bytes`."""
         return len(drive.cache) * drive.sector_bytes <= self.cache_bytes
 
     def room_bytes(self) -> int:
+        """Twice `cache_bytes`, so that a flush can find more than that."""
         return 2 * self.cache_bytes
 
 

@@ -1,6 +1,6 @@
-"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
+r"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
 
-    nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \\
+    nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \
         [cuts=1] [account=FILE]
 
 nbdkit embeds the system's Python, which knows nothing of this project's environment; so what runs here uses

@@ -37,25 +37,30 @@ class SimulatedFile:
         self._sync_s = sync_s
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
+        """Write at once; with a sync method on each write it takes `sync_s` and is a FUA write."""
         if self._fua:
             time.sleep(self._sync_s)
         self._drive.write(offset, memoryview(buffer), fua=self._fua)
 
     def sync(self) -> None:
+        """Flush the drive in `sync_s`; nothing where each write was FUA."""
         if not self._fua:
             time.sleep(self._sync_s)
             self._drive.flush()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        """Read from cache or media; gives the bytes read, fewer at the end. Raises OSError."""
         length = max(0, min(len(buffer), self._drive.size_bytes - offset))
         if length:  # beyond the end there is nothing to read, and no error
             memoryview(buffer)[:length] = self._drive.read(offset, length)
         return length
 
     def size(self) -> int:
+        """The drive's capacity now, which a cut can change."""
         return self._drive.size_bytes
 
     def truncate(self, size_bytes: int) -> None:
+        """Never called: a device keeps its size."""
         raise AssertionError("a device cannot be truncated")
 
     def close(self) -> None:
@@ -98,41 +103,51 @@ class SimulatedStorage:
         self._drive.power_on()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
+        """The drive; a plan with FUA as its sync method has writes use FUA."""
         self._refuse_names(suffix)
         fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
         return SimulatedFile(self._drive, fua=fua, sync_s=self._sync_s)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> SimulatedFile:
+        """The drive, with flushes that take no time."""
         self._refuse_names(suffix)
         return SimulatedFile(self._drive, fua=False, sync_s=0.0)
 
     def exists(self, suffix: str) -> bool:
+        """True of the device alone: it has no siblings."""
         return suffix == MAIN
 
     def suffixes(self) -> tuple[str, ...]:
+        """Empty: a device has no siblings."""
         return ()
 
     def size(self, suffix: str) -> int:
+        """The drive's capacity in bytes. Raises FileNotFoundError for a sibling."""
         self._refuse_names(suffix)
         return self._drive.size_bytes
 
     def unlink(self, suffix: str) -> None:
+        """Raises FileNotFoundError: a device holds no files."""
         raise FileNotFoundError(f"{self.path}{suffix}: a device holds no files")
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """Raises FileNotFoundError: a device holds no files."""
         raise FileNotFoundError(f"{self.path}{old_suffix}: a device holds no files")
 
     def open_directory(self) -> TargetDirectory:
+        """Raises FileNotFoundError: a device has no directory."""
         raise FileNotFoundError(f"{self.path}: a device has no directory")
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """A device has no directory."""
 
     def lock(self, *, create: bool = False) -> None:
+        """Hold the drive within this process. Raises TargetBusyError."""
         if not self._lock.acquire(blocking=False):
             raise TargetBusyError(f"{self.path}: another run or verify holds it; wait for it, or end it")
 
     def unlock(self) -> None:
+        """Give the drive back; nothing where it is not held."""
         if self._lock.locked():
             self._lock.release()
 
@@ -141,6 +156,7 @@ class SimulatedStorage:
         return collect(Path(tempfile.gettempdir()), "file").host
 
     def facts(self) -> facts.Facts:
+        """A machine and a target made up of the drive's parameters."""
         drive, model = self._drive, self._drive.model
         leaf = facts.Drive(
             name=self.path.name,
@@ -173,6 +189,7 @@ class SimulatedStorage:
         )
 
     def flushes(self, drive: str) -> int | None:
+        """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
 
     def _refuse_names(self, suffix: str) -> None:

@@ -118,6 +118,7 @@ class Scenario:
 
     @property
     def pace(self) -> Pace:
+        """The same times in nanoseconds, as the writers of the simulation take them."""
         return Pace(
             write_ns=int(self.write_us * US),
             sync_ns=int(self.sync_us * US),
@@ -347,6 +348,7 @@ class VirtualStorage(SimulatedStorage):
         self._booted_ns = self._agenda.now_ns + _AFTERMATH_NS + _OUTAGE_NS
 
     def host(self) -> facts.Host:
+        """The simulated machine: another boot id after each cut, its uptime in virtual time."""
         return facts.Host(
             machine_id="simulated-machine",
             boot_id=f"boot-{self._boots}",

@@ -62,6 +62,7 @@ class Label(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes | memoryview) -> Label:
+        """The label that the first bytes of `data` are."""
         return cls(*_LABEL.unpack_from(data))
 
     def place(self, plan: Plan) -> Place | None:

@@ -84,6 +84,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     # The event loop calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         if address:  # a client that is gone already has none
@@ -91,9 +92,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._manager.enter(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go, `INPUT_BYTES_MAX` at most."""
         return self._view  # not the bytearray: asyncio's TLS reads into slices, which must not be copies
 
     def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` have come: stamp them, and act on each message that is complete."""
         at_ns = clock.now_ns()
         if self._closing_ns:
             return
@@ -114,9 +117,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._write()
 
     def eof_received(self) -> None:
+        """The client's system has closed its side."""
         self._leave("fin", "the client's system closed the connection")
 
     def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone; `error` says how, None if it was closed in order."""
         if isinstance(error, ConnectionError):
             self._leave("rst", f"the connection was reset: {error}")
         elif isinstance(error, OSError):

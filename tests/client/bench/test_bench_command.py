@@ -24,6 +24,9 @@ SMALL = ("--size", "64MiB", "--only", "headline")
 MEMORY = ("--size", "64MiB", "--only", "fdatasync-memory")
 
 
+pytestmark = pytest.mark.slow  # each starts the program, most measure
+
+
 def _durability(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [COMMAND, *(str(argument) for argument in arguments)],

@@ -13,6 +13,8 @@ from durability_client.bench.saved_results import save_page
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
 from tests.core.bench.results import Device, simulate
 
+pytestmark = pytest.mark.slow  # each starts the program
+
 
 def _durability(*arguments: str | Path, columns: str = "80") -> subprocess.CompletedProcess[str]:
     return subprocess.run(

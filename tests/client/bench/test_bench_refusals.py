@@ -22,6 +22,8 @@ MakeMount = Callable[..., tuple[Path, Path]]
 # As root, but no more than any owner: files that may not be read are not.
 UNPRIVILEGED = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
+pytestmark = pytest.mark.slow  # each starts the program
+
 
 def _refused(*arguments: str | Path, code: int = 5, prefix: tuple[str, ...] = ()) -> str:
     """The sentence with which the command ends; it prints nothing else."""

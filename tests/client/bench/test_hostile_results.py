@@ -126,6 +126,7 @@ def check(document: Any) -> Result | None:
 
 @settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
+@pytest.mark.slow
 def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path_, object]]) -> None:
     """Numbers at their extremes, strange texts, values of another type, empty lists."""
     document = copy.deepcopy(DOCUMENT)
@@ -137,6 +138,7 @@ def test_a_result_with_other_values_is_refused_or_shown(changes: list[tuple[Path
 
 @settings(max_examples=120)
 @given(st.sampled_from(CELL_PLACES), VALUES, st.booleans())
+@pytest.mark.slow
 def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
     path: Path_, value: object, every: bool
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_result_with_one_value_in_every_cell_is_refused_or_shown(
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(PLACES), max_size=2), st.text(min_size=1, max_size=200))
+@pytest.mark.slow
 def test_a_result_with_fewer_or_more_keys_is_refused(paths: list[Path_], key: str) -> None:
     """Whatever the key is called: the message does not carry it into the terminal."""
     document = copy.deepcopy(DOCUMENT)
@@ -178,6 +181,7 @@ def stalled(one: dict[str, Any]) -> None:
     one.update(commits=10_000, commit_ns=none, sync_ns=none, bins=[0] * 20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [zeroed, most, stalled])
 @pytest.mark.parametrize("rounds", [1, 5])
 @pytest.mark.parametrize("which", ["first", "last", "every"])

@@ -19,6 +19,8 @@ DEADLINE_S = 120
 LONG = ("--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory")
 SHORT = ("--size", "64MiB", "--only", "fdatasync-memory", "--quick")
 
+pytestmark = pytest.mark.slow  # each starts the program and measures
+
 
 @pytest.fixture
 def shown(tmp_path: Path) -> Path:

@@ -326,6 +326,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 @pytest.mark.parametrize("group", [1, 5])
 def test_a_writer_that_is_killed_leaves_what_it_acknowledged(

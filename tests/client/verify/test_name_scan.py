@@ -82,6 +82,7 @@ def test_intact_names_have_no_findings(
     deadline=None,
 )
 @given(data=st.data())
+@pytest.mark.slow
 def test_damage_is_counted_as_by_the_book(
     make_plan: MakePlan, memory_path: Path, data: st.DataObject
 ) -> None:

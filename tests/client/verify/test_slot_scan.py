@@ -66,6 +66,7 @@ def test_intact_target_has_no_findings(written: Disk, tmp_path: Path) -> None:
     deadline=None,
 )
 @given(data=st.data())
+@pytest.mark.slow
 def test_damage_is_counted_as_by_the_book(make_plan: MakePlan, tmp_path: Path, data: st.DataObject) -> None:
     """Whatever lies on the disk, the scan of the file counts what the oracle's book-keeping counts."""
     writers = data.draw(st.integers(1, 2))

@@ -97,6 +97,7 @@ async def test_lost_writes_are_a_loss_with_evidence_on_the_server(lab: Lab) -> N
     assert {path.name for path in lab.directory.iterdir()} == {*before, "target"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "finding"), [("create", "absent"), ("rename", "stale"), ("unlink", "resurrected")]
 )

@@ -88,6 +88,7 @@ def contents(record: bytes, older: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 @given(data=st.data())
 def test_an_honest_stack_never_gives_a_finding(
@@ -154,6 +155,7 @@ BREACHES: dict[str, tuple[str, Breach]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 @given(data=st.data())
 def test_any_broken_promise_is_found(make_plan: MakePlan, workload: str, data: st.DataObject) -> None:

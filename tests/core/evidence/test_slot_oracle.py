@@ -54,6 +54,7 @@ def honest(draw: st.DataObject, cut: History) -> Disk:
     return disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 @given(data=st.data())
 def test_an_honest_drive_never_gives_a_finding(
@@ -437,6 +438,7 @@ def test_the_control_arm_counts_completed_writes_that_are_gone(make_plan: MakePl
     assert Oracle(plan, (0,)).screen_control(0, data, 0) == 0
 
 
+@pytest.mark.slow
 def test_screening_in_pieces_is_screening_at_once(make_plan: MakePlan) -> None:
     """However a file is cut into calls, the same slots are named."""
     plan = small(make_plan, slots=9_000, record_bytes=512, block_bytes=512)

@@ -47,6 +47,7 @@ def test_any_ack_survives_the_wire(frontiers: tuple[int, ...], control: int) -> 
     assert decode(encode(ack)) == ack
 
 
+@pytest.mark.slow
 @given(documents)
 def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
     """Whatever JSON can hold comes back."""

@@ -71,6 +71,7 @@ def test_a_stored_timeline_goes_on_as_if_it_had_not_been(moves: list[tuple[int, 
         assert stored.receipts() == timeline.receipts()
 
 
+@pytest.mark.slow
 def test_a_long_run_stays_within_its_bounds() -> None:
     """Two million receipts leave less than 2,000, the newest 0.1 ms apart, and back to the first second."""
     timeline = Timeline(1)

@@ -176,6 +176,7 @@ def test_drives_of_one_model_share_nothing() -> None:
     assert not any(after_cut(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sector_bytes", [512, 4096])
 @pytest.mark.parametrize("spec", KINDS)
 def test_liar_breaks_its_promises_in_most_cuts(spec: str, sector_bytes: int) -> None:

@@ -34,6 +34,7 @@ def test_points_differ() -> None:
     assert [Scenario.parse(str(point)) for point in points] == points
 
 
+@pytest.mark.slow
 def test_longer_lie_is_caught_more_often(seed: int) -> None:
     """At 50 commits a second one falls into the last 100 ms, and hardly ever into the last one."""
     points = {(point.model, point.rate): point for point in early_ack_scenarios()}

@@ -25,6 +25,8 @@ DOCUMENTATION = REFERENCE / "cli.md"
 DEADLINE_S = 120
 SMALL = ("--rig", "a", "--quick", "--only", "a flush-ignored", "--cuts", "3", "--seed", "5")
 
+pytestmark = pytest.mark.slow  # each starts the program, most cut drives
+
 
 def lab(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
     """`durability lab` with these arguments, to its end."""

@@ -313,6 +313,7 @@ async def test_cut_of_rig_a_can_be_made_again(seed: int) -> None:
             assert not first.wrong
 
 
+@pytest.mark.slow
 async def test_worker_that_dies_fails_its_cut_and_no_other(seed: int) -> None:
     """A worker that is killed at work is a failure of that cut; the next one is made by another process."""
     endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9), rate=500.0))

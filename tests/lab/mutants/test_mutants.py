@@ -4,11 +4,16 @@ without any one of them some case does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, server_cases, writer_cases
+from tests.lab.mutants import cut_cases, drive_cases, kernel_cases, mutation, server_cases, writer_cases
 from tests.lab.mutants.lab_case import CASES, LabCase
 from tests.lab.mutants.mutants import MUTANTS
 from tests.lab.mutants.mutation import Mutant, answering, without
@@ -73,4 +78,93 @@ def test_function_is_changed_for_a_block_and_for_everybody() -> None:
 def test_mutant_that_is_out_of_date_is_refused() -> None:
     """A mutant that changes nothing must not pass for one that is noticed."""
     with pytest.raises(AssertionError, match="out of date"), without(_twice, "* 4", "* 3")():
+        pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        without(_twice, "Something", "Nothing"),
+        without(_twice, "* 2", "* 2  # twice"),
+        answering(_twice, '"""Twice."""; return number * 2'),
+    ],
+)
+def test_mutant_without_an_effect_is_refused(change: mutation.Change) -> None:
+    """A docstring, a comment or the same answer in other words is no change of what a function does."""
+    with pytest.raises(AssertionError, match="changes nothing"), change():
+        pass
+
+
+def test_mutant_of_names_that_are_gone_is_refused() -> None:
+    """A mutant that fails with NameError would be noticed by any case, and show nothing."""
+    with pytest.raises(AssertionError, match="nothing is named factor"), without(_twice, "2", "factor")():
+        pass
+
+
+@contextmanager
+def _wrapped() -> Iterator[None]:
+    """Something that is called by another function of its name."""
+    yield
+
+
+def test_mutant_of_a_wrapped_function_is_refused() -> None:
+    """The code of what is wrapped must not become that of its wrapper."""
+    with pytest.raises(AssertionError, match="wrapped"), answering(_wrapped, "pass")():
+        pass
+
+
+MakeModule = Callable[[str, str], ModuleType]
+
+
+@pytest.fixture
+def make_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeModule]:
+    """A function that imports a made-up module of the product, given its name and its source."""
+    monkeypatch.syspath_prepend(tmp_path)
+    made: list[str] = []
+
+    def make(name: str, source: str) -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(source)
+        importlib.invalidate_caches()
+        made.append(name)
+        return importlib.import_module(name)
+
+    yield make
+    for name in made:
+        del sys.modules[name]
+
+
+READER = "LIMIT = 5\nclass Reader:\n    def read(self):\n        return [LIMIT for _ in '1']\n"
+
+
+def test_constant_is_changed_for_a_block(make_module: MakeModule) -> None:
+    """Functions of its module read the other value, at any depth, until the end of the block."""
+    module = make_module("durability_reader", READER)
+    with mutation.constant(module, "LIMIT", 6)():
+        assert module.Reader().read() == [6]
+    assert module.Reader().read() == [5]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "LIMIT = 5\n",
+        "LIMIT = 5\nTWICE = 2 * LIMIT\ndef read():\n    return TWICE\n",
+        "LIMIT = 5\ndef read(limit=LIMIT):\n    return limit\n",
+        "LIMIT = 5\ndef read():\n    LIMIT = 6\n    return LIMIT\n",
+        "LIMIT = 6\ndef read():\n    return LIMIT\n",
+        "def read():\n    return LIMIT\n",
+    ],
+)
+def test_constant_that_nothing_reads_is_refused(make_module: MakeModule, source: str) -> None:
+    """The functions of its module must look it up when they run, and find the other value."""
+    module = make_module("durability_reader", source)
+    with pytest.raises(AssertionError, match="out of date"), mutation.constant(module, "LIMIT", 6)():
+        pass
+
+
+def test_constant_that_another_module_holds_is_refused(make_module: MakeModule) -> None:
+    """A module that imported the value itself would go on with it."""
+    module = make_module("durability_reader", READER)
+    make_module("durability_importer", "from durability_reader import LIMIT\n")
+    with pytest.raises(AssertionError, match="durability_importer"), mutation.constant(module, "LIMIT", 6)():
         pass

@@ -73,6 +73,7 @@ def check(result: CutResult) -> None:
         assert received <= testified <= returned, result.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", HONEST)
 def test_honest_drive_never_has_a_finding(model: str, seed: int) -> None:
     """Whatever the load, the lag and the moment: durable, or inconclusive for want of records at risk."""
@@ -87,6 +88,7 @@ def test_honest_drive_never_has_a_finding(model: str, seed: int) -> None:
     assert durable > HONEST_CUTS // 4, "or this shows nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", LIARS)
 def test_liar_is_caught_and_what_is_found_is_true(scenario: str, seed: int) -> None:
     """Each finding is a broken promise, with its class and operations; what is not found has its reason."""
@@ -98,6 +100,7 @@ def test_liar_is_caught_and_what_is_found_is_true(scenario: str, seed: int) -> N
     assert caught, f"not one of {LIAR_CUTS} cuts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(set(CATALOGUE) - {"honest", "write-through"}))
 def test_liar_under_any_load_never_makes_the_tester_wrong(model: str, seed: int) -> None:
     """What the drive broke within the tester's knowledge is found, and nothing else is."""
@@ -169,6 +172,7 @@ def test_drive_that_had_time_to_drain_passes(seed: int) -> None:
     assert idle.exit_code != EXIT_LOSS
 
 
+@pytest.mark.slow
 def test_long_idle_time_leaves_nothing_at_risk(seed: int) -> None:
     """Ten minutes without a record cost the simulation little and the verdict its weight."""
     result = simulate(Scenario(idle_ms=600_000.0), seed=seed)

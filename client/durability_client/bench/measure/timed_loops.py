@@ -205,6 +205,10 @@ class Paced:
     def __call__(
         self, io: Handles, places: Sequence[Place], words: memoryview, at: int, until_ns: int
     ) -> int:
+        """Do one operation at each of `places` when it is due; latencies go into `words` from `at` on.
+
+        Returns the index behind the last; ends early, with `done` set, once no operation is due any more.
+        """
         for place in places:
             self._wait(io)
             at = self._step(io, (place,), words, at, until_ns)

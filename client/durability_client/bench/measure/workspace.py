@@ -117,6 +117,7 @@ class Directory:
             raise TargetError(f"{parent}: cannot create a file in it: {error.strerror}") from error
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
+        """Write and sync the files that several cells overwrite, with the directories of their names."""
         sizes = _file_sizes(cells, self._size_bytes)
         passing = self._size_bytes if any(not _goes_on(cell) for cell in cells) else 0
         self._check_room(sum(sizes) + passing)
@@ -129,6 +130,7 @@ class Directory:
         _sync_directory(self.where)
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
+        """One file per job, or one for all: those of `prepare`, or new ones in the cell's state."""
         span = self._size_bytes // (1 if cell.shared else cell.jobs)
         paths = []
         for number in range(1 if cell.shared else cell.jobs):
@@ -151,6 +153,7 @@ class Directory:
         ]
 
     def end(self, cell: Cell) -> None:
+        """Remove the files or directories that only this cell used."""
         if _goes_on(cell):
             return
         for number in range(cell.jobs):
@@ -162,6 +165,7 @@ class Directory:
         _sync_directory(self._own)  # so that the next round does not pay for it
 
     def close(self) -> str:
+        """Remove the working directory and give its lock back; a sentence on what could not be removed."""
         try:
             _remove(self._own)
         except FileNotFoundError:
@@ -221,12 +225,14 @@ class Device:
         self._size_bytes = size_bytes
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
+        """Write and sync all of the cells' bytes from the start of the device on."""
         done = 0
         for written in _fill(self._storage.path, self._size_bytes, seed=0, create=False):
             done += written
             progress(done, self._size_bytes)
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
+        """Each job's share of the device, in whole MiB. Raises LackError for a cell that needs files."""
         if cell.needs_file_system:
             raise LackError("needs a file system, but TARGET is a device")
         span = self._size_bytes // (1 if cell.shared else cell.jobs) // MIB * MIB
@@ -242,9 +248,11 @@ class Device:
         ]
 
     def end(self, cell: Cell) -> None:
+        """Nothing: a device holds no files to remove."""
         pass
 
     def close(self) -> str:
+        """Give the device's lock back; nothing is left that could fail."""
         self._storage.unlock()
         return ""
 

@@ -1,0 +1,37 @@
+"""What the Makefile and the tests promise to whoever works here."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT, TESTS
+
+MAKEFILE = (ROOT / "Makefile").read_text()
+OF_OTHERS = {"help", "quick-tests"}  # the one prints the list, the other is a part of `quick`
+FILES = sorted(TESTS.rglob("test_*.py"))
+
+
+def test_help_lists_every_target() -> None:
+    """`make help` has a line for each target that can be asked for, and for no other."""
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)
+    listed = re.findall(r"^\t@echo 'make ([a-z-]+) ", MAKEFILE, re.M)
+    assert set(listed) == set(phony.split()) - OF_OTHERS
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_every_test_says_what_it_shows(path: Path) -> None:
+    """A test's docstring states the behaviour, in a sentence."""
+    tests = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    ]
+    assert tests
+    silent = [
+        test.name for test in tests if not (ast.get_docstring(test) or "").rstrip().endswith((".", "?"))
+    ]
+    assert silent == []
