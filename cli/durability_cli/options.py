@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
 from durability import limits
 from durability.formats import plan
+from durability.formats.workloads.registry import WORKLOADS
 
 CutClass: TypeAlias = Literal["power", "vm", "os"]
+if TYPE_CHECKING:
+    _WorkloadName: TypeAlias = str
+else:  # what typer makes choices of
+    _WorkloadName = Literal[tuple(WORKLOADS)]
 
 
 def path(text: str) -> Path:
@@ -80,7 +85,7 @@ Size = Annotated[
 RecordSize = Annotated[str, typer.Option(metavar="SIZE", help="A multiple of 512 up to 1MiB.")]
 Writers = Annotated[int, typer.Option(min=1, max=limits.WRITERS_MAX)]
 Workload = Annotated[
-    plan.Workload, typer.Option(help="Write in place, let logs grow, or make, replace, remove files.")
+    _WorkloadName, typer.Option(help="Write in place, let logs grow, or make, replace, remove files.")
 ]
 Pattern = Annotated[
     plan.Pattern | None, typer.Option(help="Default: random; append and create are always sequential.")
@@ -187,7 +192,7 @@ Models = Annotated[
     typer.Argument(metavar="[MODEL]...", help="Drives. Default: honest and flush-ignored."),
 ]
 GuestFileSystem = Annotated[Literal["ext4", "none"], typer.Option(help="none: the raw device.")]
-GuestWorkload = Annotated[plan.Workload, typer.Option(help="As of `durability run`.")]
+GuestWorkload = Annotated[_WorkloadName, typer.Option(help="As of `durability run`.")]
 CutsOfDrive = Annotated[int, typer.Option(min=1, help="So many of each drive.")]
 CutSeed = Annotated[int | None, typer.Option(min=0, help="Default: any; printed.")]
 KeepLog = Annotated[

@@ -66,7 +66,8 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
             " claim of power-loss protection is tested"
         )
     # On a device the kernel sends a flush after a write with FUA as well.
-    by_fua = plan.target_kind == "file" and plan.direct and plan.sync in _FUA_METHODS and not plan.names
+    in_place = plan.target_kind == "file" and plan.contract.layout != "names"
+    by_fua = in_place and plan.direct and plan.sync in _FUA_METHODS
     if drive.fua and by_fua:
         return (
             "no flush was sent: expected with O_DIRECT and a sync of each write of a file on a drive with"

@@ -20,7 +20,7 @@ from durability.evidence.strength import CONFIDENCE
 from durability.evidence.verdict import REASONS, Word
 from durability.formats.plan import Plan
 from durability.units import counted
-from durability_client.descriptions import describe_commits, describe_flushes, describe_operations, slot_word
+from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.terminal import Terminal
 from durability_client.verify.outcome import Outcome
 
@@ -99,7 +99,7 @@ def first_line(outcome: Outcome) -> str:
     if first == "findings":
         # The copies of the superblock may be among the findings; they are no slots.
         wrong = min(sum(report.findings.values()), report.checked)
-        if outcome.plan.names:
+        if outcome.plan.contract.layout == "names":
             return f"LOSS: {wrong:,} of {report.checked:,} names are not as was acknowledged"
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold what was acknowledged"
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
@@ -135,7 +135,7 @@ def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
         checked = f"all of {outcome.report.checked:,}"
-        if outcome.plan.names:
+        if outcome.plan.contract.layout == "names":
             yield f"{checked} names are as was acknowledged, there or gone, or newer"
         else:
             yield f"{checked} slots hold what was acknowledged, or something newer"
@@ -163,7 +163,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
             f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
         )
     part = "" if report.finished else "; the scan was not finished"
-    yield "read", f"{report.checked:,} {slot_word(plan)}s in {outcome.duration_s:.1f} s{part}"
+    yield "read", f"{report.checked:,} {plan.contract.noun}s in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     yield (
         "at risk",
@@ -192,7 +192,7 @@ def _cut(outcome: Outcome) -> str:
 
 def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
-    slots = f"{report.in_flight:,} {slot_word(outcome.plan)}s"
+    slots = f"{report.in_flight:,} {outcome.plan.contract.noun}s"
     text = f"{slots} may show operations that were never acknowledged"
     if not report.in_flight_damaged:
         return text
@@ -217,7 +217,7 @@ def _control(outcome: Outcome) -> str:
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    report, window, slot = outcome.report, outcome.window, slot_word(outcome.plan)
+    report, window, slot = outcome.report, outcome.window, outcome.plan.contract.noun
     for name in get_args(FindingClass):
         if count := report.findings.get(name, 0):
             yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
@@ -245,7 +245,7 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 def _meaning(name: FindingClass, plan: Plan) -> str:
     torn = "there, but empty, short, or right only in part"
-    return torn if plan.names and name == "torn" else _MEANINGS[name]
+    return torn if plan.contract.layout == "names" and name == "torn" else _MEANINGS[name]
 
 
 def _not_proved(outcome: Outcome) -> Iterator[str]:

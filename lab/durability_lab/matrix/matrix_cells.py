@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from durability.formats.plan import SyncMethod, Workload
+from durability.formats.plan import SyncMethod
+from durability.formats.workloads import registry
+from durability.formats.workloads.registry import WORKLOADS
+from durability.formats.workloads.workload import Workload
 from durability_lab.kernel_rig.block_rig import FileSystemName
 from durability_lab.matrix import detection_curves
 from durability_lab.simulated_rig.simulation import Scenario
@@ -25,11 +28,16 @@ class Load:
     """What the client does on rig B or C; `file_system` None is the raw device."""
 
     file_system: FileSystemName | None = None
-    workload: Workload = "overwrite"
+    workload: str = registry.DEFAULT
     writers: int = 1
     sync: SyncMethod = "fdatasync"
     direct: bool = False
     group: int = 1
+
+    @property
+    def contract(self) -> Workload:
+        """What `workload` stands for."""
+        return registry.workload(self.workload)
 
     def __str__(self) -> str:
         sync = f"{self.sync}+direct" if self.direct else self.sync
@@ -121,7 +129,7 @@ _HONEST_SCENARIOS = (
 
 # Rig B. Every workload that a device or a file system can carry.
 _FILE_SYSTEMS: tuple[FileSystemName, ...] = ("ext4", "xfs", "btrfs")
-_WORKLOADS: tuple[Workload, ...] = ("overwrite", "append", "create", "rename", "unlink")
+_IN_FILES = tuple(one.name for one in WORKLOADS.values() if one.layout != "names")
 _RAW = Load()
 _EXT4 = Load(file_system="ext4")
 _SIMPLE = (_RAW, *(Load(file_system=name) for name in _FILE_SYSTEMS))
@@ -133,15 +141,15 @@ _HONEST_LOADS = (
     *(
         Load(file_system=file_system, workload=workload, writers=writers)
         for file_system in _FILE_SYSTEMS
-        for workload in _WORKLOADS
+        for workload in WORKLOADS
         for writers in (1, 4)
     ),
     *(
         Load(file_system=file_system, workload=workload, writers=4, sync="dsync", direct=True)
         for file_system in _FILE_SYSTEMS
-        for workload in ("overwrite", "append")
+        for workload in _IN_FILES
     ),
-    *(Load(file_system="ext4", workload=workload, group=8) for workload in _WORKLOADS),
+    *(Load(file_system="ext4", workload=workload, group=8) for workload in WORKLOADS),
 )
 _LIAR_LOADS = (
     _RAW,
