@@ -19,11 +19,16 @@ import typer
 
 from durability import limits
 from durability.formats import plan
+from durability.formats.workloads.registry import WORKLOADS
 
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
 
 CutClass: TypeAlias = Literal["power", "vm", "os"]
+if TYPE_CHECKING:
+    _WorkloadName: TypeAlias = str
+else:  # what typer makes choices of
+    _WorkloadName = Literal[tuple(WORKLOADS)]
 
 ADDRESS = "127.0.0.1:7420"
 BYTES_EPILOG = "BYTES takes KiB, MiB, GiB or TiB."
@@ -164,7 +169,7 @@ Writers = Annotated[
     ),
 ]
 Workload = Annotated[
-    plan.Workload, typer.Option(help="Overwrite in place, append to logs, or create, rename or unlink files.")
+    _WorkloadName, typer.Option(help="Overwrite in place, append to logs, or create, rename or unlink files.")
 ]
 Pattern = Annotated[
     plan.Pattern | None,
@@ -314,7 +319,7 @@ Models = Annotated[
 GuestFileSystem = Annotated[
     Literal["ext4", "none"], typer.Option(help="File system in the guest; none is the raw device.")
 ]
-GuestWorkload = Annotated[plan.Workload, typer.Option(help="See `durability run --help`.")]
+GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
 CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
 CutSeed = Annotated[
     int | None,

@@ -67,22 +67,18 @@ def _conditions(conditions: Conditions) -> str:
 
 def describe_writers(plan: Plan) -> str:
     """Number of writers and slots."""
-    slots = counted(plan.slots, slot_word(plan))
+    slots = counted(plan.slots, plan.contract.noun)
     return f"{counted(plan.writers, 'writer')} of {slots}{' each' if plan.writers > 1 else ''}"
 
 
 def describe_operations(plan: Plan) -> str:
     """Workload, pattern, record size and sync method."""
-    records = f"{'files of ' if plan.names else ''}{plan.record_bytes:,} bytes{'' if plan.names else ' each'}"
+    by_name = plan.contract.layout == "names"
+    records = f"{'files of ' if by_name else ''}{plan.record_bytes:,} bytes{'' if by_name else ' each'}"
     sync = f"{plan.sync}{' and O_DIRECT' if plan.direct else ''}"
-    directory = ", then fsync of the directory" if plan.names else ""
+    directory = ", then fsync of the directory" if by_name else ""
     grouped = f", {plan.group} per sync" if plan.group > 1 else ""
     return f"{plan.workload} {plan.pattern}, {records}, {sync}{directory}{grouped}"
-
-
-def slot_word(plan: Plan) -> str:
-    """What a slot of `plan` is called."""
-    return "name" if plan.names else "slot"
 
 
 def describe_flushes(leaf: LeafFlushes) -> str:

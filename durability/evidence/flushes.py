@@ -65,7 +65,8 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
             " power-loss protection"
         )
     # On a device the kernel sends a flush after a write with FUA as well.
-    by_fua = plan.target_kind == "file" and plan.direct and plan.sync in _FUA_METHODS and not plan.names
+    in_place = plan.target_kind == "file" and plan.contract.layout != "names"
+    by_fua = in_place and plan.direct and plan.sync in _FUA_METHODS
     if drive.fua and by_fua:
         return (
             "no flush was sent, as expected: with O_DIRECT and a sync of each write, the kernel uses FUA on"

@@ -90,7 +90,7 @@ class NamesOracle(Testimony):
         `listed`: the slots of which the directory lists a name, in any order. Of `create` the rules ask for
         those that were not removed before A, up to the ceiling; without a log, for none.
         """
-        if self.plan.workload != "create":
+        if not self.plan.contract.endless:
             return np.arange(self.plan.slots, dtype=U64)
         if not self.logged:
             return np.unique(listed)
@@ -158,7 +158,7 @@ class NamesOracle(Testimony):
 
         Absence never testifies; but a writer that may have got so far may have had to wait there (rule 12).
         """
-        if self.plan.workload == "unlink" and len(slots):
+        if self.plan.contract.absence_may_stall and len(slots):
             latest = self._versions.newest(writer, slots, self.ceiling(writer))
             done = latest[self._versions.removals(writer, slots, latest)]
             if len(done):
@@ -177,7 +177,7 @@ class NamesOracle(Testimony):
         versions, ceiling = self._versions, U64(self.ceiling(writer))
         newest = versions.newest(writer, slots, frontier)
         holds = ~versions.removals(writer, slots, newest)
-        if not self.plan.prefilled_names:
+        if not self.plan.contract.prefilled:
             holds &= newest > 0
         # At most two: slots >= 4 credits. Without a log there is no end, and two are one of either kind.
         first = versions.following(writer, slots, newest)
@@ -192,7 +192,7 @@ class NamesOracle(Testimony):
             newest=newest,
             holds=holds,
             removal=removal,
-            rewrite=rewrite & (self.plan.workload != "rename"),
+            rewrite=rewrite & (not self.plan.contract.whole_at_all_times),
             in_flight=first <= ceiling,
         )
 
@@ -221,7 +221,7 @@ class NamesOracle(Testimony):
 
     def _expected(self, newest: int, *, holds: bool) -> str:
         if holds:
-            return version_name(newest) + (" or newer" if self.plan.workload == "rename" else "")
+            return version_name(newest) + (" or newer" if self.plan.contract.whole_at_all_times else "")
         return f"no such name since seq {newest}" if newest else "no such name yet"
 
     def _faults(self, observation: Observation, legal: _Legal, number: int) -> Faults:

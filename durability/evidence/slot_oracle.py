@@ -9,8 +9,8 @@ the server received (A); slots that are files are the business of `name_oracle`.
 3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the testified frontiers
    (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
    judging them at once is safe.
-4. `files` and `absent_slots` say what must exist and which slots a short file lacks; `resurrected` what must
-   not exist any more.
+4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist, and
+   `resurrected` what must not exist any more.
 
 Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
 be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
@@ -37,7 +37,7 @@ _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedFile:
-    """A file of an append writer. It must exist and have `min_bytes`; None: it may be missing altogether."""
+    """A file of a log. It must exist and have `min_bytes`; None: it may be missing altogether."""
 
     suffix: str
     writer: int
@@ -168,7 +168,7 @@ class Oracle(Testimony):
         return Faults("lost" if lost else "torn", damaged, above, min(stale))
 
     def _outdated(self, span: Span) -> int | None:
-        if span.state == "zero" and self.plan.workload == "append":
+        if span.state == "zero" and not self.plan.contract.prefilled:
             return PREFILL  # nothing was ever written here: the file's content before the record
         return super()._outdated(span)
 
@@ -193,13 +193,47 @@ class Oracle(Testimony):
 
     # -- files ---------------------------------------------------------------------------------------------
 
+    def absent_slots(self, writer: int, generation: int, size_bytes: int) -> range:
+        """The slots that a file of `size_bytes` (0: no file) must have, but lacks at least in part."""
+        extent = self.plan.extent(writer, generation)
+        present = max(0, size_bytes - extent.offset_bytes) // extent.record_bytes
+        required = extent.slots
+        if self._versions.endless(writer):
+            required = min(max(self._testified[writer] - extent.first_slot, 0), extent.slots)
+        return range(extent.first_slot + min(present, required), extent.first_slot + required)
+
+    # -- versions ------------------------------------------------------------------------------------------
+
+    def _extents_of(self, suffix: str) -> Iterator[Extent]:
+        for writer in range(self.plan.writers):
+            if not self._versions.endless(writer):
+                yield self.plan.extent(writer)
+            elif suffix.startswith(f".{writer}."):
+                yield self.plan.extent(writer, int(suffix.rpartition(".")[2]))
+
+    def _expected(self, writer: int, first_slot: int, count: int) -> Words:
+        """The newest version <= A' of `count` slots, computed ahead for the slots that follow."""
+        frontier = self._testified[writer]
+        ahead_writer, ahead_frontier, ahead_slot, newest = self._ahead
+        start = first_slot - ahead_slot
+        if (ahead_writer, ahead_frontier) != (writer, frontier) or not 0 <= start <= len(newest) - count:
+            total = max(count, _SEQS_AHEAD)
+            if not self._versions.endless(writer):
+                total = min(total, self.plan.slots - first_slot)
+            slots = np.arange(first_slot, first_slot + total, dtype=U64)
+            newest, start = self._versions.newest(writer, slots, frontier), 0
+            self._ahead = (writer, frontier, first_slot, newest)
+        return newest[start : start + count]
+
+
+class LogOracle(Oracle):
+    """As `Oracle`, of files that grow: which of them must be there, and which must not."""
+
     def files(self) -> list[ExpectedFile]:
-        """The append files that may hold records, with A' as it stands; none for `overwrite`.
+        """The files that may hold records, with A' as it stands.
 
         File g-1 is removed once file g+1 exists, so it is not asked for if the writer may have got that far.
         """
-        if self.plan.workload != "append":
-            return []
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
@@ -214,23 +248,12 @@ class Oracle(Testimony):
                 min_bytes=required * self.plan.record_bytes if required and self.logged else None,
             )
 
-    def absent_slots(self, writer: int, generation: int, size_bytes: int) -> range:
-        """The slots that a file of `size_bytes` (0: no file) must have, but lacks at least in part."""
-        extent = self.plan.extent(writer, generation)
-        present = max(0, size_bytes - extent.offset_bytes) // extent.record_bytes
-        required = extent.slots
-        if self._versions.endless(writer):
-            required = min(max(self._testified[writer] - extent.first_slot, 0), extent.slots)
-        return range(extent.first_slot + min(present, required), extent.first_slot + required)
-
     def resurrected(self, suffixes: Iterable[str]) -> list[Judgement]:
-        """The files of append writers among `suffixes`, those that exist, which were removed for good.
+        """The files of writers among `suffixes`, those that exist, which were removed for good.
 
         File g is removed when file g + 2 exists, and the sync of the directory that makes file g + 3 durable,
         before the first record of that, makes the removal durable too.
         """
-        if self.plan.workload != "append":
-            return []
         judgements = []
         for name in sorted(filter(None, map(parse_name, suffixes))):
             if self._is_writer(name.writer) and not name.temporary:
@@ -258,29 +281,6 @@ class Oracle(Testimony):
             oldest_lost_seq=outlived_by,
             text=f"file TARGET{extent.suffix}: resurrected; its removal was durable before seq {outlived_by}",
         )
-
-    # -- versions ------------------------------------------------------------------------------------------
-
-    def _extents_of(self, suffix: str) -> Iterator[Extent]:
-        for writer in range(self.plan.writers):
-            if not self._versions.endless(writer):
-                yield self.plan.extent(writer)
-            elif suffix.startswith(f".{writer}."):
-                yield self.plan.extent(writer, int(suffix.rpartition(".")[2]))
-
-    def _expected(self, writer: int, first_slot: int, count: int) -> Words:
-        """The newest version <= A' of `count` slots, computed ahead for the slots that follow."""
-        frontier = self._testified[writer]
-        ahead_writer, ahead_frontier, ahead_slot, newest = self._ahead
-        start = first_slot - ahead_slot
-        if (ahead_writer, ahead_frontier) != (writer, frontier) or not 0 <= start <= len(newest) - count:
-            total = max(count, _SEQS_AHEAD)
-            if not self._versions.endless(writer):
-                total = min(total, self.plan.slots - first_slot)
-            slots = np.arange(first_slot, first_slot + total, dtype=U64)
-            newest, start = self._versions.newest(writer, slots, frontier), 0
-            self._ahead = (writer, frontier, first_slot, newest)
-        return newest[start : start + count]
 
 
 _CLASS_OF_STATE: dict[str, FindingClass] = {**CLASS_OF_STATE, "zero": "corrupt", "absent": "truncated"}

@@ -18,7 +18,7 @@ Where things lie (`SUPERBLOCK` is `limits.SUPERBLOCK_BYTES`):
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -26,23 +26,28 @@ from durability import limits
 from durability.errors import PlanError
 from durability.formats.packing import Value, pack, unpack
 from durability.formats.schedule import Schedule
+from durability.formats.workloads.registry import WORKLOADS
+from durability.formats.workloads.workload import Workload
 
 PLAN_VERSION = 1
 
 TargetKind: TypeAlias = Literal["file", "device"]
-Workload: TypeAlias = Literal["overwrite", "append", "create", "rename", "unlink"]
 Pattern: TypeAlias = Literal["random", "sequential"]
 SyncMethod: TypeAlias = Literal["fsync", "fdatasync", "dsync", "osync", "rwf-dsync", "fullfsync"]
 WRITE_THROUGH_METHODS: frozenset[str] = frozenset({"dsync", "osync", "rwf-dsync"})  # each write syncs itself
-
-NAMES_WORKLOADS: frozenset[str] = frozenset({"create", "rename", "unlink"})  # each slot is a file
-ENDLESS_WORKLOADS: frozenset[str] = frozenset({"append", "create"})  # seq k goes to slot k-1, for ever
 
 MAIN = ""
 CONTROL = ".control"
 TEMPORARY = ".tmp"  # added to the suffix of a name that `rename` is about to replace
 
-_CHOICES = {"target_kind": TargetKind, "workload": Workload, "pattern": Pattern, "sync": SyncMethod}
+# The control arm, whatever the writers do, overwrites its slots in place.
+_CONTROL_ARM = Workload(name="control arm", layout="region")
+_CHOICES: dict[str, Collection[str]] = {
+    "target_kind": get_args(TargetKind),
+    "workload": WORKLOADS,
+    "pattern": get_args(Pattern),
+    "sync": get_args(SyncMethod),
+}
 _RANGES = {
     "target": (0, (1 << 32) - 1),
     "record_bytes": (limits.SECTOR_BYTES, limits.RECORD_BYTES_MAX),
@@ -119,7 +124,7 @@ class Plan:
     seed: int
     target: int
     target_kind: TargetKind
-    workload: Workload
+    workload: str
     pattern: Pattern
     record_bytes: int
     writers: int
@@ -143,8 +148,8 @@ class Plan:
             if not 0 < getattr(self, name) < 1 << 64:
                 return f"{name} is not a positive 64-bit number"
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in get_args(allowed):
-                return f"{name} {getattr(self, name)!r} is none of {', '.join(get_args(allowed))}"
+            if getattr(self, name) not in allowed:
+                return f"{name} {getattr(self, name)!r} is none of {', '.join(allowed)}"
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
                 return f"{name} {getattr(self, name)} is not within {low} to {high}"
@@ -161,21 +166,22 @@ class Plan:
             return f"credit {self.credit} is less than two groups of {self.group}"
         if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
             return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
-        needs_file = self.workload != "overwrite" and self.target_kind != "file"
-        in_sequence = self.workload in ENDLESS_WORKLOADS
+        needs_file = self.contract.layout != "region" and self.target_kind != "file"
+        in_sequence = self.contract.endless
         if needs_file or (in_sequence and self.pattern != "sequential"):
             return f"{self.workload} needs a file{' and goes in sequence' if in_sequence else ''}"
         return None
 
     @property
-    def names(self) -> bool:
-        """Whether the workload is on names: each slot is a file of its own."""
-        return self.workload in NAMES_WORKLOADS
+    def contract(self) -> Workload:
+        """What `workload` stands for."""
+        return WORKLOADS[self.workload]
 
     @property
     def prefilled_names(self) -> int:
         """How many names of each writer, from slot 0 on, hold the prefill before the run is armed."""
-        return self.slots if self.workload in ("rename", "unlink") else 0
+        contract = self.contract
+        return self.slots if contract.layout == "names" and contract.prefilled else 0
 
     @property
     def control_writer(self) -> int:
@@ -187,10 +193,14 @@ class Plan:
         """Record size of the control arm: 4 KiB, or a whole block where that is larger."""
         return max(4096, self.block_bytes)
 
+    def contract_of(self, writer: int) -> Workload:
+        """What `writer` does to its slots, which may be the control arm."""
+        return _CONTROL_ARM if writer == self.control_writer else self.contract
+
     def schedule(self, writer: int) -> Schedule:
         """The schedule of `writer`; append and create have none (seq k is slot k-1 for ever)."""
         control = writer == self.control_writer
-        return Schedule(
+        return self.contract_of(writer).schedule(
             seed=self.seed,
             writer=writer,
             slots=self.control_slots if control else self.slots,
@@ -211,8 +221,9 @@ class Plan:
                 slots=self.control_slots,
                 record_bytes=self.control_record_bytes,
             )
-        beside = self.workload != "overwrite"
-        slots = 1 if self.names else self.slots
+        layout = self.contract.layout
+        beside = layout != "region"
+        slots = 1 if layout == "names" else self.slots
         return Extent(
             writer=writer,
             suffix=Name(writer, number, False).suffix if beside else MAIN,
@@ -224,9 +235,10 @@ class Plan:
 
     def extent_of(self, writer: int, slot: int) -> Extent:
         """The extent that has `slot` of `writer`."""
-        if writer == self.control_writer or self.workload == "overwrite":
+        layout = self.contract_of(writer).layout
+        if layout == "region":
             return self.extent(writer)
-        return self.extent(writer, slot if self.names else slot // self.slots)
+        return self.extent(writer, slot if layout == "names" else slot // self.slots)
 
     def extents(self) -> Iterator[Extent]:
         """Every extent that is prefilled before arming, writers first, then the control arm.
@@ -234,7 +246,7 @@ class Plan:
         The files of an append writer are not prefilled; they grow. Nor are names among these: there may be
         very many (`prefilled_names`).
         """
-        if self.workload == "overwrite":
+        if self.contract.layout == "region":
             yield from (self.extent(writer) for writer in range(self.writers))
         if self.control_slots:
             yield self.extent(self.control_writer)

@@ -17,6 +17,7 @@ from durability import limits
 from durability.formats.mixing import Words
 from durability.formats.plan import TEMPORARY, Plan
 from durability.formats.versions import Versions
+from durability.formats.workloads.workload import NEVER
 from durability_client.run.shared_state import RING, Ledger, Order
 from durability_client.run.writer import AcknowledgingLife
 from durability_client.target.storage import Storage, TargetDirectory, TargetFile
@@ -30,6 +31,7 @@ class NamesWriter(AcknowledgingLife):
     def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
         super().__init__(plan, writer, storage, ledger)
         self._versions = Versions(plan)
+        self._beside = plan.contract.whole_at_all_times  # whether a record is written before it has its name
         self._written: dict[int, TargetFile] = {}  # by slot: files of the open group that are not synced yet
 
     def run(self) -> None:
@@ -41,16 +43,23 @@ class NamesWriter(AcknowledgingLife):
             seqs = self._next_seqs(self._batch)
             slots = self._versions.slots_of(self._writer, seqs)
             removals = self._versions.removals(self._writer, slots, seqs)
+            old = self._versions.removed_with(self._writer, slots)
             self._stamper.stamp(
                 self._records, writer=self._writer, slots=slots, seqs=seqs, offsets=np.zeros_like(slots)
             )
-            if not self._issue(directory, slots, removals):
+            if not self._issue(directory, slots, removals, old):
                 return
 
-    def _issue(self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_]) -> bool:
-        """Do the next operations, on `slots`, committing each group; False when told to stop."""
-        group = self._plan.group
-        for view, slot, removal in zip(self._views, slots.tolist(), removals.tolist(), strict=True):
+    def _issue(
+        self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_], old: Words
+    ) -> bool:
+        """Do the next operations, on `slots`, committing each group; False when told to stop.
+
+        `old`: the slot whose name goes with each of them that puts one, NEVER for none.
+        """
+        group, none = self._plan.group, int(NEVER)
+        operations = zip(self._views, slots.tolist(), removals.tolist(), old.tolist(), strict=True)
+        for view, slot, removal, also in operations:
             if self._seq == self._limit and not self._wait_for_credit(self._seq):
                 return False
             if self._seq % group == 0:
@@ -59,6 +68,8 @@ class NamesWriter(AcknowledgingLife):
             if removal:
                 self._storage.unlink(self._suffix(slot))
             else:
+                if also != none:
+                    self._storage.unlink(self._suffix(also))
                 self._put(slot, view)
             if self._seq % group == 0 and not self._commit(directory):
                 return False
@@ -66,14 +77,12 @@ class NamesWriter(AcknowledgingLife):
 
     def _put(self, slot: int, record: memoryview) -> None:
         """Write `record` to a new file: under its name or, for `rename`, beside it. Nothing is synced."""
-        plan, suffix = self._plan, self._suffix(slot)
-        if plan.workload == "rename":
+        suffix = self._suffix(slot)
+        if self._beside:
             suffix += TEMPORARY
             if slot in self._written:  # the next pass has begun within the group
                 self._settle()
-        elif plan.workload == "create" and slot >= plan.slots:
-            self._storage.unlink(self._suffix(slot - plan.slots))
-        file = self._storage.open(suffix, plan=plan, create=True)
+        file = self._storage.open(suffix, plan=self._plan, create=True)
         self._written[slot] = file
         file.pwrite(record, 0)
 
@@ -83,7 +92,7 @@ class NamesWriter(AcknowledgingLife):
             file.sync()
         for slot, file in self._written.items():
             file.close()
-            if self._plan.workload == "rename":
+            if self._beside:
                 self._storage.rename(self._suffix(slot) + TEMPORARY, self._suffix(slot))
         self._written.clear()
 

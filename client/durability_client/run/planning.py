@@ -14,20 +14,17 @@ from durability import limits
 from durability.errors import UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import (
-    ENDLESS_WORKLOADS,
-    NAMES_WORKLOADS,
     WRITE_THROUGH_METHODS,
     Pattern,
     Plan,
     SyncMethod,
     TargetKind,
-    Workload,
 )
+from durability.formats.workloads import registry
+from durability.formats.workloads.workload import Workload
 from durability_client.run.name_writer import group_max
 from durability_client.target import safety_checks
 
-SIZE_BYTES = 1 << 30
-NAMES_SIZE_BYTES = 64 << 20  # some 13,000 files of 4 KiB: made one by one in seconds, not minutes
 CONTROL_SLOTS_MAX = 1024  # 20 s of the control arm's writes, until it starts over
 CONTROL_SHARE = 16  # the control arm takes at most this part of the size
 CONTROL_INTERVAL_US = 20_000
@@ -45,7 +42,7 @@ class RunOptions:
     size_bytes: int | None = None
     record_bytes: int = 4096
     writers: int = 1
-    workload: Workload = "overwrite"
+    workload: str = registry.DEFAULT
     pattern: Pattern | None = None
     sync: SyncMethod = "fdatasync"
     direct: bool = False
@@ -58,6 +55,11 @@ class RunOptions:
     force: bool = False
     json: bool = False
 
+    @property
+    def contract(self) -> Workload:
+        """What `workload` stands for. Raises PlanError for what is none."""
+        return registry.workload(self.workload)
+
 
 def check_options(options: RunOptions) -> None:
     """Refuse options that contradict each other. Raises UsageError."""
@@ -65,12 +67,12 @@ def check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--sync {options.sync} syncs each write, so it allows no --group {options.group}; remove one"
         )
-    if options.workload in NAMES_WORKLOADS and options.group > (most := group_max()):
+    if options.contract.layout == "names" and options.group > (most := group_max()):
         raise UsageError(
             f"--group {options.group} with --workload {options.workload} keeps as many files open, and this"
             f" process may have {most}: lower --group, or raise ulimit -Hn"
         )
-    if options.workload in ENDLESS_WORKLOADS and options.pattern == "random":
+    if options.contract.endless and options.pattern == "random":
         raise UsageError(f"--workload {options.workload} is always sequential: remove --pattern random")
     if not 0 < options.record_bytes <= limits.RECORD_BYTES_MAX or options.record_bytes % limits.SECTOR_BYTES:
         raise UsageError(
@@ -84,7 +86,7 @@ def check_options(options: RunOptions) -> None:
 
 def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
     """A fresh plan for these options on this target. Raises UsageError where it cannot be."""
-    if options.workload != "overwrite" and kind == "device":
+    if options.contract.layout != "region" and kind == "device":
         raise UsageError(f"--workload {options.workload} needs a file, but {facts.path} is a device")
     size_bytes = _size_bytes(options)
     block_bytes = safety_checks.block_bytes(facts)
@@ -101,7 +103,7 @@ def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
         target=target_tag(facts),
         target_kind=kind,
         workload=options.workload,
-        pattern="sequential" if options.workload in ENDLESS_WORKLOADS else options.pattern or "random",
+        pattern="sequential" if options.contract.endless else options.pattern or "random",
         record_bytes=options.record_bytes,
         writers=options.writers,
         slots=slots,
@@ -118,14 +120,14 @@ def make_plan(options: RunOptions, facts: Facts, kind: TargetKind) -> Plan:
 def _size_bytes(options: RunOptions) -> int:
     if options.size_bytes is not None:
         return options.size_bytes
-    return NAMES_SIZE_BYTES if options.workload in NAMES_WORKLOADS else SIZE_BYTES
+    return options.contract.default_size_bytes
 
 
 def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tuple[int, int]:
     """How many slots `size_bytes` give each writer, and how many operations it may be ahead. Raises
     UsageError."""
     each, what = options.record_bytes, "records"
-    if options.workload in NAMES_WORKLOADS:
+    if options.contract.layout == "names":
         each, what = safety_checks.name_bytes(options.record_bytes, facts), "files, with their metadata,"
     slots = max(0, size_bytes) // (options.writers * each)
     credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Mapping
 
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Plan
+from durability.formats.versions import Versions
+from durability.formats.workloads.workload import Layout
 from durability_client.run.name_writer import NamesWriter
 from durability_client.run.shared_state import RING, Ledger, Order, WriterState
 from durability_client.run.writer import CHECK_NS, AcknowledgingLife, Life
@@ -35,53 +38,22 @@ def write_records(plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> 
 
 
 def _class_of(plan: Plan, writer: int) -> type[Life]:
-    if writer == plan.control_writer:
-        return _Control
-    return NamesWriter if plan.names else _Writer
+    return _Control if writer == plan.control_writer else _WRITERS[plan.contract.layout]
 
 
 class _Writer(AcknowledgingLife):
-    """Write, sync, publish."""
+    """Write, sync, publish: in place."""
 
     def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
         super().__init__(plan, writer, storage, ledger)
-        self._schedule = plan.schedule(writer)
+        self._versions = Versions(plan)
 
     def run(self) -> None:
-        append = self._plan.workload == "append"
-        generation = 0
-        file, extent = self._open(generation)
+        extent = self._plan.extent(self._writer)
+        file = TargetFiles(self._storage, self._plan).open_writer(self._writer)
         self._wait_for_start()
-        count = self._batch
-        while True:
-            end = extent.first_slot + extent.slots
-            if append and self._seq == end:
-                if self._seq % self._plan.group:
-                    file.sync()  # the group goes on in the next file, whose sync does not cover this one
-                file.close()
-                generation += 1
-                file, extent = self._open(generation)
-                continue
-            if append:
-                count = min(self._batch, end - self._seq)
-            offsets = self._stamp(extent, count)
-            if not self._write(file, offsets):
-                return
-
-    def _open(self, generation: int) -> tuple[TargetFile, Extent]:
-        """The file to write to. A new generation of a log is durable as a name before it is written to."""
-        files, storage = TargetFiles(self._storage, self._plan), self._storage
-        extent = self._plan.extent(self._writer, generation)
-        if generation == 0:
-            return files.open_writer(self._writer), extent
-        file = files.open_writer(self._writer, generation, create=True)
-        whole = storage.open_bulk(extent.suffix, direct=False)
-        whole.sync()  # a full fsync, whatever the plan's sync method
-        whole.close()
-        storage.sync_directory()
-        if generation >= 2:
-            storage.unlink(self._plan.extent(self._writer, generation - 2).suffix)
-        return file, extent
+        while self._write(file, self._stamp(extent, self._batch)):
+            pass
 
     def _write(self, file: TargetFile, offsets: list[int]) -> bool:
         """Write the stamped records, syncing and publishing at the end of each group; False when told to
@@ -121,9 +93,45 @@ class _Writer(AcknowledgingLife):
     def _stamp(self, extent: Extent, count: int) -> list[int]:
         """Stamp the next `count` records; the offsets at which they are to be written."""
         seqs = self._next_seqs(count)
-        slots = seqs - U64(1) if self._plan.workload == "append" else self._schedule.slot_of(seqs)
+        slots = self._versions.slots_of(self._writer, seqs)
         self._stamper.stamp_extent(self._records[:count], extent, slots=slots, seqs=seqs)
         return _offsets(extent, slots)
+
+
+class _LogWriter(_Writer):
+    """As `_Writer`, to files that grow: a full one gives way to the next."""
+
+    def run(self) -> None:
+        generation = 0
+        file, extent = self._open(generation)
+        self._wait_for_start()
+        while True:
+            end = extent.first_slot + extent.slots
+            if self._seq == end:
+                if self._seq % self._plan.group:
+                    file.sync()  # the group goes on in the next file, whose sync does not cover this one
+                file.close()
+                generation += 1
+                file, extent = self._open(generation)
+                continue
+            offsets = self._stamp(extent, min(self._batch, end - self._seq))
+            if not self._write(file, offsets):
+                return
+
+    def _open(self, generation: int) -> tuple[TargetFile, Extent]:
+        """The file to write to. A new generation is durable as a name before it is written to."""
+        files, storage = TargetFiles(self._storage, self._plan), self._storage
+        extent = self._plan.extent(self._writer, generation)
+        if generation == 0:
+            return files.open_writer(self._writer), extent
+        file = files.open_writer(self._writer, generation, create=True)
+        whole = storage.open_bulk(extent.suffix, direct=False)
+        whole.sync()  # a full fsync, whatever the plan's sync method
+        whole.close()
+        storage.sync_directory()
+        if generation >= 2:
+            storage.unlink(self._plan.extent(self._writer, generation - 2).suffix)
+        return file, extent
 
 
 class _Control(Life):
@@ -168,3 +176,6 @@ def _offsets(extent: Extent, slots: Words) -> list[int]:
     """Where in their file the slots lie."""
     offsets = (slots - U64(extent.first_slot)) * U64(extent.record_bytes) + U64(extent.offset_bytes)
     return [int(offset) for offset in offsets.tolist()]
+
+
+_WRITERS: Mapping[Layout, type[Life]] = {"region": _Writer, "log": _LogWriter, "names": NamesWriter}

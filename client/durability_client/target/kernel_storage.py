@@ -141,10 +141,8 @@ def _checked(sync: Callable[[int], None] | None) -> Callable[[int], None]:
 
 
 def _rests_on_a_commit(plan: Plan) -> bool:
-    """Whether a sync of the plan's files also waits for what others changed. Names ask their directory."""
-    return plan.target_kind == "file" and (
-        plan.workload == "append" or (not plan.names and plan.sync in ("fsync", "osync"))
-    )
+    """Whether a sync of the plan's files also waits for what others changed."""
+    return plan.target_kind == "file" and plan.contract.rests_on_commit(plan.sync)
 
 
 def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
@@ -412,7 +410,8 @@ class TargetFiles:
     def try_writer(self) -> None:
         """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
         missing here, which is no writer's failure."""
-        suffix = MAIN if self.plan.names else self.plan.extent(0).suffix  # a name may not be there
+        by_name = self.plan.contract.layout == "names"  # and a name may not be there
+        suffix = MAIN if by_name else self.plan.extent(0).suffix
         self.storage.open(suffix, plan=self.plan).close()
 
     def _write_superblocks(self, main: TargetFile, report: _Counter) -> None:
@@ -434,7 +433,7 @@ class TargetFiles:
                     control.sync()
                 finally:
                     control.close()
-        if self.plan.workload == "append":
+        if self.plan.contract.layout == "log":
             for writer in range(self.plan.writers):
                 empty = self.storage.open_bulk(self.plan.extent(writer).suffix, create=True)
                 try:

@@ -28,7 +28,6 @@ from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
 
 _NOTHING_FOUND = 2  # exit code of blkid -p: no signature
-_APPEND_FILES = 3  # an append writer has at most this many full files at once
 _NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
 
 
@@ -107,7 +106,7 @@ def check_plan(facts: Facts, plan: Plan, consent: Consent) -> None:
                 f"bytes, not {plan.record_bytes}"
             )
     file_system = facts.file_system
-    names_matter = plan.workload != "overwrite" and not consent.force
+    names_matter = plan.contract.layout != "region" and not consent.force
     if names_matter and file_system is not None and lacks_journal(file_system):
         raise TargetError(
             f"{facts.path}: {file_system.type} without a journal may lose names and lengths in a cut, so "
@@ -169,13 +168,14 @@ def _room_needed(plan: Plan, facts: Facts) -> tuple[int, int]:
     """Bytes, and files, that a run of `plan` takes at most on this target."""
     siblings = [extent for extent in plan.extents() if extent.suffix != MAIN]
     needed, files = plan.main_bytes + sum(extent.end_bytes for extent in siblings), 1 + len(siblings)
-    if plan.workload == "append":
-        needed += _APPEND_FILES * plan.writers * plan.slots * plan.record_bytes
-        files += _APPEND_FILES * plan.writers
-    elif plan.names:
-        names = plan.writers * (plan.slots + plan.group)  # a group's temporaries, or what it has yet to sync
-        needed += names * name_bytes(plan.record_bytes, facts)
-        files += names
+    bytes_each, files_each = plan.contract.room_needed(
+        slots=plan.slots,
+        group=plan.group,
+        record_bytes=plan.record_bytes,
+        name_bytes=name_bytes(plan.record_bytes, facts),
+    )
+    needed += plan.writers * bytes_each
+    files += plan.writers * files_each
     return needed + needed // 64, files  # what the file system itself needs to describe it
 
 
@@ -258,7 +258,8 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
         return
     block = block_bytes(facts)
     # A file has the blocks of its file system for itself.
-    own = _file_bytes(plan.record_bytes, facts) if plan.names else plan.record_bytes
+    by_name = plan.contract.layout == "names"
+    own = _file_bytes(plan.record_bytes, facts) if by_name else plan.record_bytes
     if own % block:
         raise UsageError(
             f"records of {plan.record_bytes} bytes share blocks of {block} bytes on {facts.path}, so a write "

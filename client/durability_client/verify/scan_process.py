@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, Pipe
 from typing import TypeAlias, cast
@@ -26,13 +26,19 @@ from typing import TypeAlias, cast
 from durability.errors import DurabilityError, TargetError
 from durability.evidence.scan_report import Example, Report, empty_report
 from durability.formats.plan import Plan
+from durability.formats.workloads.workload import Layout
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.verify.name_scan import NamesScan
-from durability_client.verify.scan_base import Listener, Progress, ScanJob
-from durability_client.verify.slot_scan import Scan
+from durability_client.verify.scan_base import Listener, Progress, ScanJob, Scanning
+from durability_client.verify.slot_scan import LogScan, Scan
 from durability_client.verify.target_reader import read_superblocks
 
+SCANS: Mapping[Layout, Callable[[Storage, ScanJob, Listener], Scanning]] = {
+    "region": Scan,
+    "log": LogScan,
+    "names": NamesScan,
+}
 _REPORT_INTERVAL_S = 0.1
 _POLL_S = 0.5  # how soon an interrupted caller lets go
 _GRACE_S = 2.0  # a killed process that has not ended by then waits for its drive
@@ -224,7 +230,7 @@ def _scan(storage: Storage, job: ScanJob, send: Callable[[_Reply], None]) -> _Re
 def scan_here(storage: Storage, job: ScanJob, listener: Listener) -> Report:
     """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
     has shown nothing."""
-    scan = (NamesScan if job.plan.names else Scan)(storage, job, listener)
+    scan = SCANS[job.plan.contract.layout](storage, job, listener)
     try:
         return scan.run()
     except OSError as error:

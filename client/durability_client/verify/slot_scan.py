@@ -17,9 +17,10 @@ import numpy as np
 from durability import limits
 from durability.evidence.observation import Observation
 from durability.evidence.scan_report import Report
-from durability.evidence.slot_oracle import Oracle
+from durability.evidence.slot_oracle import LogOracle, Oracle
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
+from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
 from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan_base import Listener, Phase, ScanJob, Scanning, Suspect, Visit
@@ -32,9 +33,12 @@ _SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
 class Scan(Scanning):
     """One scan of a target whose slots lie in files."""
 
-    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
-        self._oracle = Oracle(job.plan, job.acked)
+    def __init__(
+        self, storage: Storage, job: ScanJob, listener: Listener, oracle: Oracle | None = None
+    ) -> None:
+        self._oracle = Oracle(job.plan, job.acked) if oracle is None else oracle
         super().__init__(storage, job, listener, self._oracle)
+        self._versions = Versions(job.plan)
         self._testified = False  # whether the slots in flight have been read
 
     def run(self) -> Report:
@@ -130,10 +134,7 @@ class Scan(Scanning):
         frontier = self._oracle.testified[writer]
         for start in range(first, stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(stop, start + _SLOTS_AT_A_TIME), dtype=U64)
-            if self._plan.workload == "append":
-                newest = slots + U64(1)
-            else:
-                newest = self._plan.schedule(writer).newest_at(slots, frontier)
+            newest = self._versions.newest(writer, slots, frontier)
             newest = newest[newest > 0]
             if len(newest):
                 self._tally.lose(writer, int(newest.min()), int(newest.max()))
@@ -147,13 +148,7 @@ class Scan(Scanning):
             self._tell()
 
     def _look_for_removed(self) -> None:
-        """Find files of a log that were removed for good before acknowledged records, and are there."""
-        if self._plan.workload != "append":
-            return
-        for judgement in self._oracle.resurrected(self._storage.suffixes()):
-            there = self._storage.exists(judgement.suffix)
-            again = judgement if there else replace(judgement, finding=None)
-            self._conclude(Suspect(judgement, b""), Suspect(again, b""))
+        """Find what was removed for good and is there; the file of a region never was."""
 
     # -- second look ---------------------------------------------------------------------------------------
 
@@ -205,25 +200,43 @@ class Scan(Scanning):
 
     def _extents(self) -> Iterator[Extent]:
         """Where the writers' slots lie, file by file, without files that need not exist and do not."""
-        if self._plan.workload != "append":
-            yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
-            return
-        for file in self._oracle.files():
-            if file.writer is not None and (file.min_bytes is not None or self._storage.exists(file.suffix)):
-                yield self._plan.extent(file.writer, file.generation)
+        yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
 
     def _every_extent(self) -> Iterator[Extent]:
-        """As `_extents`, and every other append file that is there: without a log, none is too old."""
+        """As `_extents`, and whatever else may hold records: without a server's log, nothing is too old."""
         yield from self._extents()
-        if self._plan.workload == "append":
-            known = {extent.suffix for extent in self._extents()}
-            for name in filter(None, map(parse_name, self._storage.suffixes())):
-                if name.suffix not in known and name.writer < self._plan.writers and not name.temporary:
-                    yield self._plan.extent(name.writer, name.number)
 
     def _bytes_of(self, extents: Iterable[Extent]) -> int:
         """How much there is to read of `extents`."""
         return sum(self._present_slots(extent) * extent.record_bytes for extent in extents)
+
+
+class LogScan(Scan):
+    """One scan of a target whose slots lie in files that grow and give way to others."""
+
+    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
+        self._log = LogOracle(job.plan, job.acked)
+        super().__init__(storage, job, listener, self._log)
+
+    def _look_for_removed(self) -> None:
+        """Find files that were removed for good before acknowledged records, and are there."""
+        for judgement in self._log.resurrected(self._storage.suffixes()):
+            there = self._storage.exists(judgement.suffix)
+            again = judgement if there else replace(judgement, finding=None)
+            self._conclude(Suspect(judgement, b""), Suspect(again, b""))
+
+    def _extents(self) -> Iterator[Extent]:
+        for file in self._log.files():
+            if file.min_bytes is not None or self._storage.exists(file.suffix):
+                yield self._plan.extent(file.writer, file.generation)
+
+    def _every_extent(self) -> Iterator[Extent]:
+        """As `_extents`, and every other file of a writer that is there."""
+        yield from self._extents()
+        known = {extent.suffix for extent in self._extents()}
+        for name in filter(None, map(parse_name, self._storage.suffixes())):
+            if name.suffix not in known and name.writer < self._plan.writers and not name.temporary:
+                yield self._plan.extent(name.writer, name.number)
 
 
 def _holds(ascending: Words, value: int) -> bool:

@@ -20,7 +20,7 @@ from durability.evidence.strength import CONFIDENCE
 from durability.evidence.verdict import REASONS, Word
 from durability.formats.plan import Plan
 from durability.units import counted
-from durability_client.descriptions import describe_commits, describe_flushes, describe_operations, slot_word
+from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.terminal import Terminal
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
@@ -98,7 +98,7 @@ def first_line(outcome: Outcome) -> str:
     if first == "findings":
         # The copies of the superblock may be among the findings; they are no slots.
         wrong = min(sum(report.findings.values()), report.checked)
-        if outcome.plan.names:
+        if outcome.plan.contract.layout == "names":
             return f"LOSS: {wrong:,} of {report.checked:,} names are not as acknowledged"
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold acknowledged data"
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
@@ -134,7 +134,7 @@ def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
         checked = f"all of {outcome.report.checked:,}"
-        if outcome.plan.names:
+        if outcome.plan.contract.layout == "names":
             yield f"{checked} names are present or absent as acknowledged, or newer"
         else:
             yield f"{checked} slots hold acknowledged data, or newer data"
@@ -162,7 +162,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
             f"{sum(outcome.case.frontiers):,} operations of {counted(plan.writers, 'writer')}",
         )
     part = "" if report.finished else "; the scan did not finish"
-    yield "read", f"{report.checked:,} {slot_word(plan)}s in {outcome.duration_s:.1f} s{part}"
+    yield "read", f"{report.checked:,} {plan.contract.noun}s in {outcome.duration_s:.1f} s{part}"
     risk = outcome.at_risk
     yield (
         "at risk",
@@ -191,7 +191,7 @@ def _cut(outcome: Outcome) -> str:
 
 def _in_flight(outcome: Outcome) -> str:
     report = outcome.report
-    slots = f"{report.in_flight:,} {slot_word(outcome.plan)}s"
+    slots = f"{report.in_flight:,} {outcome.plan.contract.noun}s"
     text = f"{slots} may hold operations that were never acknowledged"
     if not report.in_flight_damaged:
         return text
@@ -216,7 +216,7 @@ def _control(outcome: Outcome) -> str:
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
-    report, window, slot = outcome.report, outcome.window, slot_word(outcome.plan)
+    report, window, slot = outcome.report, outcome.window, outcome.plan.contract.noun
     for name in get_args(FindingClass):
         if count := report.findings.get(name, 0):
             yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
@@ -244,7 +244,7 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
 
 def _meaning(name: FindingClass, plan: Plan) -> str:
     torn = "present, but empty, short, or only partly right"
-    return torn if plan.names and name == "torn" else _MEANINGS[name]
+    return torn if plan.contract.layout == "names" and name == "torn" else _MEANINGS[name]
 
 
 def _not_proved(outcome: Outcome) -> Iterator[str]:

@@ -23,7 +23,7 @@ from typing import Any
 from durability.errors import EXIT_LOSS, EXIT_OK, SetupError
 from durability.evidence.judgement import Judgement
 from durability.formats.case import Case
-from durability.formats.plan import NAMES_WORKLOADS, Plan
+from durability.formats.plan import Plan
 from durability.units import format_run, parse_run
 from durability_client.link.endpoint import endpoint
 from durability_client.target.kernel_storage import KernelStorage
@@ -50,7 +50,7 @@ _VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
 
 def _run_options(load: Load) -> list[str]:
     """And those that are this rig's."""
-    size = f"{NAMES_MIB * load.writers}MiB" if load.workload in NAMES_WORKLOADS else SIZE
+    size = f"{NAMES_MIB * load.writers}MiB" if load.contract.layout == "names" else SIZE
     options = ["--size", size, *load_options(load)]
     return options if load.file_system else [*options, "--destroy-data"]
 
@@ -161,7 +161,7 @@ async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
 
     Raises SetupError where the run does not get as far as the cut.
     """
-    moments = NAMES_CUT_AFTER if load.workload in NAMES_WORKLOADS else CUT_AFTER
+    moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
     cut_after = random.Random(seed).choice(moments)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=cut_after) as client:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from durability.formats.plan import Workload
+from durability.formats.workloads.registry import WORKLOADS
 from durability_lab.matrix import detection_curves
 from durability_lab.simulated_rig.simulation import Scenario
 from durability_lab.support.loads import FileSystemName, Load
@@ -104,7 +104,7 @@ _HONEST_SCENARIOS = (
 
 # Rig B. Every workload that a device or a file system can carry.
 _FILE_SYSTEMS: tuple[FileSystemName, ...] = ("ext4", "xfs", "btrfs")
-_WORKLOADS: tuple[Workload, ...] = ("overwrite", "append", "create", "rename", "unlink")
+_IN_FILES = tuple(one.name for one in WORKLOADS.values() if one.layout != "names")
 _RAW = Load()
 _EXT4 = Load(file_system="ext4")
 _SIMPLE = (_RAW, *(Load(file_system=name) for name in _FILE_SYSTEMS))
@@ -116,15 +116,15 @@ _HONEST_LOADS = (
     *(
         Load(file_system=file_system, workload=workload, writers=writers)
         for file_system in _FILE_SYSTEMS
-        for workload in _WORKLOADS
+        for workload in WORKLOADS
         for writers in (1, 4)
     ),
     *(
         Load(file_system=file_system, workload=workload, writers=4, sync="dsync", direct=True)
         for file_system in _FILE_SYSTEMS
-        for workload in ("overwrite", "append")
+        for workload in _IN_FILES
     ),
-    *(Load(file_system="ext4", workload=workload, group=8) for workload in _WORKLOADS),
+    *(Load(file_system="ext4", workload=workload, group=8) for workload in WORKLOADS),
 )
 _LIAR_LOADS = (
     _RAW,

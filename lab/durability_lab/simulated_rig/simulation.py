@@ -7,9 +7,9 @@ finds again.
 
     replay("seed=7 model=early-ack:delay_ms=10 writers=4 rate=500")
 
-Only `overwrite` on a device: there is no file system in memory. A drive has one request of each writer at a
-time, and serves those of several at once. No statistics reach the server. It decides no verdict: it returns
-what the tester said, and what `truth` has to say of that.
+Only workloads that a device can carry: there is no file system in memory. A drive has one request of each
+writer at a time, and serves those of several at once. No statistics reach the server. It decides no verdict:
+it returns what the tester said, and what `truth` has to say of that.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from durability.formats import facts
 from durability.formats.case import Case
 from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Pattern, Plan, SyncMethod
+from durability.formats.workloads import registry
 from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
 from durability_client.target.safety_checks import block_bytes
 from durability_client.verify.scan_base import Listener, ScanJob
@@ -64,16 +65,17 @@ _SPARE_BYTES = 64 << 10  # of the drive, beyond the plan
 class Scenario:
     """One kind of cut; `str` of it and `parse` are inverse to each other.
 
-    `model`: the drive's spec. `slots`: per writer. `credit` 0: as much as a run of this size takes. `rate`:
-    commits that each writer begins per second, 0 for flat out. `write_us`, `sync_us`: what the drive takes,
-    on average. `lag_p50_ms`, `lag_p99_ms`: from a sync's return to the server's receipt. The cut comes when a
-    number of operations within `operations` was acknowledged, and then at any moment of the next commit; or
-    after a time within `seconds`, where that is not (0, 0). For so long before it the writers rest
-    (`idle_ms`), or the network is dead (`partition_ms`). `survives`: the drive alone loses its power; else
-    the client's machine dies with it.
+    `model`: the drive's spec. `workload`: one whose slots lie in a region. `slots`: per writer. `credit` 0:
+    as much as a run of this size takes. `rate`: commits that each writer begins per second, 0 for flat out.
+    `write_us`, `sync_us`: what the drive takes, on average. `lag_p50_ms`, `lag_p99_ms`: from a sync's return
+    to the server's receipt. The cut comes when a number of operations within `operations` was acknowledged,
+    and then at any moment of the next commit; or after a time within `seconds`, where that is not (0, 0). For
+    so long before it the writers rest (`idle_ms`), or the network is dead (`partition_ms`). `survives`: the
+    drive alone loses its power; else the client's machine dies with it.
     """
 
     model: str = "honest"
+    workload: str = registry.DEFAULT
     writers: int = 1
     pattern: Pattern = "random"
     record_bytes: int = 4096
@@ -398,7 +400,7 @@ def _plan(scenario: Scenario, draw: Callable[[], float]) -> Plan:
         seed=1 + int(draw() * (1 << 53)),
         target=0,
         target_kind="device",
-        workload="overwrite",
+        workload=scenario.workload,
         pattern=scenario.pattern,
         record_bytes=scenario.record_bytes,
         writers=scenario.writers,

@@ -30,6 +30,7 @@ from durability.formats.facts import Facts
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import WRITE_THROUGH_METHODS, Extent, Plan
 from durability.formats.record import SECTOR_WORDS, Stamper
+from durability.formats.versions import Versions
 from durability_client.run.run_command import TICK_S
 from durability_client.run.sender import POLL_S
 from durability_client.run.writer import NAP_S
@@ -371,10 +372,10 @@ class VirtualClient:
 
     def _records(self, writer: int) -> Iterator[tuple[memoryview, int]]:
         """The bytes and offset of each operation in turn, stamped some ahead."""
-        extent, schedule = self._plan.extent(writer), self._plan.schedule(writer)
+        extent, versions = self._plan.extent(writer), Versions(self._plan)
         for first in count(1, _STAMPED_AHEAD):
             seqs = np.arange(first, first + _STAMPED_AHEAD, dtype=U64)
-            yield from self._stamped(extent, schedule.slot_of(seqs), seqs)
+            yield from self._stamped(extent, versions.slots_of(writer, seqs), seqs)
 
     def _stamped(self, extent: Extent, slots: Words, seqs: Words) -> Iterator[tuple[memoryview, int]]:
         size = extent.record_bytes

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from durability.formats.plan import SyncMethod, Workload
+from durability.formats.plan import SyncMethod
+from durability.formats.workloads import registry
+from durability.formats.workloads.workload import Workload
 
 NAMES_MIB = 2  # of names for each writer; with less, writers would soon wait for credit, and risk nothing
 
@@ -17,11 +19,16 @@ class Load:
     """What the client does on rig B or C; `file_system` None is the raw device."""
 
     file_system: FileSystemName | None = None
-    workload: Workload = "overwrite"
+    workload: str = registry.DEFAULT
     writers: int = 1
     sync: SyncMethod = "fdatasync"
     direct: bool = False
     group: int = 1
+
+    @property
+    def contract(self) -> Workload:
+        """What `workload` stands for."""
+        return registry.workload(self.workload)
 
     def __str__(self) -> str:
         sync = f"{self.sync}+direct" if self.direct else self.sync

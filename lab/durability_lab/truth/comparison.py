@@ -117,7 +117,7 @@ class LogAlone:
         if label.seq > acked:
             return "unheard"
         ceiling = acked + plan.credit
-        removed = plan.workload == "append" and slot // plan.slots < ceiling // plan.slots - 1
+        removed = plan.contract.layout == "log" and slot // plan.slots < ceiling // plan.slots - 1
         if removed or label.seq != int(versions.newest(writer, np.array([slot], dtype=U64), acked)[0]):
             return "covered"
         if kind != "older" and versions.after(writer, slot, label.seq) <= ceiling:

@@ -6,6 +6,10 @@ to be, the versions of a slot are counted up from the first operation, nothing i
 shortcut. Of the evidence's own modules it uses none; the plan, the schedule's forward direction and the
 stamping of records are the format's. It is slow, for targets of the lab's size, and needs a server's log.
 
+Independent on purpose: it knows the workloads by name, says again here what each of them does, and asks none
+of their objects (`workloads`) for it, so that a wrong one is noticed. One that it does not know it takes for
+`overwrite`: each operation puts a version where the schedule says, within a region.
+
 Refuses to know what the drive promised: that is for `truth`.
 """
 
@@ -117,6 +121,7 @@ class SecondOpinion:
         self._stamper = Stamper(plan)
         self._sectors_of = cache(self._stamp_one)
         self._endless = plan.workload in ("append", "create")
+        self._by_name = plan.workload in ("create", "rename", "unlink")  # whether each slot is a file
         self._ceilings = [frontier + plan.credit for frontier in acked]
         self._events = [{} if self._endless else self._walk(writer) for writer in range(plan.writers)]
         self._frontiers = list(acked)
@@ -181,7 +186,7 @@ class SecondOpinion:
     def _look(self) -> None:
         """Note what each sector of every slot is; of names only those that are there."""
         plan = self._plan
-        if plan.names:
+        if self._by_name:
             for name in self._names:
                 if name.writer < plan.writers:
                     self._look_at_name(name)
@@ -327,7 +332,7 @@ class SecondOpinion:
         plan = self._plan
         places: Iterable[Place] = self._held
         judge: Callable[[Place], Wrong | None] = self._judge_slot
-        if plan.names:
+        if self._by_name:
             places, judge = self._places_of_names(), self._judge_name
         for place in places:
             if wrong := judge(place):

@@ -20,7 +20,7 @@ from rich.table import Table
 import durability_server
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
 from durability.formats.documents import to_json
-from durability.formats.plan import Workload
+from durability.formats.workloads import registry
 from durability.units import counted
 from durability_client.system.terminal import Terminal
 from durability_lab.drive import faults
@@ -40,7 +40,7 @@ class VmOptions:
 
     drives: tuple[str, ...] = ("honest", "flush-ignored")
     file_system: GuestFileSystem = "ext4"
-    workload: Workload = "overwrite"
+    workload: str = registry.DEFAULT
     cuts: int = 1
     seed: int | None = None
     json: bool = False
@@ -89,7 +89,8 @@ def _check(options: VmOptions) -> None:
             faults.parse(drive)
         except ValueError as error:
             raise UsageError(f"{error}. `durability lab drive --list` lists the models") from error
-    if options.file_system == "none" and options.workload != "overwrite":
+    needs_files = registry.workload(options.workload).layout != "region"
+    if options.file_system == "none" and needs_files:
         raise UsageError(f"--workload {options.workload} needs files: remove --file-system none")
     if options.keep_log is not None:
         try:

@@ -28,7 +28,7 @@ import durability
 import durability_client
 from durability.errors import SetupError, UsageError
 from durability.evidence.verdict import EXIT_CODES, Word
-from durability.formats.plan import NAMES_WORKLOADS, WRITE_THROUGH_METHODS, Plan
+from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
 from durability_lab.drive.drive_check import Aftermath
 from durability_lab.drive.drive_log import Broken
 from durability_lab.support.cleanup import watched_directory
@@ -166,7 +166,7 @@ def bus_of(load: Load) -> Bus:
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
     write, with FUA or without.
     """
-    overwrites = load.workload == "overwrite" and load.sync not in WRITE_THROUGH_METHODS
+    overwrites = load.contract.layout == "region" and load.sync not in WRITE_THROUGH_METHODS
     return "nvme" if overwrites or load.file_system is None else "sata"
 
 
@@ -209,7 +209,7 @@ async def cut(
 
 
 async def _cycle(lab: Loopback, guest: Machine, load: Load, steps: _Steps, *, seed: int) -> VmCut:
-    moments = NAMES_CUT_AFTER if load.workload in NAMES_WORKLOADS else CUT_AFTER
+    moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
     cut_after = random.Random(seed).choice(moments)
     run = await _run_until_cut(lab, guest, load, steps, cut_after)
     guest.unplug()
@@ -241,7 +241,7 @@ def _append(log: Path, text: str) -> None:
 
 
 def _run_options(load: Load) -> list[str]:
-    size_mib = NAMES_MIB * load.writers if load.workload in NAMES_WORKLOADS else MIB
+    size_mib = NAMES_MIB * load.writers if load.contract.layout == "names" else MIB
     options = ["--size", f"{size_mib}MiB", *load_options(load)]
     return options if load.file_system else [*options, "--destroy-data"]
 

@@ -20,7 +20,7 @@ from durability import limits
 from durability.errors import EXIT_OK, PeerError, RefusedError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
-from durability.formats.plan import Plan, TargetKind, Workload
+from durability.formats.plan import Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.endpoint import Endpoint
@@ -201,7 +201,7 @@ async def test_other_workloads_and_sync_methods(
 
 
 @pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
-async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: Workload) -> None:
+async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: str) -> None:
     """The server has the frontiers that the directory holds; the commits have latencies, one for each."""
     storage = KernelStorage(memory_path / "target")
     summary = await lab.run(storage, duration_s=1.2, workload=workload, writers=2, group=3)
@@ -404,7 +404,7 @@ def test_a_size_too_small_for_its_writers_is_refused(facts: Facts) -> None:
 
 
 @pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink"])
-def test_names_need_a_file(facts: Facts, workload: Workload) -> None:
+def test_names_need_a_file(facts: Facts, workload: str) -> None:
     """A log cannot grow on a device, and a device has no names."""
     options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload)
     with pytest.raises(UsageError, match=f"{workload} needs a file"):
@@ -412,7 +412,7 @@ def test_names_need_a_file(facts: Facts, workload: Workload) -> None:
 
 
 @pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
-def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: Workload) -> None:
+def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: str) -> None:
     """64 MiB of names where nothing is said; each takes its record in whole blocks, and its inode."""
     options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload, record_bytes=512)
     plan = make_plan(options, facts, "file")

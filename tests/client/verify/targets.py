@@ -16,9 +16,8 @@ from durability.formats.plan import Extent, Plan
 from durability.formats.record import Stamper
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Storage, WritableBuffer
-from durability_client.verify.name_scan import NamesScan
 from durability_client.verify.scan_base import Listener, Progress, ScanJob
-from durability_client.verify.slot_scan import Scan
+from durability_client.verify.scan_process import SCANS
 from durability_client.verify.target_reader import read_superblocks
 from tests.core.evidence.memory_target import SECTOR, Disk
 
@@ -115,7 +114,7 @@ def scanned(storage: KernelStorage, job: ScanJob) -> tuple[Report, list[Example]
     examples: list[Example] = []
     progress: list[Progress] = []
     listener = Listener(tick=lambda: None, progress=progress.append, example=examples.append)
-    scan = NamesScan if job.plan.names else Scan
+    scan = SCANS[job.plan.contract.layout]
     return scan(storage, job, listener).run(), examples, progress
 
 

@@ -6,8 +6,8 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from durability.formats.plan import ENDLESS_WORKLOADS, Plan
-from tests.core.evidence.memory_target import SECTOR, MakePlan, small
+from durability.formats.plan import Plan
+from tests.core.evidence.memory_target import ENDLESS, SECTOR, MakePlan, small
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ def histories(draw: st.DrawFn, make_plan: MakePlan, workload: str, *, operations
     """Of up to so many `operations` that were acknowledged."""
     group = draw(st.sampled_from([1, 2, 4]))
     sectors = draw(st.sampled_from([1, 2, 8]))
-    endless = workload in ENDLESS_WORKLOADS
+    endless = workload in ENDLESS
     plan = small(
         make_plan,
         workload=workload,

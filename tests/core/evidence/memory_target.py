@@ -16,14 +16,14 @@ from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, Lookup, NamesOracle
 from durability.evidence.scan_report import Example, Report
-from durability.evidence.slot_oracle import ExpectedFile, Oracle
+from durability.evidence.slot_oracle import ExpectedFile, LogOracle, Oracle
 from durability.evidence.testimony import Testimony
 from durability.evidence.verdict import Verdict
 from durability.formats.case import CASE_SCHEMA, Case, Event, Receipt
 from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import ENDLESS_WORKLOADS, MAIN, Plan, parse_name
+from durability.formats.plan import MAIN, Plan, parse_name
 from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.formats.run_statistics import Conditions, DriveFlushes, Statistics
 from durability.formats.versions import Versions
@@ -33,6 +33,7 @@ SECTOR = limits.SECTOR_BYTES
 MS = 1_000_000
 LAST_NS = 60_000 * MS  # when the server heard the last of a run
 _NAMES_AT_A_TIME = 7
+ENDLESS = ("append", "create")  # workloads of which seq k goes to slot k-1, for ever
 MakePlan = Callable[..., Plan]
 
 
@@ -205,7 +206,7 @@ def scan(
 ) -> Found:
     """Scan as `slot_oracle` or `name_oracle` says that it must be done; `unreadable`: sectors by
     (writer, slot)."""
-    if disk.plan.names:
+    if disk.plan.contract.layout == "names":
         return _scan_names(disk, NamesOracle(disk.plan, acked), unreadable or {})
     return _Scan(disk, acked, unreadable or {}).run()
 
@@ -252,7 +253,8 @@ class _Scan:
         self, disk: Disk, acked: tuple[int, ...] | None, bad: dict[tuple[int, int], set[int]]
     ) -> None:
         self.disk, self.plan, self.bad = disk, disk.plan, bad
-        self.oracle = Oracle(disk.plan, acked)
+        oracle = LogOracle if disk.plan.contract.layout == "log" else Oracle
+        self.oracle = oracle(disk.plan, acked)
         self.judgements: dict[tuple[int, int], Judgement] = {}
         self.checked = 0
 
@@ -269,7 +271,8 @@ class _Scan:
         for judgement in self.oracle.judge_all(list(self.oracle.in_flight())):
             self.judgements[judgement.writer, judgement.slot] = judgement
         judgements = [self.judgements[key] for key in sorted(self.judgements)]
-        judgements += self.oracle.resurrected(self.disk.files)
+        if isinstance(self.oracle, LogOracle):
+            judgements += self.oracle.resurrected(self.disk.files)
         return Found(
             oracle=self.oracle,
             judgements=judgements,
@@ -312,9 +315,9 @@ class _Scan:
             self.look(writer, slot)
 
     def look_for_absent(self) -> None:
-        files = [(file.writer, file.generation) for file in self.oracle.files() if self.is_expected(file)]
-        if self.plan.workload == "overwrite":
-            files = [(writer, 0) for writer in range(self.plan.writers)]
+        files = [(writer, 0) for writer in range(self.plan.writers)]
+        if isinstance(self.oracle, LogOracle):
+            files = [(file.writer, file.generation) for file in self.oracle.files() if self.is_expected(file)]
         for writer, generation in files:
             size = len(self.disk.files.get(self.plan.extent(writer, generation).suffix, b""))
             for slot in self.oracle.absent_slots(writer, generation, size):
@@ -437,6 +440,6 @@ def small(make_plan: MakePlan, **changes: Any) -> Plan:
         "control_slots": 0,
         **changes,
     }
-    if fields.get("workload") in ENDLESS_WORKLOADS:
+    if fields.get("workload") in ENDLESS:
         fields.setdefault("pattern", "sequential")
     return make_plan(**fields)

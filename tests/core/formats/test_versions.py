@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import cast, get_args
 
 import numpy as np
 import pytest
@@ -11,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.formats.mixing import U64, Words
-from durability.formats.plan import ENDLESS_WORKLOADS, Plan, Workload
-from durability.formats.versions import NEVER, Versions
-from tests.core.evidence.memory_target import MakePlan, small
+from durability.formats.plan import Plan
+from durability.formats.versions import Versions
+from durability.formats.workloads import registry
+from durability.formats.workloads.workload import NEVER
+from tests.core.evidence.memory_target import ENDLESS, MakePlan, small
 
-WORKLOADS = get_args(Workload)
+WORKLOADS = tuple(registry.WORKLOADS)
 LAST = 300
 
 
@@ -28,7 +29,7 @@ def history(plan: Plan) -> dict[int, list[tuple[int, bool]]]:
     """By slot, every operation up to LAST in order: its seq, and whether it takes the name away."""
     told: dict[int, list[tuple[int, bool]]] = {}
     seqs = np.arange(1, LAST + 1, dtype=U64)
-    slots = seqs - U64(1) if plan.workload in ENDLESS_WORKLOADS else plan.schedule(0).slot_of(seqs)
+    slots = seqs - U64(1) if plan.workload in ENDLESS else plan.schedule(0).slot_of(seqs)
     for seq, slot in zip(seqs.tolist(), slots.tolist(), strict=True):
         if plan.workload == "create" and slot >= plan.slots:
             told[slot - plan.slots].append((seq, True))
@@ -42,9 +43,7 @@ def history(plan: Plan) -> dict[int, list[tuple[int, bool]]]:
 def plans(draw: st.DrawFn, make_plan: MakePlan) -> Plan:
     """A small plan of any workload."""
     workload = draw(st.sampled_from(WORKLOADS))
-    pattern = (
-        "sequential" if workload in ENDLESS_WORKLOADS else draw(st.sampled_from(["random", "sequential"]))
-    )
+    pattern = "sequential" if workload in ENDLESS else draw(st.sampled_from(["random", "sequential"]))
     return small(make_plan, workload=workload, pattern=pattern, slots=draw(st.sampled_from([32, 41])))
 
 
@@ -63,7 +62,7 @@ def test_the_events_of_a_slot_are_what_its_writer_did(make_plan: MakePlan, data:
         assert versions.following(0, one(slot), one(seq)).tolist() == [following[0]]
         assert versions.after(0, slot, seq) == following[0]
         assert versions.removals(0, one(slot), one(seq)).tolist() == [removes]
-        is_version = not removes and (seq > 0 or plan.workload not in ENDLESS_WORKLOADS)
+        is_version = not removes and (seq > 0 or plan.workload not in ENDLESS)
         assert versions.is_version(0, slot, seq) == is_version
     assert not versions.is_version(0, slot, frontier) or frontier in (0, *(seq for seq, _ in events))
 
@@ -80,10 +79,10 @@ def test_what_operations_touch_are_the_slots_of_which_they_are_events(
     assert Versions(plan).touched(0, np.array(seqs, dtype=U64)).tolist() == sorted(touched)
 
 
-@pytest.mark.parametrize("workload", sorted(ENDLESS_WORKLOADS))
+@pytest.mark.parametrize("workload", ENDLESS)
 def test_the_events_of_an_endless_slot_end(make_plan: MakePlan, workload: str) -> None:
     """A record of append is written once; a name of create is made, and removed once."""
-    versions = Versions(small(make_plan, workload=cast(Workload, workload)))
+    versions = Versions(small(make_plan, workload=workload))
     last = versions.after(0, 5, 6) if workload == "create" else 6
     assert versions.following(0, one(5), one(last)).tolist() == [int(NEVER)]
     assert versions.following(0, one(5), one(int(NEVER))).tolist() == [int(NEVER)]
@@ -93,7 +92,7 @@ def test_the_events_of_an_endless_slot_end(make_plan: MakePlan, workload: str) -
 def test_the_control_arm_is_of_no_workload(make_plan: MakePlan) -> None:
     """Its slots lie in one file and are overwritten, whatever the writers do."""
     for workload in WORKLOADS:
-        changes = {"pattern": "sequential"} if workload in ENDLESS_WORKLOADS else {}
+        changes = {"pattern": "sequential"} if workload in ENDLESS else {}
         plan = small(make_plan, workload=workload, control_slots=4, **changes)
         versions = Versions(plan)
         control = plan.control_writer

@@ -13,7 +13,8 @@ import pytest
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, UsageError
 from durability.formats.documents import to_json, to_value
-from durability.formats.plan import WRITE_THROUGH_METHODS, Workload
+from durability.formats.plan import WRITE_THROUGH_METHODS
+from durability.formats.workloads import registry
 from durability_lab.drive import faults
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
@@ -99,7 +100,7 @@ def test_long_matrix_is_long_enough() -> None:
     assert len(points) == len([*early_ack_scenarios(), *flush_skipped_scenarios()])
     loads = [cell.load for cell in cells if cell.rig == "b" and cell.drive == "rollback"]
     under_liars = [load for load in loads if isinstance(load, Load)]
-    assert {load.workload for load in under_liars} == set(get_args(Workload))
+    assert {load.workload for load in under_liars} == set(registry.WORKLOADS)
     assert {load.file_system for load in under_liars} == {None, *get_args(FileSystemName)}
     assert any(load.writers > 1 and load.group > 1 for load in under_liars)
     assert any(load.sync == "dsync" and load.direct for load in under_liars)

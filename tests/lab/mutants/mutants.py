@@ -9,7 +9,7 @@ from __future__ import annotations
 from durability.evidence import verdict
 from durability.protocol.frontiers import Frontiers
 from durability_client.run.name_writer import NamesWriter
-from durability_client.run.slot_writer import _Writer
+from durability_client.run.slot_writer import _LogWriter, _Writer
 from durability_client.run.writer import AcknowledgingLife
 from durability_client.target import kernel_storage
 from durability_client.target.kernel_storage import KernelFile, TargetFiles
@@ -104,7 +104,7 @@ _ACKNOWLEDGING = (
         rule=1,
         taken_away="the next file of a log is written to before its name is durable",
         noticed_by=("cut-behind-a-rotation",),
-        change=without(_Writer._open, "storage.sync_directory()", "pass"),
+        change=without(_LogWriter._open, "storage.sync_directory()", "pass"),
     ),
     Mutant(
         name="renames before the data are synced",

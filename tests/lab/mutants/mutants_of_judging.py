@@ -10,7 +10,7 @@ from durability.evidence.testimony import Testimony
 from durability.formats import record
 from durability_client.verify.name_scan import NamesScan
 from durability_client.verify.scan_base import Scanning
-from durability_client.verify.slot_scan import Scan
+from durability_client.verify.slot_scan import LogScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explained:", "if False:")
@@ -212,7 +212,7 @@ JUDGING = (
         rule=8,
         taken_away="a file of `append` that is back is not seen",
         noticed_by=("file-of-a-log-that-is-back",),
-        change=answering(Scan._look_for_removed, "pass"),
+        change=answering(LogScan._look_for_removed, "pass"),
     ),
     Mutant(
         name="absence is legal",
@@ -247,7 +247,7 @@ JUDGING = (
         rule=7,
         taken_away="what `rename` has in flight may be anything, as with `create`",
         noticed_by=("rename-before-the-data",),
-        change=without(NamesOracle._legal, ' & (self.plan.workload != "rename")', ""),
+        change=without(NamesOracle._legal, " & (not self.plan.contract.whole_at_all_times)", ""),
     ),
     Mutant(
         name="names being created must be whole",

@@ -134,7 +134,7 @@ def test_scenario_is_its_text(seed: int) -> None:
 
 
 _OTHERS = (
-    *("empty", "2", "sequential", "512", "99", "16", "4", "fsync", "12.5", "1", "2", "3.25", "4"),
+    *("empty", "append", "2", "sequential", "512", "99", "16", "4", "fsync", "12.5", "1", "2", "3.25", "4"),
     *("5..6", "0.5..7", "8", "9.5", "false", "true"),
 )
 
@@ -152,6 +152,13 @@ def test_load_that_no_plan_holds_is_refused() -> None:
     """A scenario makes a plan like any other, with its limits."""
     with pytest.raises(PlanError):
         simulate(Scenario(slots=3), seed=1)
+
+
+@pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink", "knit"])
+def test_workload_that_needs_files_is_refused(workload: str) -> None:
+    """There is no file system on rig A; and no workload that nobody knows."""
+    with pytest.raises(PlanError, match=workload):
+        simulate(Scenario(workload=workload), seed=1)
 
 
 def test_drive_that_hangs_is_never_judged(seed: int) -> None:

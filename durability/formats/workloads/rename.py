@@ -1,0 +1,11 @@
+"""`rename`: each operation writes a temporary file and puts it in the place of the one that has the name.
+
+Promised: the name always holds one whole version, the newest acknowledged one or one issued after it, even
+while an operation on it is under way.
+"""
+
+from __future__ import annotations
+
+from durability.formats.workloads.workload import Workload
+
+RENAME = Workload(name="rename", layout="names", whole_at_all_times=True)

@@ -1,0 +1,28 @@
+"""`unlink`: one pass removes every name, the next one makes it anew.
+
+Promised: a name whose removal was acknowledged is absent, one that was made anew is there with its record.
+While a removal is under way the name is whole or absent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability.formats.mixing import U64, Words
+from durability.formats.schedule import Schedule
+from durability.formats.workloads.workload import Workload
+
+
+class _Unlink(Workload):
+    """The 1st, 3rd, ... pass takes names away, the others put them."""
+
+    __slots__ = ()
+
+    def removals(self, schedule: Schedule, slots: Words, seqs: Words) -> NDArray[np.bool_]:
+        passes = (seqs - U64(1)) // U64(schedule.slots)
+        removed: NDArray[np.bool_] = (passes % U64(2) == 0) & (seqs != 0)
+        return removed
+
+
+UNLINK = _Unlink(name="unlink", layout="names", absence_may_stall=True)
