@@ -110,6 +110,11 @@ class Extent:
         return self.offset_bytes + (slot - self.first_slot) * self.record_bytes
 
 
+def largest_credit(*, slots: int, group: int) -> int:
+    """How many operations a writer of `slots` may be ahead of the server at most: whole groups."""
+    return min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // group * group
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One run's plan. Sizes in bytes; `slots` and `credit` per writer, in operations; ids are 64-bit.
@@ -176,6 +181,10 @@ class Plan:
     def contract(self) -> Workload:
         """What `workload` stands for."""
         return WORKLOADS[self.workload]
+
+    def issue_limit(self, grant: int) -> int:
+        """The seq up to which a writer may issue once `grant` was granted to it: the end of a group."""
+        return (grant + self.credit) // self.group * self.group
 
     @property
     def prefilled_names(self) -> int:

@@ -130,7 +130,7 @@ def _slots_and_credit(options: RunOptions, facts: Facts, size_bytes: int) -> tup
     if options.contract.layout == "names":
         each, what = safety_checks.name_bytes(options.record_bytes, facts), "files, with their metadata,"
     slots = max(0, size_bytes) // (options.writers * each)
-    credit = min(slots // limits.SLOTS_PER_CREDIT, limits.CREDIT_MAX) // options.group * options.group
+    credit = largest_credit(slots=slots, group=options.group)
     if credit < limits.CREDIT_GROUPS_MIN * options.group:
         least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * options.group
         raise UsageError(

@@ -35,8 +35,9 @@ from durability_client.run.statistics_collector import Account
 from durability_client.run.status_line import Live, Sample, State
 from durability_client.run.writer_processes import Crew
 from durability_client.target import safety_checks
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles, sync_call
+from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import Storage
+from durability_client.target.target_files import TargetFiles
 
 TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005

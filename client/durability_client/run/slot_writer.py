@@ -19,8 +19,8 @@ from durability.formats.workloads.workload import Layout
 from durability_client.run.name_writer import NamesWriter
 from durability_client.run.shared_state import RING, Ledger, Order, WriterState
 from durability_client.run.writer import CHECK_NS, AcknowledgingLife, Life
-from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage, TargetFile
+from durability_client.target.target_files import TargetFiles
 
 
 def write_records(plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:

@@ -96,7 +96,7 @@ class AcknowledgingLife(Life):
         ledger, plan = self._ledger, self._plan
         grant_at = ledger.grant_index(self._writer)
         while ledger.order == Order.GO and not ledger.halted:
-            self._limit = (ledger.words[grant_at] + plan.credit) // plan.group * plan.group
+            self._limit = plan.issue_limit(ledger.words[grant_at])
             if self._limit > seq:
                 ledger.set_state(self._writer, WriterState.RUNNING)
                 return True

@@ -8,30 +8,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
 import stat
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
-import numpy as np
-
-from durability import limits
 from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
-from durability.formats.mixing import U64
-from durability.formats.plan import CONTROL, MAIN, Extent, Plan, SyncMethod, TargetKind, parse_name
-from durability.formats.record import SECTOR_WORDS, Stamper, superblock
+from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices
 from durability_client.target import discovery as facts_module
-from durability_client.target.storage import Buffer, Storage, TargetFile, WritableBuffer
-from durability_client.target.target_files import prefill_names
-
-PREFILL_CHUNK_BYTES = 8 << 20
-Progress: TypeAlias = Callable[[int, int], None]
+from durability_client.target.storage import Buffer, WritableBuffer
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -356,126 +344,3 @@ def _sync_ancestor(path: Path) -> None:
         _full_fsync(fd)  # who may not write to it cannot make sure of more
     finally:
         os.close(fd)
-
-
-class TargetFiles:
-    """The files that one plan has on a storage: makes them, and opens each for its writer."""
-
-    def __init__(self, storage: Storage, plan: Plan) -> None:
-        self.storage = storage
-        self.plan = plan
-        # A record that is no multiple of a page cannot be prefilled past the page cache on every drive.
-        self._direct = plan.record_bytes % mmap.PAGESIZE == 0
-
-    def create(self, progress: Progress | None = None) -> None:
-        """Superblocks, prefill, names and empty append files, all durable with their directory and its
-        ancestors.
-
-        The storage must be locked and its contents checked (`guards.check_contents`); what an earlier run of
-        this tool left is overwritten in place. The superblocks go first, so that a half-made target never
-        looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all. Raises
-        OSError.
-        """
-        total = 2 * limits.SUPERBLOCK_BYTES
-        total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
-        total += self.plan.writers * self.plan.prefilled_names * self.plan.record_bytes
-        report = _Counter(total, progress)
-        main = self.storage.open_bulk(MAIN, create=self.storage.kind == "file", direct=self._direct)
-        try:
-            self._write_superblocks(main, report)
-            for suffix in self.storage.suffixes():
-                self.storage.unlink(suffix)
-                report.add(0)  # there may be very many
-            for extent in self.plan.extents():
-                if extent.suffix == MAIN:
-                    self._prefill(main, extent, report)
-            main.sync()
-        finally:
-            main.close()
-        self._create_siblings(report)
-        prefill_names(self.storage, self.plan, report.add)
-        self.storage.sync_directory(ancestors=True)
-
-    def open_writer(self, writer: int, generation: int = 0, *, create: bool = False) -> TargetFile:
-        """The file that `writer` writes to, with a descriptor of its own; the control arm's is never synced.
-
-        `create` makes the file of an append writer's next generation; file and directory are for the caller
-        to sync.
-        """
-        suffix = self.plan.extent(writer, generation).suffix
-        if writer == self.plan.control_writer:
-            return self.storage.open_bulk(suffix)
-        return self.storage.open(suffix, plan=self.plan, create=create)
-
-    def try_writer(self) -> None:
-        """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
-        missing here, which is no writer's failure."""
-        by_name = self.plan.contract.layout == "names"  # and a name may not be there
-        suffix = MAIN if by_name else self.plan.extent(0).suffix
-        self.storage.open(suffix, plan=self.plan).close()
-
-    def _write_superblocks(self, main: TargetFile, report: _Counter) -> None:
-        with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-            for offset in self.plan.superblock_offsets:
-                buffer[:] = superblock(self.plan, offset)
-                main.pwrite(buffer, offset)
-                report.add(len(buffer))
-        main.sync()
-        if self.storage.kind == "file" and main.size() > self.plan.main_bytes:
-            main.truncate(self.plan.main_bytes)
-
-    def _create_siblings(self, report: _Counter) -> None:
-        for extent in self.plan.extents():
-            if extent.suffix != MAIN:
-                control = self.storage.open_bulk(extent.suffix, create=True)
-                try:
-                    self._prefill(control, extent, report)
-                    control.sync()
-                finally:
-                    control.close()
-        if self.plan.contract.layout == "log":
-            for writer in range(self.plan.writers):
-                empty = self.storage.open_bulk(self.plan.extent(writer).suffix, create=True)
-                try:
-                    empty.sync()
-                finally:
-                    empty.close()
-
-    def _prefill(self, file: TargetFile, extent: Extent, report: _Counter) -> None:
-        """Write seq 0 to every slot: one thread writes a chunk while the next is stamped."""
-        stamper = Stamper(self.plan)
-        per_chunk = max(1, PREFILL_CHUNK_BYTES // extent.record_bytes)
-        buffers = [mmap.mmap(-1, per_chunk * extent.record_bytes) for _ in range(2)]
-        written: Future[None] | None = None
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            for number, first in enumerate(range(0, extent.slots, per_chunk)):
-                slots = np.arange(first, min(first + per_chunk, extent.slots), dtype=U64) + U64(
-                    extent.first_slot
-                )
-                view = memoryview(buffers[number % 2])[: len(slots) * extent.record_bytes]
-                out = np.frombuffer(view, dtype=U64).reshape(len(slots), -1, SECTOR_WORDS)
-                stamper.stamp_extent(out, extent, slots=slots, seqs=np.zeros_like(slots))
-                if written is not None:
-                    written.result()
-                written = pool.submit(self._write_chunk, file, view, extent.offset_of(int(slots[0])), report)
-            if written is not None:
-                written.result()
-
-    @staticmethod
-    def _write_chunk(file: TargetFile, view: memoryview, offset: int, report: _Counter) -> None:
-        file.pwrite(view, offset)
-        report.add(len(view))
-
-
-class _Counter:
-    """Bytes done so far, told to whoever asked."""
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total = total
-        self._done = 0
-        self._progress = progress
-
-    def add(self, size_bytes: int) -> None:
-        self._done += size_bytes
-        if self._progress is not None:
-            self._progress(self._done, self._total)

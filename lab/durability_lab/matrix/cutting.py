@@ -16,7 +16,8 @@ from durability.errors import SetupError
 from durability_lab.kernel_rig import cycle
 from durability_lab.matrix.graded_cut import Trial, judged
 from durability_lab.matrix.matrix_cells import Cell
-from durability_lab.simulated_rig.simulation import Scenario, simulate
+from durability_lab.simulated_rig.scenario import Scenario
+from durability_lab.simulated_rig.simulation import simulate
 from durability_lab.support.loads import Load
 from durability_lab.support.local_server import Loopback, loopback
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from durability.evidence.strength import upper_bound
-from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.simulated_rig.scenario import Scenario
 
 DELAYS_MS = (1, 10, 100, 1000)
 RATES = (50.0, 500.0, 5000.0)  # commits per second of the one writer

@@ -17,7 +17,7 @@ from durability_lab.matrix import detection_curves, matrix_report
 from durability_lab.matrix.graded_cut import Trial
 from durability_lab.matrix.matrix_cells import Cell, Curve
 from durability_lab.matrix.matrix_report import Row, share
-from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import Load
 
 _EXAMPLES = 3

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from durability.formats.workloads.registry import WORKLOADS
 from durability_lab.matrix import detection_curves
-from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import FileSystemName, Load
 
 Rig: TypeAlias = Literal["a", "b", "c"]

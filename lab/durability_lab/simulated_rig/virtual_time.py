@@ -34,8 +34,8 @@ from durability.formats.versions import Versions
 from durability_client.run.run_command import TICK_S
 from durability_client.run.sender import POLL_S
 from durability_client.run.writer import NAP_S
-from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage, TargetFile
+from durability_client.target.target_files import TargetFiles
 from durability_server.runs.run import Run
 from durability_server.store.records import Relations, RunSnapshot, StoredRun
 from durability_server.store.target_keys import TargetKeys
@@ -316,7 +316,7 @@ class VirtualClient:
             if due_ns > self._agenda.now_ns:
                 yield due_ns - self._agenda.now_ns
             while seq == limit:
-                limit = (self._grants[writer] + plan.credit) // plan.group * plan.group
+                limit = plan.issue_limit(self._grants[writer])
                 if limit == seq:
                     yield None
             while self._resting:

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from durability.formats.plan import Plan
 from durability_client.run.shared_state import Ledger, Order
 from durability_client.run.slot_writer import write_records
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.target_files import TargetFiles
 from tests.waiting import DEADLINE_S
 
 

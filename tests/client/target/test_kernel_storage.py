@@ -19,8 +19,8 @@ from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.formats.record import parse
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
-from durability_client.target.target_files import prefill_names
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.target_files import TargetFiles, prefill_names
 from tests.client.verify.targets import aligned, bytes_of, existing_plan, prefill_of
 
 MakePlan = Callable[..., Plan]

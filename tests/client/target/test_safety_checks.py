@@ -17,7 +17,7 @@ import pytest
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import (
     Consent,
     block_bytes,
@@ -27,6 +27,7 @@ from durability_client.target.safety_checks import (
     check_space,
     name_bytes,
 )
+from durability_client.target.target_files import TargetFiles
 from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
 
 MakePlan = Callable[..., Plan]

@@ -13,8 +13,9 @@ import pytest
 
 from durability.errors import UsageError
 from durability.formats.plan import Plan
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage, TargetFile
+from durability_client.target.target_files import TargetFiles
 from tests.client.verify.targets import aligned, bytes_of, prefill_of
 
 MakePlan = Callable[..., Plan]

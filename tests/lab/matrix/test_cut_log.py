@@ -11,7 +11,7 @@ from durability.errors import FormatError, SetupError, UsageError
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
 from durability_lab.matrix.graded_cut import Trial, failed
 from durability_lab.matrix.matrix_cells import Cell
-from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.simulated_rig.scenario import Scenario
 
 HEADER = Header(seed=7, options="--quick", cells="0123")
 

@@ -9,7 +9,8 @@ import pytest
 
 from durability.errors import EXIT_LOSS
 from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios, interval
-from durability_lab.simulated_rig.simulation import Scenario, simulate
+from durability_lab.simulated_rig.scenario import Scenario
+from durability_lab.simulated_rig.simulation import simulate
 
 CUTS = 20
 

@@ -12,7 +12,8 @@ import pytest
 from durability.evidence import verdict
 from durability_lab.matrix.graded_cut import KEPT, Trial, judged
 from durability_lab.matrix.matrix_cells import Cell
-from durability_lab.simulated_rig.simulation import Scenario, simulate
+from durability_lab.simulated_rig.scenario import Scenario
+from durability_lab.simulated_rig.simulation import simulate
 from durability_lab.truth.comparison import Truth
 from tests.lab.mutants.mutants_of_judging import FINDINGS_ARE_NO_LOSS
 from tests.lab.mutants.mutation import Change, without

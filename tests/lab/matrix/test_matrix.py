@@ -24,7 +24,7 @@ from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_sk
 from durability_lab.matrix.graded_cut import Agreement, Trial
 from durability_lab.matrix.matrix_cells import Cell, digest, long_cells, quick_cells
 from durability_lab.matrix.matrix_command import MatrixOptions, choose, pending
-from durability_lab.simulated_rig.simulation import Scenario
+from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.truth import expected_verdict
 

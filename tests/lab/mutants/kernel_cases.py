@@ -21,7 +21,8 @@ from durability.errors import TargetBusyError
 from durability.formats.documents import to_json, to_value
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.target_files import TargetFiles
 from durability_client.verify.verify_command import VerifyOptions, verify
 from tests.core.evidence.memory_target import after_power_loss, make_case
 from tests.lab.mutants.lab_case import lab_case, let_write, plan_of, untouched_by_the_cut

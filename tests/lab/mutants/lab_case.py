@@ -26,8 +26,8 @@ from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
 from durability_client.run.shared_state import Ledger, Order, WriterState
 from durability_client.run.slot_writer import write_records
-from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage
+from durability_client.target.target_files import TargetFiles
 from durability_client.verify.verify_command import VerifyOptions, examine
 from durability_lab.simulated_rig.simulation import replay
 from tests.conftest import PLAN_FIELDS

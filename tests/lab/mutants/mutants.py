@@ -12,7 +12,8 @@ from durability_client.run.name_writer import NamesWriter
 from durability_client.run.slot_writer import _LogWriter, _Writer
 from durability_client.run.writer import AcknowledgingLife
 from durability_client.target import kernel_storage
-from durability_client.target.kernel_storage import KernelFile, TargetFiles
+from durability_client.target.kernel_storage import KernelFile
+from durability_client.target.target_files import TargetFiles
 from durability_client.verify import verify_command
 from durability_server.runs.requests import Requests
 from tests.lab.mutants.mutants_of_judging import JUDGING
@@ -168,7 +169,9 @@ _ACKNOWLEDGING = (
         taken_away="a writer does not wait for grants",
         noticed_by=("server-that-grants-nothing",),
         change=without(
-            AcknowledgingLife._wait_for_credit, "ledger.words[grant_at] + plan.credit", "seq + plan.credit"
+            AcknowledgingLife._wait_for_credit,
+            "plan.issue_limit(ledger.words[grant_at])",
+            "plan.issue_limit(seq)",
         ),
     ),
     Mutant(

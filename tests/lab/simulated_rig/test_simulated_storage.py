@@ -12,8 +12,8 @@ from durability import limits
 from durability.errors import TargetBusyError
 from durability.formats.plan import Plan
 from durability.formats.record import read_superblock
-from durability_client.target.kernel_storage import TargetFiles
 from durability_client.target.storage import Storage
+from durability_client.target.target_files import TargetFiles
 from durability_lab.drive.drive import Model
 from durability_lab.drive.faults import CATALOGUE, FlushIgnored, Honest, WriteThrough
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage

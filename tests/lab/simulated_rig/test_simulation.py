@@ -9,7 +9,8 @@ import pytest
 
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK, PlanError
 from durability_lab.drive.faults import CATALOGUE, parse
-from durability_lab.simulated_rig.simulation import CutResult, Scenario, any_scenario, replay, simulate
+from durability_lab.simulated_rig.scenario import Scenario
+from durability_lab.simulated_rig.simulation import CutResult, any_scenario, replay, simulate
 
 HONEST = (
     "write-through",

@@ -14,7 +14,8 @@ from durability.formats.plan import Plan
 from durability.formats.schedule import Schedule
 from durability.formats.workloads.registry import WORKLOADS
 from durability.formats.workloads.workload import Workload
-from durability_lab.simulated_rig.simulation import CutResult, Scenario, replay, simulate
+from durability_lab.simulated_rig.scenario import Scenario
+from durability_lab.simulated_rig.simulation import CutResult, replay, simulate
 from tests.conftest import PLAN_FIELDS
 
 CUTS = 4

@@ -25,8 +25,9 @@ from durability_client.bench.measure.workspace import (
     place_of,
     remove_leftovers,
 )
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
+from durability_client.target.target_files import TargetFiles
 from tests.client.bench.quick_cells import SIZE_BYTES, tiny
 
 MakeLoop = Callable[..., Path]
