@@ -1,4 +1,4 @@
-"""The help of the commands: complete, grouped, readable at 80 columns, and the same in docs/reference/cli.md."""
+"""The help of the commands: complete, grouped, readable at 80 columns, and the same in the documentation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def options_of(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("heading", sections())
 def test_the_documentation_has_the_help_texts(heading: str) -> None:
-    """docs/reference/cli.md has each command with its help, and each option with name, metavar, default and help.
+    """The reference has each command with its help, and each option with name, metavar, default and help.
 
     If a help text has changed, `python -m tests.cli.help_page` prints what to paste.
     """

@@ -40,7 +40,7 @@ def test_file_systems_that_cannot_be_written(make_mount: MakeMount) -> None:
     (directory / "precious").write_text("theirs")
     before = sorted(directory.iterdir())
     sentence = _refused("bench", directory, "--quick", "--size", "1GiB")
-    assert "MiB free" in sentence and "make room" in sentence
+    assert "MiB free" in sentence and "free some space" in sentence
     subprocess.run(("mount", "-o", "remount,ro", directory), check=True)
     assert "mounted read-only; mount it read-write" in _refused("bench", directory, *SMALL)
     assert sorted(directory.iterdir()) == before
@@ -83,7 +83,7 @@ def test_a_page_never_replaces_the_result(tmp_path: Path, monkeypatch: pytest.Mo
         ("there.json", tmp_path / "link" / "there.json"),
     ):
         sentence = _refused("bench", tmp_path, *SMALL, "-o", output, "--html", html, code=2)
-        assert "-o and --html name one file" in sentence
+        assert "-o and --html name the same file" in sentence
     assert (tmp_path / "there.json").read_text() == "theirs"
 
 
@@ -115,7 +115,7 @@ def test_a_refused_run_leaves_the_output_alone(tmp_path: Path) -> None:
     output, theirs = tmp_path / "output.json", tmp_path / "theirs"
     output.write_text("precious")
     theirs.write_text("precious")
-    assert "holds nothing that this tool wrote" in _refused("bench", theirs, *SMALL, "-o", output)
+    assert "exists and was not written by this tool" in _refused("bench", theirs, *SMALL, "-o", output)
     assert output.read_text() == theirs.read_text() == "precious"
 
 

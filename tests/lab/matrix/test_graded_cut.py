@@ -95,7 +95,7 @@ def test_scan_that_did_not_end_explains_no_miss(drive: str) -> None:
     """Every read of these drives returns, with data or an error: who does not read on has a defect."""
     one = trial_of(drive, SILENCE, replace(INTACT, broken=3, damaged=3, unclaimed={"unread": 3}))
     assert (one.grade, one.wrong) == ("missed", True)
-    assert "did not get to its end" in one.defects[0]
+    assert "did not finish" in one.defects[0]
 
 
 def test_drive_whose_reads_hang_is_not_read_to_its_end() -> None:

@@ -197,7 +197,7 @@ def test_no_permission_is_said() -> None:
             target=_refusal_of_nobody, args=(Path(directory), theirs)
         )
         child.start()
-        assert ours.recv() == f"{directory}: no permission to write; use another place or another user"
+        assert ours.recv() == f"{directory}: no permission to write; name another path, or use another user"
         child.join()
 
 
