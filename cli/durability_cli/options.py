@@ -1,8 +1,7 @@
 """The options of the commands: type, name, bounds and help of each. Defaults are in the commands.
 
-A help text is one sentence with its unit; `show_default` states a default that is computed.
-docs/reference/cli.md has tables of these texts, printed by `tests/cli/help_page.py`. The benchmark's options
-are with its commands.
+A help text is one sentence with its unit; `show_default` states a default that is computed. docs/cli.md has
+tables of these texts, printed by `tests/cli/help_page.py`. The benchmark's options are with its commands.
 """
 
 from __future__ import annotations

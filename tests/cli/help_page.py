@@ -1,4 +1,4 @@
-"""The parts of docs/reference/cli.md that repeat help texts: the help of each command and its options.
+"""The parts of docs/cli.md that repeat the help texts: for each command its help and a table of its options.
 
 `python -m tests.cli.help_page` prints them all, and with names of commands ("run", "lab vm") only theirs, to
 be pasted into the page.

@@ -1,4 +1,4 @@
-"""The help of the commands: complete, grouped, readable at 80 columns, and the same in the documentation."""
+"""The help of the commands: complete, grouped, readable at 80 columns, and the same in docs/cli.md."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durability_cli.options import BYTES_EPILOG, Connection
 from tests.cli.help_page import commands, sections
 from tests.places import DOCS
 
-DOCUMENTATION = next(DOCS.rglob("cli.md"))
+DOCUMENTATION = DOCS / "cli.md"
 COMMANDS = {name: (command, context) for name, command, context in commands()}
 
 
@@ -29,19 +29,17 @@ def options_of(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("heading", sections())
 def test_the_documentation_has_the_help_texts(heading: str) -> None:
-    """The reference has each command with its help, and each option with name, metavar, default and help.
+    """docs/cli.md has each command with its help, and each option with name, metavar, default and help.
 
     If a help text has changed, `python -m tests.cli.help_page` prints what to paste.
     """
     found = re.search(
         rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", DOCUMENTATION.read_text("utf-8"), re.M | re.S
     )
-    assert found, f"docs/reference/cli.md has no section {heading}"
+    assert found, f"docs/cli.md has no section {heading}"
     missing = [line for line in sections()[heading].splitlines() if line not in found[1].splitlines()]
-    assert missing == [], "paste into docs/reference/cli.md:\n" + "\n".join(missing)
-    assert sections()[heading] in found[1], (
-        f"docs/reference/cli.md, {heading}: lines in another order, or options gone"
-    )
+    assert missing == [], "paste into docs/cli.md:\n" + "\n".join(missing)
+    assert sections()[heading] in found[1], f"docs/cli.md, {heading}: lines in another order, or options gone"
 
 
 def test_the_commands_are_in_groups() -> None:
