@@ -86,7 +86,7 @@ def test_miss_of_what_nobody_could_know_is_explained() -> None:
     document = {"verdict": "inconclusive", "reasons": [{"code": "nothing-at-risk"}], "findings": {}}
     one = trial_of("shorn", document, replace(INTACT, broken=2, damaged=2, unclaimed={"unheard": 2}))
     assert (one.grade, one.wrong) == ("missed", False)
-    assert one.reason.startswith("all that is broken: promises newer than")
+    assert one.reason.startswith("all broken promises: promises newer than")
     assert one.reason.endswith("; inconclusive: nothing-at-risk")
 
 
