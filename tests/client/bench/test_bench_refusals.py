@@ -68,7 +68,7 @@ def test_directories_that_may_not_be_searched(tmp_path: Path) -> None:
     closed.mkdir(mode=0)
     for option in ("-o", "--html"):
         sentence = _refused("bench", tmp_path, *SMALL, option, closed / "file", prefix=UNPRIVILEGED)
-        assert f"{closed / 'file'}: it cannot be written there: Permission denied" in sentence
+        assert f"{closed / 'file'}: a result cannot be written there: Permission denied" in sentence
     assert sorted(tmp_path.iterdir()) == [closed]
 
 

@@ -185,7 +185,7 @@ async def test_what_is_missing_is_exit_5(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("hones",), "no drive model 'hones'"),
-        (("filter-honest",), "filter-honest is nbdkit's own, of which no account is kept"),
+        (("filter-honest",), "filter-honest is a filter of nbdkit without a drive log"),
         (("--file-system", "none", "--workload", "rename"), "needs files"),
     ],
 )
