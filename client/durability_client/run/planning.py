@@ -19,6 +19,7 @@ from durability.formats.plan import (
     Plan,
     SyncMethod,
     TargetKind,
+    largest_credit,
 )
 from durability.formats.workloads import registry
 from durability.formats.workloads.workload import Workload

@@ -77,7 +77,7 @@ class Crew:
                         writer=writer,
                         errno=0,
                         seq=self.ledger.frontiers()[writer],
-                        text=f"its process ended with exit code {code}; was it killed, or out of memory?",
+                        text=f"its process ended with exit code {code}: killed, or out of memory",
                     )
                 )
 

@@ -1,7 +1,8 @@
 """The files of a plan on a storage: superblocks, prefill and names made durable before a run is armed.
 
-A drive that syncs thousands of files one after the other takes minutes. So several threads sync names, and the
-files of a batch are all written before the first of them is synced: file systems then commit many at once.
+A drive that syncs thousands of files one after the other takes minutes. So several threads sync names, and
+the files of a batch are all written before the first of them is synced: file systems then commit many at
+once.
 Refuses to decide what may be overwritten: `safety_checks` does.
 """
 

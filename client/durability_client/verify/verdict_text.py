@@ -209,10 +209,10 @@ def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
     if lost:
-        what = "a volatile cache below the kernel lost data that were never synced, as it may"
+        what = "a volatile cache below the kernel lost them, as it may"
     else:
-        what = "this proves nothing: other flushes, write-through or power-loss protection also keep them"
-    return f"{lost:,} of {completed:,} writes that were never synced are lost; {what}"
+        what = "this proves nothing, since other flushes, write-through or power-loss protection keep them"
+    return f"{lost:,} of {completed:,} writes that were never synced are lost: {what}"
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:

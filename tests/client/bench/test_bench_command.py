@@ -100,21 +100,21 @@ def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "bench takes a TARGET"),
-        (("--show", "x.json", "PLACE"), "leave out TARGET"),
-        (("--show", "x.json", "--quick", "--seed", "0"), "leave out --quick, --seed"),
+        ((), "TARGET is missing"),
+        (("--show", "x.json", "PLACE"), "remove TARGET"),
+        (("--show", "x.json", "--quick", "--seed", "0"), "remove --quick, --seed"),
         (("PLACE", "-o", "PLACE"), "-o names TARGET"),
-        (("PLACE", "--quick", "--accept"), "give one of them"),
-        (("PLACE", "--minutes", "5"), "--minutes belongs to --accept"),
+        (("PLACE", "--quick", "--accept"), "exclude each other; choose one"),
+        (("PLACE", "--minutes", "5"), "--minutes needs --accept"),
         (("PLACE", "--accept", "--minutes", "1"), "minutes, not 1"),
         (("PLACE", "--only", "no-such-cell"), "no-such-cell"),
         (("PLACE", "--profile", "no-such-profile"), "no profile is named"),
         (("PLACE", "--size", "1MB"), "is not a size"),
-        (("PLACE", "--size", "1MiB"), "too little"),
-        (("PLACE", "--size", "0", "--quick"), "give 1 MiB at least"),
-        (("PLACE", "--size", "1KiB", "--only", "fdatasync-memory"), "give 1 MiB at least"),
+        (("PLACE", "--size", "1MiB"), "too small"),
+        (("PLACE", "--size", "0", "--quick"), "--size is 0 bytes, expected at least 1MiB"),
+        (("PLACE", "--size", "1KiB", "--only", "fdatasync-memory"), "expected at least 1MiB"),
         (("PLACE", "--accept", "--minutes", "0"), "minutes, not 0"),
-        (("PLACE", "--engine", "fio", "--only", "mix"), "fio is asked for none of these cells"),
+        (("PLACE", "--engine", "fio", "--only", "mix"), "fio can measure none of these cells"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -158,8 +158,8 @@ def test_an_output_that_cannot_be_is_refused_first(
     (tmp_path / "dangling").symlink_to(tmp_path / "none/result.json")
     for output, words in (
         (tmp_path, "is a directory"),
-        (tmp_path / "no/result.json", "there is no directory"),
-        (tmp_path / "dangling", "there is no directory"),
+        (tmp_path / "no/result.json", "does not exist; create it first"),
+        (tmp_path / "dangling", "does not exist; create it first"),
     ):
         done = _durability(environment, "bench", place, "-o", output)
         assert done.returncode == 5

@@ -42,7 +42,7 @@ def test_file_systems_that_cannot_be_written(make_mount: MakeMount) -> None:
     (directory / "precious").write_text("theirs")
     before = sorted(directory.iterdir())
     sentence = _refused("bench", directory, "--quick", "--size", "1GiB")
-    assert "MiB free" in sentence and "make room" in sentence
+    assert "MiB free" in sentence and "free some space" in sentence
     subprocess.run(("mount", "-o", "remount,ro", directory), check=True)
     assert "mounted read-only; mount it read-write" in _refused("bench", directory, *SMALL)
     assert sorted(directory.iterdir()) == before
@@ -70,7 +70,7 @@ def test_directories_that_may_not_be_searched(tmp_path: Path) -> None:
     closed.mkdir(mode=0)
     for option in ("-o", "--html"):
         sentence = _refused("bench", tmp_path, *SMALL, option, closed / "file", prefix=UNPRIVILEGED)
-        assert f"{closed / 'file'}: it cannot be written there: Permission denied" in sentence
+        assert f"{closed / 'file'}: a result cannot be written there: Permission denied" in sentence
     assert sorted(tmp_path.iterdir()) == [closed]
 
 
@@ -85,7 +85,7 @@ def test_a_page_never_replaces_the_result(tmp_path: Path, monkeypatch: pytest.Mo
         ("there.json", tmp_path / "link" / "there.json"),
     ):
         sentence = _refused("bench", tmp_path, *SMALL, "-o", output, "--html", html, code=2)
-        assert "-o and --html name one file" in sentence
+        assert "-o and --html name the same file" in sentence
     assert (tmp_path / "there.json").read_text() == "theirs"
 
 
@@ -117,7 +117,7 @@ def test_a_refused_run_leaves_the_output_alone(tmp_path: Path) -> None:
     output, theirs = tmp_path / "output.json", tmp_path / "theirs"
     output.write_text("precious")
     theirs.write_text("precious")
-    assert "holds nothing that this tool wrote" in _refused("bench", theirs, *SMALL, "-o", output)
+    assert "exists and was not written by this tool" in _refused("bench", theirs, *SMALL, "-o", output)
     assert output.read_text() == theirs.read_text() == "precious"
 
 

@@ -331,7 +331,7 @@ def test_what_a_target_does_not_have_is_noted(make_loop: Callable[..., Path]) ->
     cells = (tiny(), tiny(file_state="sparse", rounds=3))
     outcome = measure(_options(device, *cells, consent=Consent(destroy_data=True)), Ear())
     assert outcome.result.complete
-    assert [one.note for one in outcome.result.cells] == ["", "needs a file system, and TARGET is a device"]
+    assert [one.note for one in outcome.result.cells] == ["", "needs a file system, but TARGET is a device"]
     assert [len(one.rounds) for one in outcome.result.cells] == [1, 0]
     with pytest.raises(TargetError, match="no cell could be measured: needs a file system"):
         measure(_options(device, cells[1], consent=Consent(destroy_data=True)), Ear())

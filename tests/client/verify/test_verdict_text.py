@@ -146,7 +146,9 @@ def test_damage_in_flight_is_set_against_the_drives_promise(make_plan: MakePlan)
     )
 
 
-@pytest.mark.parametrize(("lost", "words_of_it"), [(0, "this proves nothing"), (3, "a volatile cache below")])
+@pytest.mark.parametrize(
+    ("lost", "words_of_it"), [(0, "this proves nothing"), (3, "a volatile cache below the kernel lost them")]
+)
 def test_control_arm_is_explained(make_plan: MakePlan, lost: int, words_of_it: str) -> None:
     """The control arm's loss shows a cache; its survival shows nothing (rule 15)."""
     outcome = judged(make_plan, plan={"control_slots": 16}, case={"control": 10}, control_lost=lost)

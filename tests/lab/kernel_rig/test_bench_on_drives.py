@@ -75,7 +75,7 @@ def test_a_liar_is_never_given_a_clean_bill(liar: BlockRig) -> None:
     assert _flushes(result) == pytest.approx(1, abs=0.02)
     found = plausibility(result)
     assert found.code in {"flush-no-media-work", "inconclusive"}, found
-    assert "outlives the loss of power" in found.only_a_cut
+    assert "acknowledged data survive" in found.only_a_cut
     assert found.commands[0].startswith(f"durability run {liar.target}")
 
 

@@ -27,7 +27,7 @@ def test_file_of_something_else_is_left_alone(tmp_path: Path, text: bytes) -> No
     """Also one whose last line has no end, which in a log would be what a kill left."""
     path = tmp_path / "notes"
     path.write_bytes(text)
-    with pytest.raises(FormatError, match="no --state file"), CutLog(HEADER, path):
+    with pytest.raises(FormatError, match="is not a --state file"), CutLog(HEADER, path):
         pass
     assert path.read_bytes() == text
 

@@ -87,7 +87,7 @@ def test_miss_of_what_nobody_could_know_is_explained() -> None:
     document = {"verdict": "inconclusive", "reasons": [{"code": "nothing-at-risk"}], "findings": {}}
     one = trial_of("shorn", document, replace(INTACT, broken=2, damaged=2, unclaimed={"unheard": 2}))
     assert (one.grade, one.wrong) == ("missed", False)
-    assert one.reason.startswith("all that is broken: promises newer than")
+    assert one.reason.startswith("all broken promises: promises newer than")
     assert one.reason.endswith("; inconclusive: nothing-at-risk")
 
 
@@ -96,7 +96,7 @@ def test_scan_that_did_not_end_explains_no_miss(drive: str) -> None:
     """Every read of these drives returns, with data or an error: who does not read on has a defect."""
     one = trial_of(drive, SILENCE, replace(INTACT, broken=3, damaged=3, unclaimed={"unread": 3}))
     assert (one.grade, one.wrong) == ("missed", True)
-    assert "did not get to its end" in one.defects[0]
+    assert "did not finish" in one.defects[0]
 
 
 def test_drive_whose_reads_hang_is_not_read_to_its_end() -> None:

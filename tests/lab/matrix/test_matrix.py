@@ -146,7 +146,7 @@ def test_only_takes_the_cell_of_that_name_or_all_that_contain_it() -> None:
     ("options", "complaint"),
     [
         (MatrixOptions(cut=1), "give its --seed"),
-        (MatrixOptions(cut=1, seed=1, state=Path("state")), "no --state"),
+        (MatrixOptions(cut=1, seed=1, state=Path("state")), "remove --state"),
         (MatrixOptions(cut=51, seed=1, only="a honest slots=512 rate=1000"), "--cut 51: .* has 50 cuts"),
         (MatrixOptions(cut=4, seed=1, cuts=3), "has 3 cuts"),
         (MatrixOptions(quick=True, rigs=("c",)), "--quick has no cuts on rig c"),

@@ -115,7 +115,7 @@ class _CaseInHand:
         return self._case
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
-        """Nobody keeps it."""
+        """Store nothing."""
 
 
 def judged(

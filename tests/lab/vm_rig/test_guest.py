@@ -144,7 +144,7 @@ def test_python_that_the_guest_does_not_see_is_named(tmp_path: Path, hidden: str
             text=True,
             check=True,
         )
-    assert re.fullmatch(r"the guest does not see \S+: its /dev is its own\. Have .*\n", done.stdout)
+    assert re.fullmatch(r"the guest does not see \S+, because it has its own /dev: install .*\n", done.stdout)
 
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

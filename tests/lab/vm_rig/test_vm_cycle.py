@@ -110,7 +110,7 @@ def test_liar_is_excused_by_what_need_not_be_there_only(disk: Disk) -> None:
     slot = disk.slot_of(0, ACKED - 1)
     explained = trial(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, 0)))
     assert (explained.grade, explained.wrong) == ("missed", False)
-    assert explained.reason == "all that is broken: versions that a newer one has replaced"
+    assert explained.reason == "all broken promises: versions replaced by a newer one"
     missed = trial(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, ACKED - 1)))
     assert (missed.grade, missed.wrong) == ("missed", True)
     assert len(missed.defects) == 2, "neither the comparison's nor the cut's own is dropped"

@@ -100,7 +100,7 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts)
     assert one.session_end == "silence"
     assert document["cut"]["class"] == "os"
     assert document["cut"]["attested"] is None
-    assert any("the same machine runs another boot" in proof for proof in document["cut"]["proof"])
+    assert any("the same machine has restarted" in proof for proof in document["cut"]["proof"])
     assert document["at_risk"]["ms1000"] > 0
     assert document["acked"] >= one.cut_after
     assert document["subject"]["virtualisation"] == "qemu"
@@ -154,7 +154,7 @@ def test_command_judges_raw_drives(cuts: Cuts, log: Path) -> None:
         assert one["bus"] == "nvme"
         assert one["verify"]["subject"]["path"] == "/dev/nvme0n1"
         assert one["verify"]["at_risk"]["ms1000"] > 0
-    assert "the plug is pulled" in cuts.raw.err
+    assert "the power is cut" in cuts.raw.err
     assert said.count("virtualisation qemu") == 2
 
 
@@ -185,7 +185,7 @@ async def test_what_is_missing_is_exit_5(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("hones",), "no drive model 'hones'"),
-        (("filter-honest",), "filter-honest is nbdkit's own, of which no account is kept"),
+        (("filter-honest",), "filter-honest is a filter of nbdkit without a drive log"),
         (("--file-system", "none", "--workload", "rename"), "needs files"),
     ],
 )

@@ -143,7 +143,7 @@ class Jobs:
         process.join(_JOIN_S)
         code = process.exitcode
         if code is not None and code < 0:
-            return f"the process of a job was killed by {signal.Signals(-code).name}; is memory short?"
+            return f"the process of a job was killed by {signal.Signals(-code).name}: memory may be short"
         return f"a defect of this tool: the process of a job ended with exit code {code}"
 
 

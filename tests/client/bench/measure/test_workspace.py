@@ -198,13 +198,13 @@ def test_no_permission_is_said() -> None:
             target=_refusal_of_nobody, args=(Path(directory), theirs)
         )
         child.start()
-        assert ours.recv() == f"{directory}: no permission to write; use another place or another user"
+        assert ours.recv() == f"{directory}: no permission to write; name another path, or use another user"
         child.join()
 
 
 def test_root_cannot_write_everywhere_either() -> None:
     """Where the system refuses to make a file though permissions allow it, its own words are given."""
-    with pytest.raises(TargetError, match=r"^/proc: no"):
+    with pytest.raises(TargetError, match=r"^/proc: cannot create a file in it: "):
         place_of(Path("/proc"), NO_CONSENT, size_bytes=SIZE_BYTES)
 
 
