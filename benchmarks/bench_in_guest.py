@@ -36,7 +36,7 @@ from durability.bench.cells import MIB
 from durability.bench.plausibility import plausibility
 from durability.bench.summary import disks_per_operation
 from durability_lab.vm_rig import initramfs
-from durability_lab.vm_rig.guest_kernel import GUEST_FILES, Kernel
+from durability_lab.vm_rig.guest_kernel import GUEST_FILES, GuestKernel
 
 DRIVES = 6
 DRIVE_BYTES = 160 * MIB
@@ -51,7 +51,7 @@ mkdir -p /run/lock /run/lvm /run/mdadm
 """
 
 
-def kernel_below(root: Path) -> Kernel:
+def kernel_below(root: Path) -> GuestKernel:
     """The kernel that was unpacked there, with the lab's modules and those of stacked devices."""
     (image,) = (root / "boot").glob("vmlinuz-*")
     version = image.name.removeprefix("vmlinuz-")
@@ -63,10 +63,10 @@ def kernel_below(root: Path) -> Kernel:
             kind, _, rest = line.partition(" ")
             if kind == "insmod":
                 files[Path(rest.split(" ")[0])] = None
-    return Kernel(version=version, root=root, modules=tuple(files))
+    return GuestKernel(version=version, root=root, modules=tuple(files))
 
 
-def run_guest(kernel: Kernel, seed: int) -> int:
+def run_guest(kernel: GuestKernel, seed: int) -> int:
     """Boot, print what the guest reports, and wait for its end."""
     with tempfile.TemporaryDirectory(prefix="durability-guest-", dir="/var/tmp") as name:
         directory = Path(name)

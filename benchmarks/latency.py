@@ -31,7 +31,7 @@ from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.run.sender import run_in_fine_loop
 from durability_client.target.kernel_storage import KernelStorage
-from durability_lab.support.tcp_proxy import Proxy
+from durability_lab.support.tcp_proxy import TcpProxy
 
 ADDED_MS = (0.0, 0.2, 2.0)  # to the round trip
 
@@ -54,7 +54,7 @@ def _serve_proxies(address: str, added_ms: Sequence[float], pipe: Connection) ->
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             started = [
-                await stack.enter_async_context(Proxy(*parse_address(address), delay_s=added / 2000))
+                await stack.enter_async_context(TcpProxy(*parse_address(address), delay_s=added / 2000))
                 for added in added_ms
             ]
             pipe.send([proxy.address for proxy in started])

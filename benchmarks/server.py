@@ -33,7 +33,7 @@ from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.messages import Ack, Credit, Message, encode
-from durability.protocol.state_machine import ClientSession
+from durability.protocol.state_machine import ClientProtocol
 from durability.units import parse_address
 
 PACE_S = 0.05
@@ -46,7 +46,7 @@ CREDITED_S = 60
 class Client:
     """One client of the load; `beats` are the times at which heartbeats came."""
 
-    session: ClientSession
+    session: ClientProtocol
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     plan: Plan
@@ -97,10 +97,10 @@ class Client:
 
 async def connect(
     address: tuple[str, int], role: str
-) -> tuple[ClientSession, asyncio.StreamReader, asyncio.StreamWriter]:
+) -> tuple[ClientProtocol, asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection after the handshake."""
     reader, writer = await asyncio.open_connection(*address)
-    session = ClientSession(role, b"", nonce=secrets.token_bytes(32), software="durability benchmark")
+    session = ClientProtocol(role, b"", nonce=secrets.token_bytes(32), software="durability benchmark")
     session.start()
     while not session.authenticated:
         writer.write(session.outgoing())

@@ -21,15 +21,15 @@ from pathlib import Path
 import numpy as np
 
 from durability import limits
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.units import parse_size
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.scan_base import Listener, ScanJob
-from durability_client.verify.scan_process import Scanner
-from durability_client.verify.slot_scan import Scan
+from durability_client.verify.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan_process import ScanProcess
+from durability_client.verify.slot_scan import SlotScan
 
 RECORD_BYTES = 4096
 MEMORY = Path("/dev/shm")
@@ -92,7 +92,7 @@ def dd_s(path: Path, *flags: str) -> float:
 
 async def scan_s(storage: KernelStorage, plan: Plan) -> float:
     """The time of a scan in its process, from the first read to the report."""
-    with Scanner(storage, stall_s=limits.SCAN_STALL_S_MIN) as scanner:
+    with ScanProcess(storage, stall_s=limits.SCAN_STALL_S_MIN) as scanner:
         await scanner.superblocks(plan)
         began_s = time.perf_counter()
         report = await scanner.scan(job_of(plan), on_progress=lambda _: None, on_example=lambda _: None)
@@ -106,7 +106,7 @@ def job_of(plan: Plan) -> ScanJob:
     return ScanJob(plan=plan, acked=(acked_of(plan),), control_completed=0, block_bytes=limits.SECTOR_BYTES)
 
 
-def check(report: Report, plan: Plan) -> None:
+def check(report: ScanReport, plan: Plan) -> None:
     """Raises SystemExit unless the report is of a whole, intact target."""
     if not report.finished or report.findings or report.checked != plan.slots:
         raise SystemExit(f"the scan of an intact target came to {report}")
@@ -141,8 +141,8 @@ def cached(size_bytes: int, rounds: int) -> None:
         for _ in range(rounds):
             dds.append(dd_s(storage.path))
             began_s, began_cpu_s = time.perf_counter(), time.process_time()
-            told = Listener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
-            check(Scan(storage, job_of(plan), told).run(), plan)
+            told = ScanListener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
+            check(SlotScan(storage, job_of(plan), told).run(), plan)
             walls.append(time.perf_counter() - began_s)
             cpus.append(time.process_time() - began_cpu_s)
     gigabytes = plan.main_bytes / 1e9

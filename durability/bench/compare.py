@@ -20,7 +20,7 @@ from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
 from durability.bench.result import CellRounds, Result
-from durability.bench.result_warnings import cautions
+from durability.bench.result_warnings import result_warnings
 from durability.bench.serials import hash_serials
 from durability.bench.summary import CellSummary, round_medians, summarise
 from durability.errors import UsageError
@@ -244,7 +244,7 @@ def _warnings(
             " with a drive that honours them; if controls are missing, measure without --only"
         )
     for label, result in zip(labels, results, strict=True):
-        for caution in cautions(result):
+        for caution in result_warnings(result):
             yield f"{label}: {caution.text}"
     if len({tuple(one.cell.name for one in result.cells) for result in results}) > 1:
         yield "the results have different cells, so each cell was measured among other cells"

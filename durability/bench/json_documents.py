@@ -11,7 +11,7 @@ from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
 from durability.bench.plausibility import Plausibility, control_times, plausibility
 from durability.bench.result import Result
-from durability.bench.result_warnings import cautions
+from durability.bench.result_warnings import result_warnings
 from durability.bench.steady_state import Steady
 from durability.bench.summary import CellSummary, Percentiles, Rule, summarise, written_bytes
 from durability.formats.documents import to_value
@@ -44,7 +44,7 @@ def summary_document(result: Result) -> dict[str, Value]:
         "controls": _controls(result),
         "plausibility": _plausibility(plausibility(result)),
         "inflation": [_inflation(one) for one in inflations(result.cells)],
-        "warnings": [to_value(one) for one in (*result.facts.warnings, *cautions(result))],
+        "warnings": [to_value(one) for one in (*result.facts.warnings, *result_warnings(result))],
         "cells": [_cell(summarise(one)) for one in result.cells],
     }
 

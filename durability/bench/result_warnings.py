@@ -18,7 +18,7 @@ FULL_PERCENT_MAX = 90.0
 _SLOW_GOVERNORS = frozenset({"powersave", "ondemand", "conservative", "schedutil"})
 
 
-def cautions(result: Result) -> tuple[TargetWarning, ...]:
+def result_warnings(result: Result) -> tuple[TargetWarning, ...]:
     """All warnings that the run itself gives rise to."""
     found = (*_of_run(result), *_of_machine(result), *_of_idle_drives(result))
     return tuple(TargetWarning(code=code, text=text) for code, text in found)

@@ -105,9 +105,7 @@ def cut_interval_ns(case: Case) -> tuple[int, int]:
     return earliest, case.last_receipt_ns + max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
 
 
-def loss_window(
-    case: Case, *, testified: Sequence[int], oldest_lost: Sequence[int | None]
-) -> LossWindow | None:
+def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:
     """The cut less the receipt of the oldest lost acknowledgement, over all writers.
 
     `oldest_lost`: per writer the first acknowledged operation that was found lost, None if none was. None
@@ -123,7 +121,7 @@ def loss_window(
     return LossWindow(
         ms_min=max(0, earliest - min(late for _, late in received)) / _MS,
         ms_max=max(0, latest - min(early for early, _ in received)) / _MS,
-        operations=sum(testified) - before,
+        operations=sum(proven) - before,
     )
 
 

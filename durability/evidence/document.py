@@ -16,7 +16,7 @@ from durability.evidence.cut import Cut
 from durability.evidence.flushes import LeafFlushes, leaf_flushes
 from durability.evidence.identity import Identity
 from durability.evidence.judgement import FindingClass, Judgement
-from durability.evidence.scan_report import Example, Report
+from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import Verdict
 from durability.formats.case import Case
 from durability.formats.facts import Facts
@@ -41,7 +41,7 @@ class Outcome:
     case: Case | None
     facts: Facts
     identity: Identity
-    report: Report
+    report: ScanReport
     cut: Cut
     at_risk: AtRisk
     window: LossWindow | None

@@ -14,7 +14,7 @@ from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess
 from durability.evidence.document import Outcome
 from durability.evidence.identity import Identity, identify
-from durability.evidence.scan_report import Example, Report
+from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
 from durability.formats.case import Case
 from durability.formats.facts import Facts
@@ -59,7 +59,7 @@ def judge(
     plan: Plan,
     case: Case | None,
     found: Found,
-    report: Report,
+    report: ScanReport,
     examples: Sequence[Example],
     attestation: Attestation,
     requirements: Requirements,
@@ -79,7 +79,7 @@ def judge(
         identity = identify(case, found.facts, found.superblocks)
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, newest_seen=report.newest_seen)
-        window = loss_window(case, testified=report.testified, oldest_lost=report.oldest_lost)
+        window = loss_window(case, proven=report.proven, oldest_lost=report.oldest_lost)
     verdict = decide(
         case=case,
         identity=identity,

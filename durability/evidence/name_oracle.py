@@ -6,10 +6,10 @@ record each. What is legal follows from two things: the newest event <= A' of a 
 ceiling], which may have been under way. An event puts a version under the name, or takes the name away. In
 this order:
 
-1. `survey` what has no slot: the temporaries of `rename`. Their sectors testify too.
+1. `survey` what has no slot: the temporaries of `rename`. Their sectors prove operations too.
 2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
    content whatever A' becomes: `judge_all` it at once.
-3. `judge_all` what `in_flight()` gives, with the testified frontiers (A').
+3. `judge_all` what `in_flight()` gives, with the proven frontiers (A').
 
 Without a server's log (`acked` None) nothing bounds what is in flight. `survey` every name before step 2.
 Then a name of `rename` must still hold one whole version, no older than the target proves to be acknowledged;
@@ -28,7 +28,14 @@ from numpy.typing import NDArray
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement, describe, version_name
 from durability.evidence.observation import EARLIER_RUN, Observation, Span
-from durability.evidence.testimony import CLASS_OF_STATE, GONE, UNSEEN, Faults, Testimony, first_of
+from durability.evidence.proven_operations import (
+    CLASS_OF_STATE,
+    GONE,
+    UNSEEN,
+    Faults,
+    ProvenOperations,
+    first_of,
+)
 from durability.formats.mixing import U64, Words
 
 MISSING = -1  # the length of a file that is not there
@@ -81,8 +88,8 @@ class _Legal:
         return bool(~self.holds[number] | self.removal[number] | self.rewrite[number])
 
 
-class NamesOracle(Testimony):
-    """Judges one run's names; A' (`testified`) and the newest versions seen rise as observations testify."""
+class NameOracle(ProvenOperations):
+    """Judges one run's names; A' (`proven`) and the newest versions seen rise as observations come in."""
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
@@ -98,17 +105,17 @@ class NamesOracle(Testimony):
         return np.union1d(listed, np.arange(oldest, self.ceiling(writer), dtype=U64))
 
     def screen(self, lookup: Lookup) -> Screened:
-        """Let what was found testify; keep what is of slots in flight, and name what else must be judged."""
+        """Take in what names prove; keep what is of slots in flight, and name what else must be judged."""
         writer, slots = lookup.writer, lookup.slots
         held, observed = self._held_and_odd(lookup)
         whole_ones = held[held < GONE]
         if len(whole_ones):
-            self._testify(writer, int(whole_ones.max()))
+            self._prove(writer, int(whole_ones.max()))
         positions, in_flight = self._in_flight_positions(writer, slots)
         self._held[writer][positions[in_flight]] = held[in_flight]
         self._see_removals(writer, slots[in_flight & (held == GONE)])
         for observation in observed.values():
-            self.testify(observation)
+            self.prove_by(observation)
         suspect = ~self._plainly_legal(writer, slots, held) & ~in_flight
         touched = self._versions.newest(writer, slots, self.acked[writer]) > 0
         accountable = touched | (held != GONE) | (not self._versions.endless(writer))
@@ -156,7 +163,7 @@ class NamesOracle(Testimony):
     def _see_removals(self, writer: int, slots: Words) -> None:
         """Note the newest removals that the absence of `slots` may come from.
 
-        Absence never testifies; but a writer that may have got so far may have had to wait there (rule 12).
+        Absence proves nothing; but a writer that may have got so far may have had to wait there (rule 12).
         """
         if self.plan.contract.absence_may_stall and len(slots):
             latest = self._versions.newest(writer, slots, self.ceiling(writer))
@@ -167,7 +174,7 @@ class NamesOracle(Testimony):
     # -- judging -------------------------------------------------------------------------------------------
 
     def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
-        legal = self._legal(writer, slots, self._testified[writer])
+        legal = self._legal(writer, slots, self._proven[writer])
         newest = legal.holds & (held >= legal.newest)
         absent: NDArray[np.bool_] = ~legal.holds | legal.removal | legal.rewrite
         return np.where(held == GONE, absent, newest & (held < GONE))
@@ -198,23 +205,23 @@ class NamesOracle(Testimony):
 
     def _judge_writer(self, writer: int, observations: Sequence[Observation]) -> Iterator[Judgement]:
         slots = np.array([observation.slot for observation in observations], dtype=U64)
-        testified = self._legal(writer, slots, self._testified[writer])
+        proven = self._legal(writer, slots, self._proven[writer])
         logged = self._legal(writer, slots, self.acked[writer])
         for number, observation in enumerate(observations):
-            faults = self._faults(observation, testified, number)
+            faults = self._faults(observation, proven, number)
             wrong = faults.finding is not None
-            expected = int(testified.newest[number])
+            expected = int(proven.newest[number])
             yield self._judgement(
                 observation,
                 faults,
                 expected=expected,
-                in_flight=bool(testified.in_flight[number]),
+                in_flight=bool(proven.in_flight[number]),
                 order_violation=wrong and self._faults(observation, logged, number).finding is None,
                 collateral=False,
                 text=describe(
                     observation,
                     place=f"name .{writer}.{observation.slot}",
-                    expected=self._expected(expected, holds=bool(testified.holds[number])),
+                    expected=self._expected(expected, holds=bool(proven.holds[number])),
                     finding=faults.finding,
                 ),
             )

@@ -32,10 +32,10 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ScanReport:
     """The outcome of a scan, or of as much of it as was done.
 
-    `checked` counts slots. `testified` and `newest_seen` per writer as `Oracle` has them. `oldest_lost`: per
+    `checked` counts slots. `proven` and `newest_seen` per writer as `Oracle` has them. `oldest_lost`: per
     writer the first acknowledged operation that is known to be lost, else None; `newest_lost` the last one.
     `control_lost`: completed writes of the control arm that are not there. `failure` says why the scan ended
     before it was `finished`, for people.
@@ -51,24 +51,24 @@ class Report:
     collateral: int
     unstable: int
     above_ceiling: int
-    testified: tuple[int, ...]
+    proven: tuple[int, ...]
     newest_seen: tuple[int, ...]
     oldest_lost: tuple[int | None, ...]
     newest_lost: tuple[int | None, ...]
     control_lost: int
 
 
-def empty_report(plan: Plan, *, failure: str = "") -> Report:
+def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
     """The report of a scan that has read nothing, because of `failure`."""
     nothing = (0,) * plan.writers
     return replace(
-        Tally(writers=plan.writers).report(testified=nothing, newest_seen=nothing, finished=False),
+        ScanCounts(writers=plan.writers).report(proven=nothing, newest_seen=nothing, finished=False),
         failure=failure,
     )
 
 
 @dataclass(slots=True)
-class Tally:
+class ScanCounts:
     """Counts of a scan of `writers` writers, as it goes on."""
 
     writers: int
@@ -104,9 +104,9 @@ class Tally:
         self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
         self.newest_lost[writer] = max(newest, self.newest_lost.get(writer, newest))
 
-    def report(self, *, testified: tuple[int, ...], newest_seen: tuple[int, ...], finished: bool) -> Report:
+    def report(self, *, proven: tuple[int, ...], newest_seen: tuple[int, ...], finished: bool) -> ScanReport:
         """The counts as they are now."""
-        return Report(
+        return ScanReport(
             finished=finished,
             failure="",
             checked=self.checked,
@@ -117,7 +117,7 @@ class Tally:
             collateral=self.collateral,
             unstable=self.unstable,
             above_ceiling=self.above_ceiling,
-            testified=testified,
+            proven=proven,
             newest_seen=newest_seen,
             oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.writers)),
             newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.writers)),

@@ -1,12 +1,13 @@
-"""The oracle: which contents a slot may legally have after a cut, and what is wrong with those it has.
+"""The slot oracle: which contents a slot may legally have after a cut, and what is wrong with those it has.
 
 Rules 6 to 8 of docs/explanation/evidence.md for slots that lie in files, for a plan and the frontiers that
 the server received (A); slots that are files are the business of `name_oracle`. In this order:
 
 1. `in_flight_slots` names the slots with a version in (A, A + credit]; read them first. `hold` takes whole
-   records in bulk; what it names, and every unreadable or short record, goes through `observe` and `testify`.
-2. `screen` everything once; `observe` what it names, and `testify` with that as well.
-3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the testified frontiers
+   records in bulk; what it names, and every unreadable or short record, goes through `observe` and
+   `prove_by`.
+2. `screen` everything once; `observe` what it names, and `prove_by` with that as well.
+3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
    (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
    judging them at once is safe.
 4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist, and
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from durability.evidence.judgement import FindingClass, Judgement, describe, place_name, version_name
 from durability.evidence.observation import PREFILL, Observation, Span, whole
-from durability.evidence.testimony import CLASS_OF_STATE, Faults, Testimony, first_of
+from durability.evidence.proven_operations import CLASS_OF_STATE, Faults, ProvenOperations, first_of
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Plan, parse_name
 from durability.formats.record import SECTOR_WORDS
@@ -45,8 +46,8 @@ class ExpectedFile:
     min_bytes: int | None
 
 
-class Oracle(Testimony):
-    """Judges one run's target; A' (`testified`) and the newest versions seen rise as observations testify."""
+class SlotOracle(ProvenOperations):
+    """Judges one run's target; A' (`proven`) and the newest versions seen rise as observations come in."""
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
@@ -55,20 +56,20 @@ class Oracle(Testimony):
     # -- what was in flight --------------------------------------------------------------------------------
 
     def hold(self, writer: int, slots: Words, words: Words) -> NDArray[np.intp]:
-        """Observe whole records in bulk, and let them testify; `slots` must be among `in_flight_slots`.
+        """Observe whole records in bulk, for what they prove; `slots` must be among `in_flight_slots`.
 
-        Returns the positions of those that are not one intact version: `observe` and `testify` them.
+        Returns the positions of those that are not one intact version: `observe` and `prove_by` them.
         """
         claimed, same = self._whole_versions(writer, slots, words)
         good = np.flatnonzero(same)
         positions = np.searchsorted(self.in_flight_slots(writer), slots[good])
         self._held[writer][positions] = claimed[good]
         if len(good):
-            self._testify(writer, int(claimed[good].max()))
+            self._prove(writer, int(claimed[good].max()))
         return np.flatnonzero(~same)
 
     def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
-        expected = self._versions.newest(writer, slots, self._testified[writer])
+        expected = self._versions.newest(writer, slots, self._proven[writer])
         legal: NDArray[np.bool_] = (expected <= held) & (held <= U64(self.ceiling(writer)))
         return legal
 
@@ -111,7 +112,7 @@ class Oracle(Testimony):
 
     def _judge_writer(self, writer: int, observations: Sequence[Observation]) -> Iterator[Judgement]:
         slots = np.array([observation.slot for observation in observations], dtype=U64)
-        expected = self._versions.newest(writer, slots, self._testified[writer])
+        expected = self._versions.newest(writer, slots, self._proven[writer])
         logged = self._versions.newest(writer, slots, self.acked[writer])
         latest = self._versions.newest(writer, slots, self.ceiling(writer))
         for number, observation in enumerate(observations):
@@ -187,7 +188,7 @@ class Oracle(Testimony):
                 continue
             slots = np.arange(extent.first_slot + low, extent.first_slot + high, dtype=U64)
             newest = self._versions.newest(extent.writer, slots, self.ceiling(extent.writer))
-            if (newest > U64(self._testified[extent.writer])).any():
+            if (newest > U64(self._proven[extent.writer])).any():
                 return True
         return False
 
@@ -199,7 +200,7 @@ class Oracle(Testimony):
         present = max(0, size_bytes - extent.offset_bytes) // extent.record_bytes
         required = extent.slots
         if self._versions.endless(writer):
-            required = min(max(self._testified[writer] - extent.first_slot, 0), extent.slots)
+            required = min(max(self._proven[writer] - extent.first_slot, 0), extent.slots)
         return range(extent.first_slot + min(present, required), extent.first_slot + required)
 
     # -- versions ------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class Oracle(Testimony):
 
     def _expected(self, writer: int, first_slot: int, count: int) -> Words:
         """The newest version <= A' of `count` slots, computed ahead for the slots that follow."""
-        frontier = self._testified[writer]
+        frontier = self._proven[writer]
         ahead_writer, ahead_frontier, ahead_slot, newest = self._ahead
         start = first_slot - ahead_slot
         if (ahead_writer, ahead_frontier) != (writer, frontier) or not 0 <= start <= len(newest) - count:
@@ -226,8 +227,8 @@ class Oracle(Testimony):
         return newest[start : start + count]
 
 
-class LogOracle(Oracle):
-    """As `Oracle`, of files that grow: which of them must be there, and which must not."""
+class LogOracle(SlotOracle):
+    """As `SlotOracle`, of files that grow: which of them must be there, and which must not."""
 
     def files(self) -> list[ExpectedFile]:
         """The files that may hold records, with A' as it stands.
@@ -237,7 +238,7 @@ class LogOracle(Oracle):
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
-        slots, done = self.plan.slots, self._testified[writer]
+        slots, done = self.plan.slots, self._proven[writer]
         newest_file = self.ceiling(writer) // slots if self.logged else done // slots + 1
         for generation in range(max(0, newest_file - 1), newest_file + 1):
             required = min(max(done - generation * slots, 0), slots)
@@ -258,7 +259,7 @@ class LogOracle(Oracle):
         for name in sorted(filter(None, map(parse_name, suffixes))):
             if self._is_writer(name.writer) and not name.temporary:
                 outlived_by = (name.number + 3) * self.plan.slots + 1
-                if outlived_by <= self._testified[name.writer]:
+                if outlived_by <= self._proven[name.writer]:
                     judgements.append(self._judge_removed(name.writer, name.number, outlived_by))
         return judgements
 

@@ -18,7 +18,7 @@ from durability import errors
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import Strength, strength
 from durability.formats.case import Case
 from durability.units import counted
@@ -104,7 +104,7 @@ def decide(
     case: Case | None,
     identity: Identity,
     cut: Cut,
-    scan: Report,
+    scan: ScanReport,
     at_risk: AtRisk,
     require_cut: CutClass,
     min_cuts: int,
@@ -136,7 +136,7 @@ def decide(
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 
 
-def _loss_reasons(case: Case | None, scan: Report, *, explained: bool) -> list[Reason]:
+def _loss_reasons(case: Case | None, scan: ScanReport, *, explained: bool) -> list[Reason]:
     reasons = []
     found = {name: count for name, count in scan.findings.items() if count}
     if found and not explained:
@@ -147,7 +147,7 @@ def _loss_reasons(case: Case | None, scan: Report, *, explained: bool) -> list[R
     return reasons
 
 
-def _log_reasons(case: Case | None, identity: Identity, scan: Report) -> Iterator[Reason]:
+def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Iterator[Reason]:
     """What is wrong with the record of the run itself."""
     if case is None:
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
@@ -183,7 +183,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 
 
-def _scan_reasons(scan: Report, at_risk: AtRisk) -> Iterator[Reason]:
+def _scan_reasons(scan: ScanReport, at_risk: AtRisk) -> Iterator[Reason]:
     if not scan.finished:
         yield _reason("scan-unfinished", scan.failure)
     if not scan.checked:

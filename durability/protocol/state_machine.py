@@ -123,7 +123,7 @@ AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
 }
 
 
-class _Session:
+class _Protocol:
     """What both ends share. `sends` and `receives` are the bases of the messages of either direction."""
 
     def __init__(self, *, token: bytes, sends: type[Message], receives: type[Message]) -> None:
@@ -278,7 +278,7 @@ class _Session:
         raise NotImplementedError
 
 
-class ClientSession(_Session):
+class ClientProtocol(_Protocol):
     """The client's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
 
     def __init__(self, role: str, token: bytes, *, nonce: bytes, software: str) -> None:
@@ -325,7 +325,7 @@ class ClientSession(_Session):
             self._open()
 
 
-class ServerSession(_Session):
+class ServerProtocol(_Protocol):
     """The server's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
 
     def __init__(self, token: bytes, *, nonce: bytes, server_id: str, heartbeat_ns: int) -> None:

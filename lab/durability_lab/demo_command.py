@@ -28,7 +28,7 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.drive import Model
 from durability_lab.drive.faults import FlushIgnored, Honest, WriteThrough
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.support.local_server import LocalServer, local_server
 
 SIZE_BYTES = 24 << 20
 WRITERS = 2
@@ -39,7 +39,7 @@ ATTESTATION = "the demo cut its simulated drive"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exhibit:
+class DemoDrive:
     """One drive of the demo and the verdict that it deserves."""
 
     title: str
@@ -48,9 +48,9 @@ class Exhibit:
 
 
 EXHIBITS = (
-    Exhibit(title="honest write cache", model=Honest(), expected="durable"),
-    Exhibit(title="write-through", model=WriteThrough(), expected="durable"),
-    Exhibit(title="lying write cache", model=FlushIgnored(), expected="loss"),
+    DemoDrive(title="honest write cache", model=Honest(), expected="durable"),
+    DemoDrive(title="write-through", model=WriteThrough(), expected="durable"),
+    DemoDrive(title="lying write cache", model=FlushIgnored(), expected="loss"),
 )
 
 
@@ -60,7 +60,7 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     console = Terminal(file=out, highlight=False)
     console.print(f"Three simulated drives, one power cut each. Seed {chosen}.")
     documents = []
-    async with loopback() as lab:
+    async with local_server() as lab:
         console.print(f"A server listens on {lab.address}.")
         for number, exhibit in enumerate(EXHIBITS):
             console.print(f"  {exhibit.model.name}: write, cut, verify ...")
@@ -74,7 +74,7 @@ async def demo(out: TextIO, *, seed: int | None = None) -> int:
     return EXIT_INTERNAL
 
 
-async def _cycles(lab: Loopback, model: Model, console: Terminal, *, seed: int) -> dict[str, Any]:
+async def _cycles(lab: LocalServer, model: Model, console: Terminal, *, seed: int) -> dict[str, Any]:
     """What came of the first cut that met writers at work: on a busy machine they may wait for the server."""
     for again in range(1, CUTS_MAX):
         document = await _cycle(lab, model, seed=seed)
@@ -84,7 +84,7 @@ async def _cycles(lab: Loopback, model: Model, console: Terminal, *, seed: int) 
     return await _cycle(lab, model, seed=seed)
 
 
-async def _cycle(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
+async def _cycle(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]:
     """Write, cut, power on and verify one drive; the document of `verify --json`."""
     storage = SimulatedStorage(model, seed=seed, sync_s=SYNC_S)
     said = io.StringIO()
@@ -104,7 +104,7 @@ async def _cycle(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
 
 
 async def _run_until_cut(
-    lab: Loopback, storage: SimulatedStorage, said: io.StringIO, *, cut_after: int
+    lab: LocalServer, storage: SimulatedStorage, said: io.StringIO, *, cut_after: int
 ) -> None:
     options = RunOptions(
         server=lab.address, token=lab.token, size_bytes=SIZE_BYTES, writers=WRITERS, destroy_data=True

@@ -12,7 +12,7 @@ import pytest
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability_lab import demo_command as demo_module
 from durability_lab.drive.drive import Model
-from durability_lab.support.local_server import Loopback
+from durability_lab.support.local_server import LocalServer
 
 pytestmark = pytest.mark.slow  # each is a whole demo
 
@@ -45,7 +45,7 @@ async def test_cut_that_met_nobody_at_work_is_made_again(monkeypatch: pytest.Mon
     """Writers that wait for the server put nothing at risk, so the demo cuts once more, and says so."""
     cycle, documents = demo_module._cycle, []
 
-    async def idle_at_first(lab: Loopback, model: Model, *, seed: int) -> dict[str, Any]:
+    async def idle_at_first(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]:
         documents.append(await cycle(lab, model, seed=seed))
         idle = {"verdict": "inconclusive", "reasons": [{"code": "nothing-at-risk", "text": ""}]}
         return documents[-1] | (idle if len(documents) == 1 else {})

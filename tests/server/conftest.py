@@ -30,7 +30,7 @@ from durability.formats.plan import Plan
 from durability.protocol import auth, messages
 from durability.protocol.frame import FrameDecoder
 from durability.protocol.messages import Message, decode
-from durability.protocol.state_machine import ClientSession
+from durability.protocol.state_machine import ClientProtocol
 from durability_server.server import Server
 from tests.sample_facts import facts
 
@@ -66,7 +66,7 @@ class Client:
     """A client whose every message a test chooses; only the handshake and heartbeats go by themselves."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: ClientSession
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: ClientProtocol
     ) -> None:
         self.reader = reader
         self.writer = writer
@@ -232,7 +232,7 @@ class Lab:
     ) -> Client:
         """Connects a client and does the handshake. Raises what the server refuses it with."""
         reader, writer = await asyncio.open_connection(*address, ssl=tls)
-        session = ClientSession(role, token, nonce=secrets.token_bytes(32), software="durability test")
+        session = ClientProtocol(role, token, nonce=secrets.token_bytes(32), software="durability test")
         client = Client(reader, writer, session)
         self._clients.append(client)
         session.start()

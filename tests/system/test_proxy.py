@@ -22,8 +22,8 @@ from durability_client.run.sender import run_in_fine_loop
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.support.local_server import Loopback, loopback
-from durability_lab.support.tcp_proxy import Proxy
+from durability_lab.support.local_server import LocalServer, local_server
+from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server.runs.run import Run
 from tests.waiting import until
 
@@ -44,9 +44,9 @@ def new_seed() -> int:
 
 
 @asynccontextmanager
-async def proxied(*, delay_s: float = 0.0) -> AsyncIterator[tuple[Loopback, Proxy]]:
+async def proxied(*, delay_s: float = 0.0) -> AsyncIterator[tuple[LocalServer, TcpProxy]]:
     """A server and a proxy to it, with a delay each way."""
-    async with loopback() as lab, Proxy(*parse_address(lab.address), delay_s=delay_s) as proxy:
+    async with local_server() as lab, TcpProxy(*parse_address(lab.address), delay_s=delay_s) as proxy:
         yield lab, proxy
 
 
@@ -55,7 +55,7 @@ def has_ended(run: Run) -> bool:
     return run.session_end != "live"
 
 
-def start(lab: Loopback, proxy: Proxy, drives: Sequence[SimulatedStorage]) -> list[Client]:
+def start(lab: LocalServer, proxy: TcpProxy, drives: Sequence[SimulatedStorage]) -> list[Client]:
     """A client on each of `drives`, behind the proxy."""
     options = RunOptions(
         server=proxy.address,
@@ -67,14 +67,14 @@ def start(lab: Loopback, proxy: Proxy, drives: Sequence[SimulatedStorage]) -> li
     return [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
 
 
-async def until_acked(lab: Loopback, drive: SimulatedStorage, client: Client, count: int) -> None:
+async def until_acked(lab: LocalServer, drive: SimulatedStorage, client: Client, count: int) -> None:
     """Wait until the server has received `count` more operations of the drive's run."""
     live = lab.live_run(drive.path)
     before = sum(live.frontiers.acked) if live is not None else 0
     assert await lab.until_acked(drive.path, before + count, client), client
 
 
-async def verdict(lab: Loopback, server: str, drive: SimulatedStorage) -> dict[str, Any]:
+async def verdict(lab: LocalServer, server: str, drive: SimulatedStorage) -> dict[str, Any]:
     """The document of `verify --json` of the drive with its power back, over `server`."""
     drive.power_on()
     answer = io.StringIO()
@@ -130,9 +130,9 @@ async def lose_machines(seed: int) -> None:
         for model in (Honest(), FlushIgnored())
     ]
     documents = []
-    async with loopback() as lab:
+    async with local_server() as lab:
         for drive in drives:
-            async with Proxy(*parse_address(lab.address)) as proxy:
+            async with TcpProxy(*parse_address(lab.address)) as proxy:
                 (client,) = start(lab, proxy, [drive])
                 await until_acked(lab, drive, client, max(BETWEEN_CUTS))
                 live = lab.live_run(drive.path)
@@ -163,7 +163,7 @@ async def test_delay_is_that_of_each_way() -> None:
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     loop = asyncio.get_running_loop()
-    async with Proxy(*server.sockets[0].getsockname()[:2]) as proxy:
+    async with TcpProxy(*server.sockets[0].getsockname()[:2]) as proxy:
         reader, writer = await asyncio.open_connection(*parse_address(proxy.address))
         proxy.to_server.delay_s, proxy.to_client.delay_s = 0.02, 0.03
         began_s = loop.time()

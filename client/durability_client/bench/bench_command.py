@@ -27,7 +27,7 @@ from durability_client.bench import saved_results
 from durability_client.bench.progress_bar import Bar
 from durability_client.bench.report import html_page, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
-from durability_client.bench.stop_signals import Endings
+from durability_client.bench.stop_signals import StopSignals
 from durability_client.system.terminal import Terminal
 from durability_client.target.safety_checks import Consent
 
@@ -65,7 +65,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
-    with Endings() as endings:
+    with StopSignals() as endings:
         try:
             with Bar(err) as bar:
                 outcome = measure(wanted, bar, endings.hold)

@@ -77,14 +77,14 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Measured:
     """A result, and what ended the measurement before its time."""
 
     result: Result
     ending: BaseException | None
 
 
-def measure(options: Options, listener: Listener, hold: Callable[[], None] = lambda: None) -> Outcome:
+def measure(options: Options, listener: Listener, hold: Callable[[], None] = lambda: None) -> Measured:
     """Measure. `hold` is called when all rounds are made, or no more will be: what follows must not be
     interrupted. Raises DurabilityError where nothing could be measured."""
     with ExitStack() as stack:
@@ -100,7 +100,7 @@ def measure(options: Options, listener: Listener, hold: Callable[[], None] = lam
             if not measurement.order:
                 raise
             ending = error
-        return Outcome(result=measurement.result(ending), ending=ending)
+        return Measured(result=measurement.result(ending), ending=ending)
 
 
 @dataclass(slots=True)

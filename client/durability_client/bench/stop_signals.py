@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Self
 from durability_client.system.processes import ENDING
 
 
-class Endings:
+class StopSignals:
     """Within the block, the first signal raises KeyboardInterrupt or SystemExit, and later ones do nothing.
 
     What was ignored before (SIGHUP under nohup) stays so.

@@ -30,7 +30,7 @@ from durability.protocol.messages import (
     Pong,
     Role,
 )
-from durability.protocol.state_machine import ClientSession
+from durability.protocol.state_machine import ClientProtocol
 from durability_client.link.endpoint import Endpoint
 
 CONNECT_TIMEOUT_S = 10.0
@@ -46,7 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, endpoint: Endpoint, role: Role) -> None:
         self.endpoint = endpoint
         self.rtt_ns = 0
-        self.session = ClientSession(
+        self.session = ClientProtocol(
             role,
             endpoint.token,
             nonce=secrets.token_bytes(auth.NONCE_BYTES),

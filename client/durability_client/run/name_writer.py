@@ -18,18 +18,18 @@ from durability.formats.mixing import Words
 from durability.formats.plan import TEMPORARY, Plan
 from durability.formats.versions import Versions
 from durability.formats.workloads.workload import NEVER
-from durability_client.run.shared_state import RING, Ledger, Order
-from durability_client.run.writer import AcknowledgingLife
+from durability_client.run.shared_state import RING, Order, SharedState
+from durability_client.run.writer import AcknowledgingWriter
 from durability_client.target.storage import Storage, TargetDirectory, TargetFile
 
 _SPARE_DESCRIPTORS = 64  # beside a group's files: directory, pipes, what the interpreter has open
 
 
-class NamesWriter(AcknowledgingLife):
+class NameWriter(AcknowledgingWriter):
     """Issue the operations of a group, sync its files and the directory, publish."""
 
-    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
-        super().__init__(plan, writer, storage, ledger)
+    def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
+        super().__init__(plan, writer, storage, shared)
         self._versions = Versions(plan)
         self._beside = plan.contract.whole_at_all_times  # whether a record is written before it has its name
         self._written: dict[int, TargetFile] = {}  # by slot: files of the open group that are not synced yet
@@ -101,13 +101,13 @@ class NamesWriter(AcknowledgingLife):
         self._settle()
         directory.sync()
         now_ns = time.monotonic_ns()
-        ledger, commit = self._ledger, self._seq // self._plan.group - 1
-        if ledger.halted:
+        shared, commit = self._shared, self._seq // self._plan.group - 1
+        if shared.halted:
             return False
-        ledger.words[ledger.ring_index(self._writer) + commit % RING] = now_ns - self._began_ns
-        ledger.words[ledger.frontier_index(self._writer)] = self._seq
+        shared.words[shared.ring_index(self._writer) + commit % RING] = now_ns - self._began_ns
+        shared.words[shared.frontier_index(self._writer)] = self._seq
         self._look_for_parent(now_ns)
-        return ledger.order == Order.GO
+        return shared.order == Order.GO
 
     def _suffix(self, slot: int) -> str:
         return self._plan.extent(self._writer, slot).suffix

@@ -31,9 +31,9 @@ from durability_client.link.run_link import Ending, RunLink
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.sender import Sender
 from durability_client.run.shared_state import Order, WriterFailure, WriterState
-from durability_client.run.statistics_collector import Account
-from durability_client.run.status_line import Live, Sample, State
-from durability_client.run.writer_processes import Crew
+from durability_client.run.statistics_collector import StatisticsCollector
+from durability_client.run.status_line import Sample, State, StatusLine
+from durability_client.run.writer_processes import WriterProcesses
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import Storage
@@ -93,7 +93,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
     safety_checks.check_plan(facts, plan, consent)
     if isinstance(storage, KernelStorage):
         safety_checks.check_space(storage, facts, plan)
-    live = Live(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
+    live = StatusLine(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
     current = _Run(options, plan, storage, live)
     with _signals(current.interrupt):
         await current.link.connect(peer)
@@ -131,18 +131,18 @@ class _WriterFailedError(Exception):
 class _Run:
     """One run, from its registration to its end."""
 
-    def __init__(self, options: RunOptions, plan: Plan, storage: Storage, live: Live) -> None:
+    def __init__(self, options: RunOptions, plan: Plan, storage: Storage, live: StatusLine) -> None:
         self._options = options
         self._plan = plan
         self._storage = storage
         self._live = live
-        self._crew = Crew(plan, storage)
-        self.link = RunLink(on_grants=self._crew.ledger.grant, on_notice=self._notice)
-        self._sender = Sender(plan, self._crew.ledger, self.link.acknowledge)
+        self._writers = WriterProcesses(plan, storage)
+        self.link = RunLink(on_grants=self._writers.shared.grant, on_notice=self._notice)
+        self._sender = Sender(plan, self._writers.shared, self.link.acknowledge)
         self._signals: list[int] = []
         self._notice_text = ""  # what the server last complained of
         self._began_s = time.monotonic()
-        self._account = Account(plan, storage, self._crew.ledger)
+        self._collector = StatisticsCollector(plan, storage, self._writers.shared)
         self._line_s = self._began_s
         self._line_acked = 0
 
@@ -174,7 +174,7 @@ class _Run:
             raise
         finally:
             self._sender.stop()
-            if not await asyncio.to_thread(self._crew.dismiss):
+            if not await asyncio.to_thread(self._writers.dismiss):
                 self._live.say("a writer still waits for the drive; it ends when the drive answers")
 
     # Before the first record.
@@ -186,12 +186,12 @@ class _Run:
             with self._live.prefill() as bar:
                 await self._during(asyncio.to_thread(files.create, self._stoppable(bar)))
             files.try_writer()
-            await asyncio.to_thread(self._crew.start)
-            while not self._crew.all_in(WriterState.READY):
+            await asyncio.to_thread(self._writers.start)
+            while not self._writers.all_in(WriterState.READY):
                 self._check()
                 await asyncio.sleep(TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
-            self._account.armed(facts)
+            self._collector.armed(facts)
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
@@ -236,7 +236,7 @@ class _Run:
         """Let the writers go, until the duration is over or a signal comes."""
         duration_s = self._options.duration_s or float("inf")
         self._began_s = self._line_s = time.monotonic()
-        self._crew.ledger.give_order(Order.GO)
+        self._writers.shared.give_order(Order.GO)
         self._sender.start()
         while not self._signals:
             left_s = self._began_s + duration_s - time.monotonic()
@@ -248,9 +248,9 @@ class _Run:
 
     async def _stop(self) -> RunSummary:
         """Let each writer finish its group, and have the server confirm the end."""
-        self._crew.ledger.give_order(Order.STOP)
-        while not self._crew.all_in(WriterState.DONE):
-            self._crew.look()
+        self._writers.shared.give_order(Order.STOP)
+        while not self._writers.all_in(WriterState.DONE):
+            self._writers.look()
             self._check()
             if len(self._signals) > 1:
                 text = "interrupted again before the target answered: the run was not stopped cleanly"
@@ -259,13 +259,13 @@ class _Run:
             await asyncio.sleep(_STOP_TICK_S)
         self._sender.stop()
         elapsed_s = time.monotonic() - self._began_s
-        self._account.digest()
+        self._collector.digest()
         summary = RunSummary(
             run=self._plan.run,
-            frontiers=tuple(self._crew.ledger.frontiers()[: self._plan.writers]),
-            control=self._crew.control_completed,
+            frontiers=tuple(self._writers.shared.frontiers()[: self._plan.writers]),
+            control=self._writers.control_completed,
             elapsed_s=elapsed_s,
-            latencies=self._account.latencies(),
+            latencies=self._collector.latencies(),
             exit_code=128 + self._signals[0] if self._signals else EXIT_OK,
         )
         await self._confirmed(
@@ -276,8 +276,8 @@ class _Run:
 
     def _check(self) -> None:
         """Raises _WriterFailedError where a writer failed, and PeerError where the server ended the run."""
-        if self._crew.ledger.halted:
-            failure = self._crew.ledger.first_failure()
+        if self._writers.shared.halted:
+            failure = self._writers.shared.first_failure()
             if failure is not None:
                 raise _WriterFailedError(failure)
         if self.link.final is not None:
@@ -286,7 +286,7 @@ class _Run:
     def _state(self) -> tuple[State, str]:
         if self.link.trouble:
             return "reconnecting", self.link.trouble
-        if self._crew.any_in(WriterState.OUT_OF_CREDIT):
+        if self._writers.any_in(WriterState.OUT_OF_CREDIT):
             return (
                 "waiting for credit",
                 self._notice_text or "the server has not confirmed the acknowledgements",
@@ -301,13 +301,13 @@ class _Run:
 
     def _show(self, state: State, detail: str = "", *, due: bool = False) -> None:
         """Show a line if one is due."""
-        self._account.digest()
+        self._collector.digest()
         now_s = time.monotonic()
         if not due and now_s < self._line_s + _LINE_S:
             return
-        self._crew.look()
-        frontiers = self._crew.ledger.frontiers()[: self._plan.writers]
-        acked, second = sum(frontiers), self._account.second
+        self._writers.look()
+        frontiers = self._writers.shared.frontiers()[: self._plan.writers]
+        acked, second = sum(frontiers), self._collector.second
         self._live.show(
             Sample(
                 elapsed_s=now_s - self._began_s,
@@ -316,18 +316,18 @@ class _Run:
                 p50_ns=second.percentile(50),
                 p99_ns=second.percentile(99),
                 max_ns=second.max_value,
-                unconfirmed=acked - sum(self._crew.ledger.grants()[: self._plan.writers]),
+                unconfirmed=acked - sum(self._writers.shared.grants()[: self._plan.writers]),
                 rtt_ns=self.link.rtt_ns,
                 state=state,
                 detail=detail,
             )
         )
-        self._account.next_second()
+        self._collector.next_second()
         self._line_s, self._line_acked = now_s, acked
         self.link.report(self._statistics())
 
     def _statistics(self) -> dict[str, Value]:
-        return statistics_to_value(self._account.statistics(time.monotonic() - self._began_s))
+        return statistics_to_value(self._collector.statistics(time.monotonic() - self._began_s))
 
     # How it ends.
 
@@ -338,7 +338,7 @@ class _Run:
         if not failure.errno:
             await self._end(ClientFailed(text=what))
             raise DurabilityError(f"a defect of this tool: {what}")
-        self._account.digest()
+        self._collector.digest()
         self.link.report(self._statistics())
         ending: Ending = TargetFailed(
             errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
@@ -348,7 +348,7 @@ class _Run:
             ending = ClientFailed(text=what)
             advice = "This was not an I/O error and not a cut: fix it and run again"
         told = await self._end(ending)
-        acked = sum(self._crew.ledger.frontiers()[: self._plan.writers])
+        acked = sum(self._writers.shared.frontiers()[: self._plan.writers])
         server = "the server has them all" if told else "the server did not confirm them all"
         raise TargetError(
             f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"

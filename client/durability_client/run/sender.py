@@ -1,4 +1,4 @@
-"""The sender: looks at the ledger some thousand times a second and tells the server what moved.
+"""The sender: looks at the shared some thousand times a second and tells the server what moved.
 
 What a drive acknowledged in its last moments is what a cut can lose, so an ack must not wait; and a writer
 must not pay for it, so nobody wakes anybody: one process polls, and sends one cumulative ack for all
@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from durability.formats.plan import Plan
-from durability_client.run.shared_state import Ledger
+from durability_client.run.shared_state import SharedState
 
 POLL_S = 0.0001  # sleeping and waking costs some 20 us of processor; half the pause gains 30 us of lag
 _POLL_CROWDED_S = 0.0004  # where the writers fill the processors, what the sender takes is taken from them
@@ -45,13 +45,13 @@ def _processors() -> int:
 
 
 class Sender:
-    """Polls `ledger` from `start` to `stop`; `send(frontiers, control)` says whether the ack was taken."""
+    """Polls `shared` from `start` to `stop`; `send(frontiers, control)` says whether the ack was taken."""
 
-    def __init__(self, plan: Plan, ledger: Ledger, send: Callable[[tuple[int, ...], int], bool]) -> None:
-        self._ledger = ledger
+    def __init__(self, plan: Plan, shared: SharedState, send: Callable[[tuple[int, ...], int], bool]) -> None:
+        self._shared = shared
         self._writers = plan.writers
         self._send = send
-        self._sent = [0] * ledger.writers
+        self._sent = [0] * shared.writers
         self._poll_s = POLL_S if plan.writers < _processors() else _POLL_CROWDED_S
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -69,7 +69,7 @@ class Sender:
 
     def flush(self) -> bool:
         """Send what moved since the last ack; False where the network does not take it now."""
-        now = self._ledger.frontiers()
+        now = self._shared.frontiers()
         if now != self._sent:
             if not self._send(tuple(now[: self._writers]), sum(now[self._writers :])):
                 return False

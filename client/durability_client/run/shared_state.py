@@ -1,4 +1,4 @@
-"""The ledger: shared memory through which writers and the sender talk, without a lock or a system call.
+"""The shared: shared memory through which writers and the sender talk, without a lock or a system call.
 
 A writer's commit must cost nothing but the commit, so a writer stores one word when a sync has returned and
 reads two to know that it may go on; the sender, another process, polls. No word is read, changed and written
@@ -67,7 +67,7 @@ class WriterFailure:
     text: str
 
 
-class Ledger:
+class SharedState:
     """Words for `writers` writers, the control arm counted as one of them.
 
     `words` is the raw memory as 64-bit words, for the writers' loop; everybody else uses the methods.

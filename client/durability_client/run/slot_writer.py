@@ -16,17 +16,17 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Plan
 from durability.formats.versions import Versions
 from durability.formats.workloads.workload import Layout
-from durability_client.run.name_writer import NamesWriter
-from durability_client.run.shared_state import RING, Ledger, Order, WriterState
-from durability_client.run.writer import CHECK_NS, AcknowledgingLife, Life
+from durability_client.run.name_writer import NameWriter
+from durability_client.run.shared_state import RING, Order, SharedState, WriterState
+from durability_client.run.writer import CHECK_NS, AcknowledgingWriter, Writer
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 
 
-def write_records(plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
-    """The whole life of writer `writer`. Never raises: the ledger says how it ended."""
+def write_records(plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
+    """The whole life of writer `writer`. Never raises: the shared says how it ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    life = _class_of(plan, writer)(plan, writer, storage, ledger)
+    life = _class_of(plan, writer)(plan, writer, storage, shared)
     try:
         life.run()
     except OSError as error:
@@ -34,18 +34,18 @@ def write_records(plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> 
     except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
         life.fail(0, f"{type(error).__name__}: {error}")
     else:
-        ledger.set_state(writer, WriterState.DONE)
+        shared.set_state(writer, WriterState.DONE)
 
 
-def _class_of(plan: Plan, writer: int) -> type[Life]:
-    return _Control if writer == plan.control_writer else _WRITERS[plan.contract.layout]
+def _class_of(plan: Plan, writer: int) -> type[Writer]:
+    return _ControlWriter if writer == plan.control_writer else _WRITERS[plan.contract.layout]
 
 
-class _Writer(AcknowledgingLife):
+class _SlotWriter(AcknowledgingWriter):
     """Write, sync, publish: in place."""
 
-    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
-        super().__init__(plan, writer, storage, ledger)
+    def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
+        super().__init__(plan, writer, storage, shared)
         self._versions = Versions(plan)
 
     def run(self) -> None:
@@ -58,10 +58,10 @@ class _Writer(AcknowledgingLife):
     def _write(self, file: TargetFile, offsets: list[int]) -> bool:
         """Write the stamped records, syncing and publishing at the end of each group; False when told to
         stop."""
-        words, group, limit = self._ledger.words, self._plan.group, self._limit
-        go, order_at, halt_at = int(Order.GO), Ledger.ORDER, Ledger.HALT
-        frontier_at = self._ledger.frontier_index(self._writer)
-        ring_at = self._ledger.ring_index(self._writer)
+        words, group, limit = self._shared.words, self._plan.group, self._limit
+        go, order_at, halt_at = int(Order.GO), SharedState.ORDER, SharedState.HALT
+        frontier_at = self._shared.frontier_index(self._writer)
+        ring_at = self._shared.ring_index(self._writer)
         pwrite, sync, clock = file.pwrite, file.sync, time.monotonic_ns
         seq = self._seq
         commit, group_end = seq // group, (seq // group + 1) * group
@@ -98,8 +98,8 @@ class _Writer(AcknowledgingLife):
         return _offsets(extent, slots)
 
 
-class _LogWriter(_Writer):
-    """As `_Writer`, to files that grow: a full one gives way to the next."""
+class _LogWriter(_SlotWriter):
+    """As `_SlotWriter`, to files that grow: a full one gives way to the next."""
 
     def run(self) -> None:
         generation = 0
@@ -134,7 +134,7 @@ class _LogWriter(_Writer):
         return file, extent
 
 
-class _Control(Life):
+class _ControlWriter(Writer):
     """The control arm: paced, never synced, and only past the page cache.
 
     A write that completed in the page cache is lost by any cut and shows nothing of the drive, so without
@@ -145,7 +145,7 @@ class _Control(Life):
         extent = self._plan.extent(self._writer)
         file = TargetFiles(self._storage, self._plan).open_writer(self._writer)
         self._wait_for_start()
-        words, frontier_at = self._ledger.words, self._ledger.frontier_index(self._writer)
+        words, frontier_at = self._shared.words, self._shared.frontier_index(self._writer)
         schedule = self._plan.schedule(self._writer)
         due_ns = time.monotonic_ns()
         while file.direct:
@@ -157,14 +157,14 @@ class _Control(Life):
                     return
                 self._seq += 1
                 file.pwrite(view, offset)
-                if self._ledger.halted:
+                if self._shared.halted:
                     return
                 words[frontier_at] = self._seq
                 due_ns = max(due_ns + self._plan.control_interval_us * 1000, time.monotonic_ns())
 
     def _wait_until(self, due_ns: int) -> bool:
         """Sleep until `due_ns`; False when told to stop before."""
-        while self._ledger.order == Order.GO and not self._ledger.halted:
+        while self._shared.order == Order.GO and not self._shared.halted:
             left_ns = due_ns - time.monotonic_ns()
             if left_ns <= 0:
                 return True
@@ -178,4 +178,4 @@ def _offsets(extent: Extent, slots: Words) -> list[int]:
     return [int(offset) for offset in offsets.tolist()]
 
 
-_WRITERS: Mapping[Layout, type[Life]] = {"region": _Writer, "log": _LogWriter, "names": NamesWriter}
+_WRITERS: Mapping[Layout, type[Writer]] = {"region": _SlotWriter, "log": _LogWriter, "names": NameWriter}

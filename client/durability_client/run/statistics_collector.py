@@ -1,4 +1,4 @@
-"""The account of a run: what the server is told of it every second, so that it survives the cut.
+"""The collector of a run: what the server is told of it every second, so that it survives the cut.
 
 Collects the latencies of commits and looks at how many flushes reached the drives; never on a writer's path.
 Figures are totals since arming, so one that does not reach the server is made up for by the next. Latencies
@@ -18,20 +18,20 @@ from durability_client.system import host
 
 if TYPE_CHECKING:
     from durability.formats.plan import Plan
-    from durability_client.run.shared_state import Ledger
+    from durability_client.run.shared_state import SharedState
     from durability_client.target.storage import Storage
 
 
 _CPU_MODEL_CHARACTERS_MAX = 120  # of what the system says, which goes to the server every second
 
 
-class Account:
+class StatisticsCollector:
     """Latencies of commits, in all and of the last `second`; flushes since `armed`, the facts at arming."""
 
-    def __init__(self, plan: Plan, storage: Storage, ledger: Ledger) -> None:
+    def __init__(self, plan: Plan, storage: Storage, shared: SharedState) -> None:
         self._plan = plan
         self._storage = storage
-        self._ledger = ledger
+        self._shared = shared
         self._drives: tuple[Drive, ...] = ()
         self._machine = host.machine()
         self._ticks = host.ticks()  # at arming
@@ -47,9 +47,9 @@ class Account:
     def digest(self) -> None:
         """Count the latencies of the commits since the last time."""
         fresh = []
-        for writer, frontier in enumerate(self._ledger.frontiers()[: self._plan.writers]):
+        for writer, frontier in enumerate(self._shared.frontiers()[: self._plan.writers]):
             commits = frontier // self._plan.group
-            fresh.append(self._ledger.latencies(writer, self._digested[writer], commits))
+            fresh.append(self._shared.latencies(writer, self._digested[writer], commits))
             self._digested[writer] = commits
         self.second.record(np.concatenate(fresh))
 
@@ -67,7 +67,7 @@ class Account:
 
     def statistics(self, elapsed_s: float) -> Statistics:
         """The run up to now, `elapsed_s` after its first record."""
-        operations = tuple(self._ledger.frontiers()[: self._plan.writers])  # before flushes: each has its own
+        operations = tuple(self._shared.frontiers()[: self._plan.writers])  # before flushes: each has its own
         latencies = self.latencies().to_value()
         return Statistics(
             elapsed_s=round(elapsed_s, 3),

@@ -49,7 +49,7 @@ class Sample:
     detail: str
 
 
-class Live:
+class StatusLine:
     """Shows samples of the run named `run` (16 hexadecimal digits); without `out` there are no JSON lines."""
 
     def __init__(self, run: str, *, out: TextIO | None, err: TextIO) -> None:

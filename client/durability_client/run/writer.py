@@ -17,7 +17,7 @@ import numpy as np
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Plan
 from durability.formats.record import SECTOR_WORDS, Stamper
-from durability_client.run.shared_state import Ledger, Order, WriterFailure, WriterState
+from durability_client.run.shared_state import Order, SharedState, WriterFailure, WriterState
 from durability_client.target.storage import Storage
 
 BATCH_BYTES = 1 << 20  # stamped at a time: 256 records of 4 KiB, which stay in the processor's cache
@@ -29,14 +29,14 @@ class OrphanedError(Exception):
     """The process that started this one is gone."""
 
 
-class Life:
+class Writer:
     """One writer, or the control arm, from its start to the order to stop."""
 
-    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
+    def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
         self._plan = plan
         self._writer = writer
         self._storage = storage
-        self._ledger = ledger
+        self._shared = shared
         self._parent = multiprocessing.parent_process()
         self._look_at_ns = 0
         self._seq = 0  # the newest that was issued
@@ -53,8 +53,8 @@ class Life:
         raise NotImplementedError
 
     def fail(self, errno: int, text: str) -> None:
-        """Say in the ledger why this writer ends."""
-        self._ledger.fail(
+        """Say in the shared why this writer ends."""
+        self._shared.fail(
             WriterFailure(
                 at_ns=time.monotonic_ns(), writer=self._writer, errno=errno, seq=self._seq, text=text
             )
@@ -65,10 +65,10 @@ class Life:
         return np.arange(self._seq + 1, self._seq + 1 + count, dtype=U64)
 
     def _wait_for_start(self) -> None:
-        self._ledger.set_state(self._writer, WriterState.READY)
-        while self._ledger.order == Order.WAIT and not self._ledger.halted:
+        self._shared.set_state(self._writer, WriterState.READY)
+        while self._shared.order == Order.WAIT and not self._shared.halted:
             self._nap(NAP_S)
-        self._ledger.set_state(self._writer, WriterState.RUNNING)
+        self._shared.set_state(self._writer, WriterState.RUNNING)
 
     def _nap(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -82,24 +82,24 @@ class Life:
                 raise OrphanedError("the process that started this writer is gone")
 
 
-class AcknowledgingLife(Life):
+class AcknowledgingWriter(Writer):
     """A writer that syncs and acknowledges, group by group; waits only where credit is used up."""
 
-    def __init__(self, plan: Plan, writer: int, storage: Storage, ledger: Ledger) -> None:
-        super().__init__(plan, writer, storage, ledger)
+    def __init__(self, plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
+        super().__init__(plan, writer, storage, shared)
         self._limit = 0  # the seq up to which this writer may issue: always the end of a group
         self._began_ns = 0  # when the first operation of the open group was issued
 
     def _wait_for_credit(self, seq: int) -> bool:
         """Move the limit so that the group after `seq` fits under it; False when told to stop before it
         does."""
-        ledger, plan = self._ledger, self._plan
-        grant_at = ledger.grant_index(self._writer)
-        while ledger.order == Order.GO and not ledger.halted:
-            self._limit = plan.issue_limit(ledger.words[grant_at])
+        shared, plan = self._shared, self._plan
+        grant_at = shared.grant_index(self._writer)
+        while shared.order == Order.GO and not shared.halted:
+            self._limit = plan.issue_limit(shared.words[grant_at])
             if self._limit > seq:
-                ledger.set_state(self._writer, WriterState.RUNNING)
+                shared.set_state(self._writer, WriterState.RUNNING)
                 return True
-            ledger.set_state(self._writer, WriterState.OUT_OF_CREDIT)
+            shared.set_state(self._writer, WriterState.OUT_OF_CREDIT)
             self._nap(NAP_S)
         return False

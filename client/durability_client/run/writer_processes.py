@@ -1,4 +1,4 @@
-"""The crew: a run's writers and its control arm, started together, watched, and got rid of.
+"""The writers: a run's writers and its control arm, started together, watched, and got rid of.
 
 On the kernel each writer is a process of its own, so that none waits for another's interpreter. A storage
 that lives in this process's memory, such as a simulated drive, gets threads.
@@ -12,7 +12,7 @@ import time
 from multiprocessing.process import BaseProcess
 
 from durability.formats.plan import Plan
-from durability_client.run.shared_state import Ledger, WriterFailure, WriterState
+from durability_client.run.shared_state import SharedState, WriterFailure, WriterState
 from durability_client.run.slot_writer import write_records
 from durability_client.system.processes import CONTEXT, starting
 from durability_client.target.kernel_storage import KernelStorage
@@ -23,12 +23,12 @@ _SWITCH_S = 0.0001  # threads that never wait for a drive leave the interpreter 
 _JOIN_S = 2.0  # a killed process that is still there then waits for the drive
 
 
-class Crew:
+class WriterProcesses:
     """Writers 0 to `plan.writers` - 1 and, if the plan has one, the control arm. `start` makes them wait for
     orders."""
 
     def __init__(self, plan: Plan, storage: Storage) -> None:
-        self.ledger = Ledger(plan.writers + bool(plan.control_slots))
+        self.shared = SharedState(plan.writers + bool(plan.control_slots))
         self._plan = plan
         self._storage = storage
         self._members: list[BaseProcess | threading.Thread] = []
@@ -42,8 +42,8 @@ class Crew:
         else:
             sys.setswitchinterval(_SWITCH_S)
         with starting():
-            for writer in range(self.ledger.writers):
-                arguments = (self._plan, writer, self._storage, self.ledger)
+            for writer in range(self.shared.writers):
+                arguments = (self._plan, writer, self._storage, self.shared)
                 name = f"durability-writer-{writer}"
                 member: BaseProcess | threading.Thread
                 if processes:
@@ -55,35 +55,35 @@ class Crew:
 
     def all_in(self, state: WriterState) -> bool:
         """Whether every writer, the control arm included, is in `state`."""
-        return all(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
+        return all(self.shared.state(writer) == state for writer in range(self.shared.writers))
 
     def any_in(self, state: WriterState) -> bool:
         """Whether at least one writer, the control arm included, is in `state`."""
-        return any(self.ledger.state(writer) == state for writer in range(self.ledger.writers))
+        return any(self.shared.state(writer) == state for writer in range(self.shared.writers))
 
     @property
     def control_completed(self) -> int:
         """Writes that the control arm completed."""
-        return sum(self.ledger.frontiers()[self._plan.writers :])
+        return sum(self.shared.frontiers()[self._plan.writers :])
 
     def look(self) -> None:
-        """Enter a writer that died without a word into the ledger as a failure."""
+        """Enter a writer that died without a word into the shared as a failure."""
         for writer, member in enumerate(self._members):
-            if not member.is_alive() and self.ledger.state(writer) not in _ENDED:
+            if not member.is_alive() and self.shared.state(writer) not in _ENDED:
                 code = member.exitcode if isinstance(member, BaseProcess) else None
-                self.ledger.fail(
+                self.shared.fail(
                     WriterFailure(
                         at_ns=time.monotonic_ns(),
                         writer=writer,
                         errno=0,
-                        seq=self.ledger.frontiers()[writer],
+                        seq=self.shared.frontiers()[writer],
                         text=f"its process ended with exit code {code}: killed, or out of memory",
                     )
                 )
 
     def dismiss(self) -> bool:
         """End all of them, those that a drive keeps waiting included; whether all are gone."""
-        self.ledger.halt()
+        self.shared.halt()
         deadline = time.monotonic() + _JOIN_S
         for member in self._members:
             if isinstance(member, BaseProcess):

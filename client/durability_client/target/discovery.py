@@ -22,7 +22,7 @@ from durability.formats.plan import TargetKind
 from durability_client.system import block_devices
 from durability_client.system.mounts import Mount, mount_of
 from durability_client.system.programs import output_of
-from durability_client.target.target_warnings import NO_JOURNAL, cautions
+from durability_client.target.target_warnings import NO_JOURNAL, target_warnings
 
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
 _PAGE_BYTES = 4096
@@ -52,7 +52,7 @@ def collect(path: Path, kind: TargetKind) -> Facts:
         file_system=file_system,
         layers=stack.layers,
         drives=drives,
-        warnings=cautions(
+        warnings=target_warnings(
             file_system=file_system, layers=stack.layers, drives=drives, virtualisation=host.virtualisation
         ),
     )

@@ -30,7 +30,7 @@ _NO_REPLAY = frozenset(
 _NO_BARRIER = frozenset({"nobarrier", "barrier=0", "barrier=none", "fsync_mode=nobarrier"})
 
 
-def cautions(
+def target_warnings(
     *, file_system: FileSystem | None, layers: tuple[str, ...], drives: tuple[Drive, ...], virtualisation: str
 ) -> tuple[TargetWarning, ...]:
     """All warnings that these facts and this process's environment give rise to."""

@@ -24,7 +24,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 
 
-class Casebook(Protocol):
+class CaseSource(Protocol):
     """The log of a run, as far as it exists."""
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
@@ -38,7 +38,7 @@ class Casebook(Protocol):
         """Keep the verdict and the evidence. Raises PeerError."""
 
 
-class ServerCasebook:
+class ServerCaseSource:
     """The server's own log."""
 
     def __init__(self, endpoint: Endpoint) -> None:
@@ -65,7 +65,7 @@ class ServerCasebook:
             await connection.request(Verdict(run=run, document=document), Stored)
 
 
-class ExportCasebook:
+class ExportCaseSource:
     """A file that `durability export` wrote."""
 
     def __init__(self, path: Path) -> None:

@@ -33,7 +33,7 @@ class Request:
     temporary: bool = False
 
 
-class Names:
+class NameLookup:
     """Looks up names of one plan. `tick` as of `Reader`."""
 
     def __init__(self, storage: Storage, plan: Plan, *, block_bytes: int, tick: Callable[[], None]) -> None:

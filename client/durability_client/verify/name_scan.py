@@ -1,9 +1,9 @@
 """The scan of names: looks up every name that must, may or must not be there, and counts what the oracle
 says of it.
 
-The order: what the directory lists; the temporaries of `rename`, for their testimony; superblocks; every name
+The order: what the directory lists; the temporaries of `rename`, for what they prove; superblocks; every name
 that the rules ask for or the directory lists; the control arm; at last the verdict on names that were in
-flight, under the testified frontiers. Without a log every listed name testifies before any is judged.
+flight, under the proven frontiers. Without a log every listed name is read for proof before any is judged.
 """
 
 from __future__ import annotations
@@ -13,39 +13,39 @@ from itertools import groupby, islice
 
 import numpy as np
 
-from durability.evidence.name_oracle import Lookup, NamesOracle
+from durability.evidence.name_oracle import Lookup, NameOracle
 from durability.evidence.observation import Observation
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, parse_name
 from durability_client.target.storage import Storage
-from durability_client.verify.name_lookup import Names, Request
-from durability_client.verify.scan_base import Listener, Phase, ScanJob, Scanning, Suspect
+from durability_client.verify.name_lookup import NameLookup, Request
+from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
 from durability_client.verify.target_reader import MEDIUM_ERRORS, read_ahead
 
 _BUFFERS = 8
 _BATCH = 4096  # observations judged at a time
 
 
-class NamesScan(Scanning):
+class NameScan(ScanBase):
     """One scan of a target whose slots are files."""
 
-    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
-        self._oracle = NamesOracle(job.plan, job.acked)
+    def __init__(self, storage: Storage, job: ScanJob, listener: ScanListener) -> None:
+        self._oracle = NameOracle(job.plan, job.acked)
         super().__init__(storage, job, listener, self._oracle)
-        self._names = Names(storage, job.plan, block_bytes=job.block_bytes, tick=listener.tick)
+        self._names = NameLookup(storage, job.plan, block_bytes=job.block_bytes, tick=listener.tick)
         self._rooms = [self._names.buffer() for _ in range(_BUFFERS)]
         self._second_room = self._names.buffer()  # the others are being read into meanwhile
         self._unlisted: OSError | None = None  # why the directory could not be listed
 
-    def run(self) -> Report:
+    def run(self) -> ScanReport:
         """List the directory, read names in flight first, then every name that may be there, and judge."""
         listed = self._list()
         writers = range(self._plan.writers)
-        self._tally.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
+        self._counts.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)
         if self._oracle.logged:  # what lies in temporaries is judged nowhere else
-            self._tally.above_ceiling += self._oracle.above_ceiling
+            self._counts.above_ceiling += self._oracle.above_ceiling
         else:
             self._look_at("survey", self._requests_for(listed, temporary=False), self._survey)
         self._check_superblocks()
@@ -94,13 +94,13 @@ class NamesScan(Scanning):
     def _check(self, lookup: Lookup) -> None:
         """Hold names against the rules; those in flight are judged at the end."""
         screened = self._oracle.screen(lookup)
-        self._tally.checked += screened.checked
+        self._counts.checked += screened.checked
         for observation in screened.pending:
             self._keep_odd(observation.writer, observation.slot, _content(lookup, observation.slot))
         self._settle(screened.wrong, [_content(lookup, observation.slot) for observation in screened.wrong])
 
     def _judge_in_flight(self) -> None:
-        """Judge what was seen of names in flight, now that every testimony is in."""
+        """Judge what was seen of names in flight, now that all has been read."""
         observations = self._oracle.in_flight()
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])

@@ -14,8 +14,8 @@ from typing import Literal, TypeAlias
 
 from durability import limits
 from durability.evidence.judgement import Judgement
-from durability.evidence.scan_report import Example, Examples, Report, Tally
-from durability.evidence.testimony import Testimony
+from durability.evidence.proven_operations import ProvenOperations
+from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
 from durability_client.target.storage import Storage
 from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
@@ -40,24 +40,24 @@ class ScanJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ScanProgress:
     """`done` of `total` bytes of a phase were read; `report` is what they came to."""
 
     phase: Phase
     done: int
     total: int
-    report: Report
+    report: ScanReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class ScanListener:
     """Whom a scan tells. `tick` after each read that returned, from the thread that read; `progress` after
     each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked at,
     kept or not (of slots that end before their file does, only the edges are).
     """
 
     tick: Callable[[], None]
-    progress: Callable[[Progress], None]
+    progress: Callable[[ScanProgress], None]
     example: Callable[[Example], None]
     finding: Callable[[Judgement], None] = lambda _: None
 
@@ -73,16 +73,18 @@ class Suspect:
 Visit: TypeAlias = Callable[[Chunk], None]
 
 
-class Scanning:
+class ScanBase:
     """One scan of one target; `run` does it."""
 
-    def __init__(self, storage: Storage, job: ScanJob, listener: Listener, testimony: Testimony) -> None:
+    def __init__(
+        self, storage: Storage, job: ScanJob, listener: ScanListener, proven: ProvenOperations
+    ) -> None:
         self._storage = storage
         self._plan = job.plan
         self._job = job
         self._listener = listener
-        self._testimony = testimony
-        self._tally = Tally(writers=job.plan.writers)
+        self._proven = proven
+        self._counts = ScanCounts(writers=job.plan.writers)
         self._examples = Examples()
         chunk = max(CHUNK_BYTES, job.plan.record_bytes)
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
@@ -91,12 +93,12 @@ class Scanning:
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
-    def run(self) -> Report:
+    def run(self) -> ScanReport:
         """Scan everything. Raises OSError for what is no error of the medium: the rest was not read."""
         raise NotImplementedError
 
     @property
-    def so_far(self) -> Report:
+    def so_far(self) -> ScanReport:
         """What the part that was done has come to."""
         return self._report(finished=False)
 
@@ -112,11 +114,11 @@ class Scanning:
 
     def _judge_superblock(self, copy: int, offset: int, size: int) -> Suspect:
         if size <= offset:
-            return Suspect(self._testimony.judge_superblock(copy, b""), b"")
+            return Suspect(self._proven.judge_superblock(copy, b""), b"")
         with self._reader(MAIN) as reader:
             content = reader.read(self._second_look, offset, limits.SUPERBLOCK_BYTES)
         data = bytes(content.data)
-        judgement = self._testimony.judge_superblock(copy, data)
+        judgement = self._proven.judge_superblock(copy, data)
         if content.unreadable:
             text = f"copy {copy} of the superblock, written before the run, is unreadable in part"
             judgement = replace(judgement, finding="unreadable", text=text)
@@ -131,12 +133,12 @@ class Scanning:
         present = min(self._present_slots(extent), completed)
 
         def check(chunk: Chunk) -> None:
-            lost = self._testimony.screen_control(chunk.piece.first_slot, chunk.words(), completed)
-            self._tally.control_lost += lost + chunk.piece.slots - chunk.whole
+            lost = self._proven.screen_control(chunk.piece.first_slot, chunk.words(), completed)
+            self._counts.control_lost += lost + chunk.piece.slots - chunk.whole
 
         self._begin("control arm", present * extent.record_bytes)
         self._read(extent, pieces_within(extent, present), check)
-        self._tally.control_lost += min(completed, extent.slots) - present
+        self._counts.control_lost += min(completed, extent.slots) - present
 
     # -- second look ---------------------------------------------------------------------------------------
 
@@ -147,7 +149,7 @@ class Scanning:
             if judgement.finding is not None:
                 suspects.append(Suspect(judgement, record))
                 continue
-            self._tally.excuse(judgement)
+            self._counts.excuse(judgement)
             if judgement.in_flight_damaged:
                 self._keep("in_flight_damaged", judgement, record)
         return suspects
@@ -155,7 +157,7 @@ class Scanning:
     def _conclude(self, first: Suspect, second: Suspect) -> None:
         """Count a slot that was read twice: only what is wrong both times is a finding."""
         if second.judgement.finding is None:
-            self._tally.unstable += 1
+            self._counts.unstable += 1
             self._keep("unstable", first.judgement, first.data)
             return
         # An I/O error that comes only the second time does not hide what was read before.
@@ -165,7 +167,7 @@ class Scanning:
 
     def _convict(self, judgement: Judgement, data: bytes) -> None:
         assert judgement.finding is not None
-        self._tally.convict(judgement)
+        self._counts.convict(judgement)
         self._keep(judgement.finding, judgement, data)
         self._listener.finding(judgement)
 
@@ -218,16 +220,16 @@ class Scanning:
 
     def _tell(self) -> None:
         self._listener.progress(
-            Progress(phase=self._phase, done=self._done, total=self._total, report=self.so_far)
+            ScanProgress(phase=self._phase, done=self._done, total=self._total, report=self.so_far)
         )
 
-    def _finish(self) -> Report:
+    def _finish(self) -> ScanReport:
         """The report of a scan that is done, after its last examples."""
         for example in self._examples.latest():
             self._listener.example(example)
         return self._report(finished=True)
 
-    def _report(self, *, finished: bool) -> Report:
-        return self._tally.report(
-            testified=self._testimony.testified, newest_seen=self._testimony.newest_seen, finished=finished
+    def _report(self, *, finished: bool) -> ScanReport:
+        return self._counts.report(
+            proven=self._proven.proven, newest_seen=self._proven.newest_seen, finished=finished
         )

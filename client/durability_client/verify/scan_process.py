@@ -24,20 +24,20 @@ from multiprocessing.connection import Connection, Pipe
 from typing import TypeAlias, cast
 
 from durability.errors import DurabilityError, TargetError
-from durability.evidence.scan_report import Example, Report, empty_report
+from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.plan import Plan
 from durability.formats.workloads.workload import Layout
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
-from durability_client.verify.name_scan import NamesScan
-from durability_client.verify.scan_base import Listener, Progress, ScanJob, Scanning
-from durability_client.verify.slot_scan import LogScan, Scan
+from durability_client.verify.name_scan import NameScan
+from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
+from durability_client.verify.slot_scan import LogScan, SlotScan
 from durability_client.verify.target_reader import read_superblocks
 
-SCANS: Mapping[Layout, Callable[[Storage, ScanJob, Listener], Scanning]] = {
-    "region": Scan,
+SCANS: Mapping[Layout, Callable[[Storage, ScanJob, ScanListener], ScanBase]] = {
+    "region": SlotScan,
     "log": LogScan,
-    "names": NamesScan,
+    "names": NameScan,
 }
 _REPORT_INTERVAL_S = 0.1
 _POLL_S = 0.5  # how soon an interrupted caller lets go
@@ -67,8 +67,8 @@ class _Failed:
 
 
 _Request: TypeAlias = "_SuperblocksWanted | ScanJob"
-_Reply: TypeAlias = "_SuperblocksRead | _Tick | _Failed | Progress | Example | Report"
-OnProgress: TypeAlias = Callable[[Progress], None]
+_Reply: TypeAlias = "_SuperblocksRead | _Tick | _Failed | ScanProgress | Example | ScanReport"
+OnProgress: TypeAlias = Callable[[ScanProgress], None]
 OnExample: TypeAlias = Callable[[Example], None]
 
 
@@ -76,7 +76,7 @@ class StalledError(DurabilityError):
     """Reads of the target have returned nothing for the whole deadline."""
 
 
-class Scanner:
+class ScanProcess:
     """Reads one target for verify; a context manager, at whose end the child is gone or abandoned."""
 
     def __init__(self, storage: Storage, *, stall_s: float) -> None:
@@ -84,7 +84,7 @@ class Scanner:
         self._stall_s = stall_s
         self._child: _Child | None = None
 
-    def __enter__(self) -> Scanner:
+    def __enter__(self) -> ScanProcess:
         if isinstance(self._storage, KernelStorage):
             self._child = _Child(self._storage, stall_s=self._stall_s)
         return self
@@ -105,7 +105,7 @@ class Scanner:
             raise TargetError(reply.text)
         return cast(_SuperblocksRead, reply).plans
 
-    async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> Report:
+    async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> ScanReport:
         """Scan the target. What stops the scan is the `failure` of the report, which then is of a part
         only.
         """
@@ -113,7 +113,7 @@ class Scanner:
 
         def listen(reply: _Reply) -> None:
             nonlocal latest
-            if isinstance(reply, Progress):
+            if isinstance(reply, ScanProgress):
                 latest = reply.report
                 on_progress(reply)
             elif isinstance(reply, Example):
@@ -128,7 +128,7 @@ class Scanner:
             return replace(latest, failure=str(error))
         if isinstance(reply, _Failed):
             return replace(latest, failure=reply.text)
-        return cast(Report, reply)
+        return cast(ScanReport, reply)
 
 
 class _Child:
@@ -172,7 +172,7 @@ class _Child:
             while True:
                 self._wait()
                 reply = cast(_Reply, self._connection.recv())
-                if isinstance(reply, _SuperblocksRead | _Failed | Report):
+                if isinstance(reply, _SuperblocksRead | _Failed | ScanReport):
                     return reply
                 listen(reply)
         except (EOFError, OSError, pickle.UnpicklingError):
@@ -211,7 +211,7 @@ class _Reporter:
         self._connection = connection
         self._lock = threading.Lock()
         # Each kind has its turn, or ticks, which come first, would leave none to progress.
-        self._next_s: dict[type[_Reply], float] = {_Tick: 0.0, Progress: 0.0}
+        self._next_s: dict[type[_Reply], float] = {_Tick: 0.0, ScanProgress: 0.0}
 
     def send(self, reply: _Reply) -> None:
         with self._lock:
@@ -224,10 +224,10 @@ class _Reporter:
 
 
 def _scan(storage: Storage, job: ScanJob, send: Callable[[_Reply], None]) -> _Reply:
-    return scan_here(storage, job, Listener(tick=lambda: send(_Tick()), progress=send, example=send))
+    return scan_here(storage, job, ScanListener(tick=lambda: send(_Tick()), progress=send, example=send))
 
 
-def scan_here(storage: Storage, job: ScanJob, listener: Listener) -> Report:
+def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanReport:
     """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
     has shown nothing."""
     scan = SCANS[job.plan.contract.layout](storage, job, listener)

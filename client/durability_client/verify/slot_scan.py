@@ -1,9 +1,9 @@
 """The scan of slots in files: reads everything that a run wrote to its target once, and counts what the
 oracle says of it.
 
-The order is rule 8's: slots that were in flight at the cut first, for their testimony; then every slot once;
+The order is rule 8's: slots that were in flight at the cut first, for what they prove; then every slot once;
 the control arm; what is missing at the ends of files; at last the verdict on the slots in flight, under the
-testified frontiers, and files of a log that must be gone.
+proven frontiers, and files of a log that must be gone.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ import numpy as np
 
 from durability import limits
 from durability.evidence.observation import Observation
-from durability.evidence.scan_report import Report
-from durability.evidence.slot_oracle import LogOracle, Oracle
+from durability.evidence.scan_report import ScanReport
+from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
 from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
-from durability_client.verify.scan_base import Listener, Phase, ScanJob, Scanning, Suspect, Visit
+from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
 _IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time
 _SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
 
 
-class Scan(Scanning):
+class SlotScan(ScanBase):
     """One scan of a target whose slots lie in files."""
 
     def __init__(
-        self, storage: Storage, job: ScanJob, listener: Listener, oracle: Oracle | None = None
+        self, storage: Storage, job: ScanJob, listener: ScanListener, oracle: SlotOracle | None = None
     ) -> None:
-        self._oracle = Oracle(job.plan, job.acked) if oracle is None else oracle
+        self._oracle = SlotOracle(job.plan, job.acked) if oracle is None else oracle
         super().__init__(storage, job, listener, self._oracle)
         self._versions = Versions(job.plan)
-        self._testified = False  # whether the slots in flight have been read
+        self._in_flight_read = False  # whether the slots in flight have been read
 
-    def run(self) -> Report:
+    def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
         self._read_in_flight()
         if not self._oracle.logged:
@@ -58,20 +58,20 @@ class Scan(Scanning):
     # -- phases --------------------------------------------------------------------------------------------
 
     def _read_in_flight(self) -> None:
-        """Let the slots testify that may hold a version newer than the log knows.
+        """Read the slots that may hold a version newer than the log knows, for what they prove.
 
         Where reading them amounts to much of the pass over everything, they are read in that pass: what the
-        other slots must hold does not depend on their testimony, and they are judged at the end anyway.
+        other slots must hold does not depend on what they prove, and they are judged at the end anyway.
         """
         extents = list(self._extents())
-        self._tally.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)
+        self._counts.in_flight = sum(len(self._in_flight_of(extent)) for extent in extents)
         total = sum(bytes_around(extent, self._in_flight_of(extent)) for extent in extents)
         if total * _IN_FLIGHT_SHARE > self._bytes_of(extents):
             return
         self._begin("in flight", total)
         for extent in extents:
-            self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._testify)
-        self._testified = True
+            self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._prove)
+        self._in_flight_read = True
 
     def _in_flight_of(self, extent: Extent) -> Words:
         """The slots of `extent` that may have been in flight, and that its file is long enough for."""
@@ -79,8 +79,8 @@ class Scan(Scanning):
         stop = extent.first_slot + self._present_slots(extent)
         return slots[np.searchsorted(slots, U64(extent.first_slot)) : np.searchsorted(slots, U64(stop))]
 
-    def _testify(self, chunk: Chunk) -> None:
-        """Hold the slots of `chunk` that were in flight, and let them testify."""
+    def _prove(self, chunk: Chunk) -> None:
+        """Keep what the slots of `chunk` that were in flight hold, and take in what they prove."""
         piece = chunk.piece
         slots = self._in_flight_of(piece.extent)
         first, stop = np.searchsorted(slots, (U64(piece.first_slot), U64(piece.first_slot + piece.slots)))
@@ -90,7 +90,7 @@ class Scan(Scanning):
         odd = self._oracle.hold(piece.extent.writer, slots, chunk.words(readable))
         for row in (*chunk.doubtful.intersection(rows), *(readable[number] for number in odd)):
             observation = self._observe(chunk, row)
-            self._oracle.testify(observation)
+            self._oracle.prove_by(observation)
             self._keep_odd(observation.writer, observation.slot, bytes(chunk.record(row)))
 
     def _survey(self, chunk: Chunk) -> None:
@@ -98,8 +98,8 @@ class Scan(Scanning):
 
     def _check(self, chunk: Chunk) -> None:
         """Hold every slot that has no version in flight against what must be there."""
-        if not self._testified:
-            self._testify(chunk)
+        if not self._in_flight_read:
+            self._prove(chunk)
         piece = chunk.piece
         writer = piece.extent.writer
         in_flight = self._oracle.in_flight_slots(writer)
@@ -108,8 +108,8 @@ class Scan(Scanning):
         rows = sorted(suspects)
         observations = self._observe_rows(chunk, rows)
         for observation in observations:
-            self._oracle.testify(observation)
-        self._tally.checked += piece.slots
+            self._oracle.prove_by(observation)
+        self._counts.checked += piece.slots
         self._settle(observations, [bytes(chunk.record(row)) for row in rows])
 
     def _count_absent(self) -> None:
@@ -125,23 +125,23 @@ class Scan(Scanning):
             for slot in edges:
                 observation = self._oracle.observe(extent.writer, slot, b"")
                 self._convict(self._oracle.judge(observation), b"")
-            self._tally.checked += absent.stop - first
-            self._tally.findings["truncated"] += absent.stop - first - len(edges)
+            self._counts.checked += absent.stop - first
+            self._counts.findings["truncated"] += absent.stop - first - len(edges)
             self._lose_range(extent.writer, first, absent.stop)
 
     def _lose_range(self, writer: int, first: int, stop: int) -> None:
         """Note the acknowledged operations that ended on the slots from `first` on, all of them gone."""
-        frontier = self._oracle.testified[writer]
+        frontier = self._oracle.proven[writer]
         for start in range(first, stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(stop, start + _SLOTS_AT_A_TIME), dtype=U64)
             newest = self._versions.newest(writer, slots, frontier)
             newest = newest[newest > 0]
             if len(newest):
-                self._tally.lose(writer, int(newest.min()), int(newest.max()))
+                self._counts.lose(writer, int(newest.min()), int(newest.max()))
             self._listener.tick()
 
     def _judge_in_flight(self) -> None:
-        """Judge what was read first, now that every testimony is in."""
+        """Judge what was read first, now that all has been read."""
         observations = self._oracle.in_flight()
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
@@ -211,10 +211,10 @@ class Scan(Scanning):
         return sum(self._present_slots(extent) * extent.record_bytes for extent in extents)
 
 
-class LogScan(Scan):
+class LogScan(SlotScan):
     """One scan of a target whose slots lie in files that grow and give way to others."""
 
-    def __init__(self, storage: Storage, job: ScanJob, listener: Listener) -> None:
+    def __init__(self, storage: Storage, job: ScanJob, listener: ScanListener) -> None:
         self._log = LogOracle(job.plan, job.acked)
         super().__init__(storage, job, listener, self._log)
 

@@ -42,7 +42,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """Bytes `start` to before `end`, counted from the start of what was read."""
 
     start: int
@@ -54,7 +54,7 @@ class Content:
     """What a read gave: fewer bytes than asked for where the file ends; the `unreadable` spans are zeroed."""
 
     data: memoryview
-    unreadable: tuple[Span, ...]
+    unreadable: tuple[ByteRange, ...]
 
 
 def aligned_buffer(length: int = CHUNK_BYTES) -> memoryview:
@@ -96,13 +96,13 @@ class Reader:
         window = -(-(lead + length) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         present, unreadable = self._fill(buffer[:window], offset - lead)
         end = min(present, lead + length)
-        spans = (Span(max(span.start, lead) - lead, min(span.end, end) - lead) for span in unreadable)
+        spans = (ByteRange(max(span.start, lead) - lead, min(span.end, end) - lead) for span in unreadable)
         return Content(
             data=buffer[lead : max(lead, end)],
             unreadable=tuple(span for span in spans if span.start < span.end),
         )
 
-    def _fill(self, buffer: memoryview, offset: int) -> tuple[int, list[Span]]:
+    def _fill(self, buffer: memoryview, offset: int) -> tuple[int, list[ByteRange]]:
         """Read until `buffer` is full or the file ends: how many bytes are there, and which are
         unreadable.
         """
@@ -120,11 +120,11 @@ class Reader:
                 break  # the end of the file; to ask on would be unaligned
         return present, []
 
-    def _narrow(self, buffer: memoryview, offset: int, start: int) -> tuple[int, list[Span]]:
+    def _narrow(self, buffer: memoryview, offset: int, start: int) -> tuple[int, list[ByteRange]]:
         """As `_fill` from `start` on, halving what fails until single blocks do."""
-        unreadable: list[Span] = []
+        unreadable: list[ByteRange] = []
         present = start
-        pending = [Span(start, len(buffer))]
+        pending = [ByteRange(start, len(buffer))]
         while pending:
             span = pending.pop()
             blocks = (span.end - span.start) // self._block_bytes
@@ -137,14 +137,14 @@ class Reader:
                 self._tick()
                 if blocks > 1:
                     middle = span.start + blocks // 2 * self._block_bytes
-                    pending += [Span(middle, span.end), Span(span.start, middle)]
+                    pending += [ByteRange(middle, span.end), ByteRange(span.start, middle)]
                     continue
                 buffer[span.start : span.end] = bytes(span.end - span.start)
                 unreadable.append(span)
                 got = span.end - span.start
             if got and got % limits.SECTOR_BYTES == 0 and span.start + got < span.end:
                 pending.append(
-                    Span(span.start + got, span.end)
+                    ByteRange(span.start + got, span.end)
                 )  # a read may end early where the next one fails
             if got:  # beyond the end of the file nothing is present, not even what came before in the buffer
                 present = max(present, span.start + got)

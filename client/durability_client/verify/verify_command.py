@@ -39,9 +39,9 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
-from durability_client.verify.case_source import Casebook, ExportCasebook, ServerCasebook
-from durability_client.verify.scan_base import Progress, ScanJob
-from durability_client.verify.scan_process import Scanner, StalledError
+from durability_client.verify.case_source import CaseSource, ExportCaseSource, ServerCaseSource
+from durability_client.verify.scan_base import ScanJob, ScanProgress
+from durability_client.verify.scan_process import ScanProcess, StalledError
 from durability_client.verify.target_reader import block_bytes_of
 from durability_client.verify.unmountable import UnmountableStorage
 
@@ -79,20 +79,20 @@ async def verify(
     Raises SetupError, UsageError and FormatError for what is no verdict.
     """
     out, err = out or sys.stdout, err or sys.stderr
-    casebook = _casebook(options)
+    case_source = _case_source(options)
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
         print(target.why, file=err)
     target.lock()
     try:
         with _bar(err) as on_progress:
-            outcome = await examine(options, target, casebook, on_progress)
+            outcome = await examine(options, target, case_source, on_progress)
     finally:
         target.unlock()
     document = outcome.document()
     if outcome.case is not None:
         try:
-            await casebook.close(outcome.plan.run, document, outcome.examples)
+            await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
             print(f"warning: the server did not store this verdict and its evidence: {error}", file=err)
     if options.json:
@@ -108,16 +108,19 @@ async def verify(
 
 
 async def examine(
-    options: VerifyOptions, storage: Storage, casebook: Casebook, on_progress: Callable[[Progress], None]
+    options: VerifyOptions,
+    storage: Storage,
+    case_source: CaseSource,
+    on_progress: Callable[[ScanProgress], None],
 ) -> Outcome:
     """Look at a locked target and judge it. Raises as `verify` does."""
     started_s = time.monotonic()
-    with Scanner(storage, stall_s=options.stall_s) as scanner:
+    with ScanProcess(storage, stall_s=options.stall_s) as scanner:
         facts = await asyncio.to_thread(storage.facts)
         _require_replay(facts)
         found, stalled = await _found(facts, scanner, None)
         run = options.run or (0 if options.from_export else found.run)
-        case = await casebook.open(run, found.facts, end=False)
+        case = await case_source.open(run, found.facts, end=False)
         plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
             found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
@@ -125,7 +128,7 @@ async def examine(
             found, stalled = await _found(facts, scanner, plan)
         if case is not None:  # the run is ended only now that its target is known to be the right one
             _require_target_of(case, found, storage.path)
-            case = await casebook.open(plan.run, found.facts, end=True)
+            case = await case_source.open(plan.run, found.facts, end=True)
         job = ScanJob(
             plan=plan,
             acked=case.frontiers if case is not None else None,
@@ -163,15 +166,15 @@ def _require_replay(facts: Facts) -> None:
     )
 
 
-def _casebook(options: VerifyOptions) -> Casebook:
+def _case_source(options: VerifyOptions) -> CaseSource:
     if options.device is not None and not options.run and options.from_export is None:
         raise UsageError("--device needs --run: `durability runs` lists the runs and their targets")
     if options.cut_class is not None and not options.attest_cut:
         raise UsageError("--cut-class needs --attest-cut TEXT")
     if options.from_export is not None:
-        return ExportCasebook(options.from_export)
+        return ExportCaseSource(options.from_export)
     assert options.endpoint is not None
-    return ServerCasebook(options.endpoint)
+    return ServerCaseSource(options.endpoint)
 
 
 def _storage(options: VerifyOptions) -> Storage:
@@ -184,7 +187,7 @@ def _storage(options: VerifyOptions) -> Storage:
     return storage
 
 
-async def _found(facts: Facts, scanner: Scanner, plan: Plan | None) -> tuple[Found, str]:
+async def _found(facts: Facts, scanner: ScanProcess, plan: Plan | None) -> tuple[Found, str]:
     """The target as found, and why it could not be read even for its superblocks, or ""."""
     try:
         return Found(facts=facts, superblocks=await scanner.superblocks(plan)), ""
@@ -217,7 +220,7 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
 
 
 @contextmanager
-def _bar(err: TextIO) -> Iterator[Callable[[Progress], None]]:
+def _bar(err: TextIO) -> Iterator[Callable[[ScanProgress], None]]:
     """A bar for the bytes read, on a terminal only; call what it yields from any thread."""
     if not err.isatty():
         yield lambda _: None
@@ -232,7 +235,7 @@ def _bar(err: TextIO) -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=Console(file=err), transient=True) as bar:
         task = bar.add_task("reading", total=None)
 
-        def show(progress: Progress) -> None:
+        def show(progress: ScanProgress) -> None:
             bar.update(
                 task, description=progress.phase, completed=progress.done, total=progress.total or None
             )

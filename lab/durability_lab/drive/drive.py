@@ -1,7 +1,7 @@
 """A drive that can lose power: media, what it only holds in memory over them, and a model of how it errs.
 
 The same drive runs inside the test process (`simulated`, `simulation`) and as a real block device
-(`nbdkit_plugin`, which embeds the system's Python 3.11): so this module, `media`, `faults` and `account`
+(`nbdkit_plugin`, which embeds the system's Python 3.11): so this module, `media`, `faults` and `drive_log`
 import the standard library and each other, nothing else.
 
     write --> cache --(flush, FUA, or early by chance, or for want of room)--> media
@@ -35,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, NoReturn
 
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import Media
 
 _PATIENCE_S = 0.001  # of the thread that keeps time: under load the requests are sooner
@@ -114,7 +114,7 @@ class Drive:
 
     `generation` counts how often it was powered on, as the kernel's `diskseq` does; `flushes` the flush
     requests since it was made, `cuts` how often it lost power, including before. A sector is the unit that an
-    honest drive never tears. `clock` is in seconds, from any start. `account` is told everything that the
+    honest drive never tears. `clock` is in seconds, from any start. `drive_log` is told everything that the
     drive is told and promises. `hang` is called, in the thread that reads, where a read never returns: it
     must not return either; without it the read waits until the next `cut`.
     """
@@ -128,7 +128,7 @@ class Drive:
         sector_bytes: int = 512,
         clock: Callable[[], float] = time.monotonic,
         cuts: int = 0,
-        account: Account | None = None,
+        drive_log: DriveLog | None = None,
         hang: Callable[[], NoReturn] | None = None,
     ) -> None:
         if media.size_bytes <= 0 or media.size_bytes % sector_bytes:
@@ -146,7 +146,7 @@ class Drive:
         self.held: dict[int, bytes] = {}  # by sector
         # Of `random` only random() is used: its sequence from an integer seed is documented as stable.
         self.chance = random.Random(mixed(seed, cuts)).random
-        self._account = account
+        self._drive_log = drive_log
         self._hang = hang or self._hang_until_cut
         self._powered = True
         self._lock = threading.Lock()
@@ -183,12 +183,12 @@ class Drive:
                     f"{len(data)} bytes at {offset} are not whole sectors of {self.sector_bytes}",
                 )
             whole = bytes(data)
-            # First the account: a write that a kill interrupts may be on media already.
-            if self._account is not None:
-                self._account.wrote(offset, whole)
+            # First the drive log: a write that a kill interrupts may be on media already.
+            if self._drive_log is not None:
+                self._drive_log.wrote(offset, whole)
             self.model.accept(self, offset, whole, fua=fua)
-            if fua and self._account is not None:
-                self._account.forced(offset, len(whole))
+            if fua and self._drive_log is not None:
+                self._drive_log.forced(offset, len(whole))
 
     def flush(self) -> None:
         """Make everything acknowledged durable, if the drive is honest. Raises OSError."""
@@ -196,8 +196,8 @@ class Drive:
             self._begin(0, 0)
             self.flushes += 1
             self.model.flush(self)
-            if self._account is not None:
-                self._account.flushed()
+            if self._drive_log is not None:
+                self._drive_log.flushed()
 
     # What happens to a drive.
 
@@ -213,8 +213,8 @@ class Drive:
             self.held.clear()
             self.due_s = None
             self.model = self.model.fresh()
-            if self._account is not None:
-                self._account.cut()
+            if self._drive_log is not None:
+                self._drive_log.cut()
             self._changed.notify_all()
 
     def power_on(self) -> None:

@@ -64,7 +64,7 @@ class Broken:
     found: bytes
 
 
-class Account:
+class DriveLog:
     """The log of one drive. With `path` it is that file's, which is made where there is none."""
 
     def __init__(self, path: str | None = None) -> None:
@@ -123,7 +123,9 @@ class Account:
             self._open(self._path)
         written = os.write(self._file, entry)
         if written != len(entry):
-            raise OSError(errno.ENOSPC, f"account {self._path}: {written} of {len(entry)} bytes were written")
+            raise OSError(
+                errno.ENOSPC, f"drive log {self._path}: {written} of {len(entry)} bytes were written"
+            )
 
     def _open(self, path: str) -> None:
         """Open the file for more, without the entry that a kill interrupted."""
@@ -154,7 +156,7 @@ class Promises:
         return len(self._promised)
 
     def broken(self, read: Read, size_bytes: int) -> list[Broken]:
-        """As `Account.broken`."""
+        """As `DriveLog.broken`."""
         found: list[tuple[int, bytes | None]] = []  # of the broken ones: sector, what is there
         for first, count in _runs(sorted(self._promised)):
             inside = min(count, max(0, size_bytes // SECTOR_BYTES - first))

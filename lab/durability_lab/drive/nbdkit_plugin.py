@@ -1,7 +1,7 @@
 r"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
 
     nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \
-        [cuts=1] [account=FILE]
+        [cuts=1] [drive_log=FILE]
 
 nbdkit embeds the system's Python, which knows nothing of this project's environment; so what runs here uses
 the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power cut:
@@ -22,13 +22,13 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import FileMedia
 
 API_VERSION = 2
 
 _REQUIRED = {"media", "model", "seed", "sector_bytes"}
-_OPTIONAL = {"cuts", "account"}
+_OPTIONAL = {"cuts", "drive_log"}
 
 _settings: dict[str, str] = {}
 _drives: list[Drive] = []
@@ -45,7 +45,7 @@ def config(key: str, value: str) -> None:
     if key not in _REQUIRED | _OPTIONAL:
         raise RuntimeError(f"nbdkit_plugin.py knows {', '.join(sorted(_REQUIRED | _OPTIONAL))}, not {key}")
     # Before nbdkit may change its directory.
-    _settings[key] = str(Path(value).absolute()) if key in {"media", "account"} else value
+    _settings[key] = str(Path(value).absolute()) if key in {"media", "drive_log"} else value
 
 
 def config_complete() -> None:
@@ -54,9 +54,9 @@ def config_complete() -> None:
     if missing:
         raise RuntimeError(f"nbdkit_plugin.py needs {', '.join(sorted(missing))}")
     cuts = int(_settings.get("cuts", "0"))
-    account = Account(_settings["account"]) if "account" in _settings else None
-    if account is not None and cuts:
-        account.cut()
+    drive_log = DriveLog(_settings["drive_log"]) if "drive_log" in _settings else None
+    if drive_log is not None and cuts:
+        drive_log.cut()
     _drives.append(
         Drive(
             FileMedia(_settings["media"]),
@@ -64,7 +64,7 @@ def config_complete() -> None:
             seed=int(_settings["seed"]),
             sector_bytes=int(_settings["sector_bytes"]),
             cuts=cuts,
-            account=account,
+            drive_log=drive_log,
         )
     )
 

@@ -18,7 +18,7 @@ only FUA cannot be told apart here.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
-nor, as `caretaker` sees to it, the process that set it up.
+nor, as `cleanup` sees to it, the process that set it up.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from typing import Final, Self
 
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN, faults
-from durability_lab.drive.drive_check import Aftermath, aftermath
+from durability_lab.drive.drive_check import DriveCheck, check_drive
 from durability_lab.support import privileges
-from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Caretaker, watched
+from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Cleanup, watched
 from durability_lab.support.loads import FileSystemName
 from durability_lab.truth.expected_verdict import FILTERS
 
@@ -146,11 +146,11 @@ class BlockRig:
         Raises SetupError, and then leaves nothing behind.
         """
         self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or _in_memory()))
-        self._caretaker = Caretaker(self._directory)
+        self._cleanup = Cleanup(self._directory)
         self._media = self._directory / "media"
         self._device_file = self._directory / DRIVE_FILE
         self.mount_point = self._directory / MOUNT_POINT
-        self._account = self._directory / "account"
+        self._drive_log = self._directory / "drive_log"
         try:
             with self._media.open("wb") as file:
                 file.truncate(self._size_bytes)
@@ -224,15 +224,15 @@ class BlockRig:
         self._nbdkit.kill()
         self._nbdkit = None
 
-    def aftermath(self) -> Aftermath | None:
+    def aftermath(self) -> DriveCheck | None:
         """What the drive kept of its word; None of a drive of nbdkit's own. To be asked after `cut`, before
         `power_on`."""
         assert self._nbdkit is None, "the drive has power: cut it first"
         if self.drive in FILTERS:
             return None
-        return aftermath(
+        return check_drive(
             media=self._media,
-            account=self._account,
+            drive_log=self._drive_log,
             drive=self.drive,
             seed=self._seed,
             sector_bytes=self.sector_bytes,
@@ -245,7 +245,7 @@ class BlockRig:
             self._detach()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-            self._caretaker.dismiss()
+            self._cleanup.dismiss()
 
     def _drive_command(self) -> tuple[str, ...]:
         if self.drive in FILTERS:
@@ -258,7 +258,7 @@ class BlockRig:
             f"seed={self._seed}",
             f"sector_bytes={self.sector_bytes}",
             f"cuts={self.power_ons - 1}",
-            f"account={self._account}",
+            f"drive_log={self._drive_log}",
         )
 
     def _detach(self) -> None:

@@ -4,8 +4,8 @@ Server, client and verify are the product's own, client and verify as the comman
 comes after a number of acknowledged operations that a seed draws, never after a time; what the drive loses at
 that moment is the kernel's scheduling as well, so no two cycles are quite alike.
 
-Refuses to judge: a cycle returns what `verify` said, and `Outcome.as_expected` holds that against what the
-drive is.
+Refuses to judge: a cycle returns what `verify` answered. `CycleResult.as_expected` compares that with what
+the drive is.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from durability.formats.plan import Plan
 from durability.units import format_run, parse_run
 from durability_client.link.endpoint import endpoint
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.case_source import ServerCasebook
-from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.case_source import ServerCaseSource
+from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import block_bytes_of
-from durability_lab.drive.drive_check import Aftermath
+from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import NAMES_MIB, Load, load_options
-from durability_lab.support.local_server import Loopback
+from durability_lab.support.local_server import LocalServer
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.expected_verdict import is_honest
-from durability_lab.truth.reference_judge import SecondOpinion
+from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
@@ -65,7 +65,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class CycleResult:
     """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
 
     `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
@@ -122,7 +122,7 @@ async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
 
 
 @asynccontextmanager
-async def running(lab: Loopback, target: Path, load: Load, *, acked: int) -> AsyncIterator[Client]:
+async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[Client]:
     """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
 
     Raises SetupError where it ends before.
@@ -141,7 +141,7 @@ async def running(lab: Loopback, target: Path, load: Load, *, acked: int) -> Asy
         await client.end()
 
 
-async def verify(lab: Loopback, target: Path, *options: str) -> Answer:
+async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
     """What `durability verify --json` says of `target`."""
     process = await _start(lab, "verify", str(target), "--json", *options)
     try:
@@ -156,7 +156,7 @@ async def verify(lab: Loopback, target: Path, *options: str) -> Answer:
     )
 
 
-async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
+async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> CycleResult:
     """Run, cut, power on, verify, on a new rig; `seed` draws the moment of the cut and the drive's chances.
 
     Raises SetupError where the run does not get as far as the cut.
@@ -177,19 +177,21 @@ async def cycle(lab: Loopback, drive: str, load: Load, *, seed: int) -> Outcome:
             readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
             target = KernelStorage(rig.target) if readable else None
             truth = await _truth(await _case(lab, client.run, rig), target, answer, left)
-    return Outcome(drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth)
+    return CycleResult(
+        drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth
+    )
 
 
-async def _case(lab: Loopback, run: str, rig: BlockRig) -> Case:
+async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     """What the server knows of a run."""
-    casebook = ServerCasebook(endpoint(lab.address, lab.token, ca=None, fingerprint=None))
-    case = await casebook.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
+    case_source = ServerCaseSource(endpoint(lab.address, lab.token, ca=None, fingerprint=None))
+    case = await case_source.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
     assert case is not None, f"the server has lost run {run}"
     return case
 
 
-async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: Aftermath) -> Truth:
-    """Hold what `verify` answered against the account; `target` None: it cannot be read.
+async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: DriveCheck) -> Truth:
+    """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
 
     Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
     tells of all of them, and must come to what `verify` has said.
@@ -199,7 +201,7 @@ async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left:
     if target is not None:
         with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
             opinion = await asyncio.to_thread(
-                SecondOpinion, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
+                ReferenceJudge, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
             )
             claims = await asyncio.to_thread(_scan, case, plan, target)
             truth = compare(claims, opinion, plan, left.broken, promised=left.promised)
@@ -217,7 +219,7 @@ def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:
         control_completed=case.control,
         block_bytes=block_bytes_of(target.facts()),
     )
-    listener = Listener(
+    listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
     )
     return Claims.of_scan(findings, scan_here(target, job, listener))
@@ -235,7 +237,7 @@ async def power_on(rig: BlockRig) -> bool:
     return True
 
 
-async def _start(lab: Loopback, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
+async def _start(lab: LocalServer, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
     common = ("--server", lab.address, "--token-file", str(lab.token_file))
     return await asyncio.create_subprocess_exec(
         *_COMMAND,

@@ -21,7 +21,7 @@ from typing import IO, Literal, Self, TypeVar
 
 from durability.errors import FormatError, SetupError, UsageError
 from durability.formats.documents import from_json, from_value, to_json, to_value
-from durability_lab.matrix.graded_cut import Trial
+from durability_lab.matrix.graded_cut import GradedCut
 
 T = TypeVar("T")
 _BEGINNING = b'{"schema":"durability.lab.cuts/'
@@ -46,7 +46,7 @@ class CutLog:
 
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header = header
-        self.trials: list[Trial] = []
+        self.trials: list[GradedCut] = []
         self._path = path
         self._file: IO[bytes] | None = None
 
@@ -68,7 +68,7 @@ class CutLog:
         if self._file is not None:
             self._file.close()
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: GradedCut) -> None:
         """Keep a trial: from now on a kill of this process does not lose it. Raises SetupError."""
         self.trials.append(trial)
         if self._file is not None:
@@ -87,7 +87,7 @@ class CutLog:
         if lines:
             self._check(_parse(Header, lines[0], f"{self._path}:1"))
             for number, line in enumerate(lines[1:], 2):
-                self.trials.append(_parse(Trial, line, f"{self._path}:{number}"))
+                self.trials.append(_parse(GradedCut, line, f"{self._path}:{number}"))
         elif not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
             raise FormatError(f"{self._path} is not a --state file; name another file")
         file.truncate(file.seek(0, 2) - len(torn))
@@ -106,7 +106,7 @@ class CutLog:
                     " give the same options to continue that matrix, or name another --state file"
                 )
 
-    def _write(self, file: IO[bytes], document: Header | Trial) -> None:
+    def _write(self, file: IO[bytes], document: Header | GradedCut) -> None:
         try:
             file.write(to_json(to_value(document)).encode() + b"\n")
             file.flush()

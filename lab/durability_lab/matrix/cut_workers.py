@@ -23,8 +23,8 @@ from typing import IO
 from durability.errors import DurabilityError
 from durability.formats.documents import from_json, from_value, to_json, to_value
 from durability_lab.matrix.cutting import Cutter
-from durability_lab.matrix.graded_cut import Trial, failed
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import GradedCut, failed
+from durability_lab.matrix.matrix_cells import MatrixCell
 
 _COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
 _ANSWER_BYTES_MAX = 16 << 20
@@ -33,10 +33,10 @@ _GRACE_S = 30.0  # to take down what a cut has set up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class CutRequest:
     """Cut `number` of `cell`, in the matrix of `seed`."""
 
-    cell: Cell
+    cell: MatrixCell
     number: int
     seed: int
 
@@ -51,7 +51,7 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self._said = said
 
-    async def make(self, request: Request, *, deadline_s: float = DEADLINE_S) -> Trial:
+    async def make(self, request: CutRequest, *, deadline_s: float = DEADLINE_S) -> GradedCut:
         """The cut, made by the process; what goes wrong is in the trial, also that it took too long."""
         began_s = time.monotonic()
         process = self.process or await self._start()
@@ -68,7 +68,7 @@ class Worker:
         except (BrokenPipeError, ConnectionResetError):
             pass
         if answer.endswith(b"\n"):
-            return from_value(Trial, from_json(answer))
+            return from_value(GradedCut, from_json(answer))
         code = await process.wait()
         self.process = None
         return failed(
@@ -137,12 +137,12 @@ async def _serve() -> None:
     sys.stdout = sys.stderr  # whatever else is printed is no answer
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
-            request = from_value(Request, from_json(line))
+            request = from_value(CutRequest, from_json(line))
             trial = await _make(cutter, request)
             os.write(answers, to_json(to_value(trial)).encode() + b"\n")
 
 
-async def _make(cutter: Cutter, request: Request) -> Trial:
+async def _make(cutter: Cutter, request: CutRequest) -> GradedCut:
     """The trial; a cut that fails, for whatever reason, is one as well."""
     began_s = time.monotonic()
     seed = request.cell.seed(request.seed, request.number)

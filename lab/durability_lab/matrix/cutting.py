@@ -14,12 +14,12 @@ from typing import Any, Self, TypeAlias
 
 from durability.errors import SetupError
 from durability_lab.kernel_rig import cycle
-from durability_lab.matrix.graded_cut import Trial, judged
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import GradedCut, judged
+from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import simulate
 from durability_lab.support.loads import Load
-from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.support.local_server import LocalServer, local_server
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.vm_rig import vm_cycle
 
@@ -31,7 +31,7 @@ class Cutter:
 
     def __init__(self) -> None:
         self._kept = AsyncExitStack()
-        self._lab: Loopback | None = None
+        self._lab: LocalServer | None = None
         self._site: vm_cycle.Site | None = None
 
     async def __aenter__(self) -> Self:
@@ -42,7 +42,7 @@ class Cutter:
     ) -> None:
         await self._kept.aclose()
 
-    async def make(self, cell: Cell, number: int, seed: int) -> Trial:
+    async def make(self, cell: MatrixCell, number: int, seed: int) -> GradedCut:
         """Cut `number` of `cell`, by `seed`. Raises SetupError where there is no verdict."""
         began_s = time.monotonic()
         rigs = {"a": self._simulate, "b": self._block_device, "c": self._machine}
@@ -52,21 +52,21 @@ class Cutter:
         duration_s = time.monotonic() - began_s
         return judged(cell, number, seed=seed, document=document, truth=truth, duration_s=duration_s)
 
-    async def _simulate(self, cell: Cell, seed: int) -> Result:
+    async def _simulate(self, cell: MatrixCell, seed: int) -> Result:
         assert isinstance(cell.load, Scenario)
         result = simulate(replace(cell.load, model=cell.drive), seed=seed)
         return dict(result.document), result.truth
 
-    async def _block_device(self, cell: Cell, seed: int) -> Result:
+    async def _block_device(self, cell: MatrixCell, seed: int) -> Result:
         assert isinstance(cell.load, Load)
         if self._lab is None:
-            self._lab = await self._kept.enter_async_context(loopback())
+            self._lab = await self._kept.enter_async_context(local_server())
         outcome = await cycle.cycle(self._lab, cell.drive, cell.load, seed=seed)
         if not outcome.answer.document:
             raise SetupError(f"`verify` ended with {outcome.answer.exit_code}: {outcome.answer.said}")
         return outcome.answer.document, outcome.truth
 
-    async def _machine(self, cell: Cell, seed: int) -> Result:
+    async def _machine(self, cell: MatrixCell, seed: int) -> Result:
         assert isinstance(cell.load, Load)
         if self._site is None:
             self._site = await self._kept.enter_async_context(vm_cycle.site())

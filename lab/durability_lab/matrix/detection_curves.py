@@ -16,7 +16,7 @@ DELAYS_MS = (1, 10, 100, 1000)
 RATES = (50.0, 500.0, 5000.0)  # commits per second of the one writer
 ONE_IN = (10, 100, 1000)
 PACED_RATE = 50.0
-CREWS = ((1, PACED_RATE), (1, 0.0), (4, 0.0), (16, 0.0))  # writers, and the rate of each (0: flat out)
+LOADS = ((1, PACED_RATE), (1, 0.0), (4, 0.0), (16, 0.0))  # writers, and the rate of each (0: flat out)
 
 _CONFIDENCE = 0.95
 # One sector to a record and a target that no run covers: neither changes what is caught, both save time.
@@ -42,7 +42,7 @@ def flush_skipped_scenarios() -> Iterator[Scenario]:
     that time, writers flat out do not, and the more there are the sooner one of them covers the lie.
     """
     for one_in in ONE_IN:
-        for writers, rate in CREWS:
+        for writers, rate in LOADS:
             yield replace(_LOAD, model=f"flush-skipped:one_in={one_in}", writers=writers, rate=rate)
 
 

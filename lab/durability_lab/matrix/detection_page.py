@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import durability
 from durability.units import counted
 from durability_lab.matrix import detection_curves, matrix_report
-from durability_lab.matrix.graded_cut import Trial
-from durability_lab.matrix.matrix_cells import Cell, Curve
+from durability_lab.matrix.graded_cut import GradedCut
+from durability_lab.matrix.matrix_cells import Curve, MatrixCell
 from durability_lab.matrix.matrix_report import Row, share
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import Load
@@ -23,7 +23,9 @@ from durability_lab.support.loads import Load
 _EXAMPLES = 3
 
 
-def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str, again: str) -> str:
+def markdown(
+    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, options: str, again: str
+) -> str:
     """The page. `options`: those that chose the cells; `again`: those that find a cell called CELL among
     them."""
     sections = [
@@ -41,7 +43,7 @@ def markdown(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, optio
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> list[str]:
+def _head(trials: Sequence[GradedCut], *, seed: int, options: str, again: str) -> list[str]:
     count = matrix_report.totals(trials)
     words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
     today = datetime.datetime.now(datetime.UTC).date()
@@ -71,7 +73,7 @@ def _head(trials: Sequence[Trial], *, seed: int, options: str, again: str) -> li
     ]
 
 
-def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+def _honest(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
     every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if row.honest]
     lines = (
         (
@@ -93,7 +95,7 @@ def _honest(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _liars(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+def _liars(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
     every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if not row.honest]
     return [
         "## Lying drives",
@@ -148,14 +150,14 @@ def _of(part: int, whole: int) -> str:
     return f"{part}/{whole} ({share(part / whole)})"
 
 
-def _loads(cells: Sequence[Cell], trials: Iterable[Trial]) -> list[str]:
+def _loads(cells: Sequence[MatrixCell], trials: Iterable[GradedCut]) -> list[str]:
     """What became of each workload on each file system, on the rigs that have these."""
     places = {
         cell.name: (cell.rig.upper(), cell.load.file_system or "raw device", cell.load.workload)
         for cell in cells
         if isinstance(cell.load, Load)
     }
-    grouped: dict[tuple[str, str, str], list[Trial]] = {
+    grouped: dict[tuple[str, str, str], list[GradedCut]] = {
         place: [] for place in sorted(places.values(), key=lambda place: place[:2])
     }
     for trial in trials:
@@ -185,7 +187,7 @@ def _loads(cells: Sequence[Cell], trials: Iterable[Trial]) -> list[str]:
     ]
 
 
-def _load(trials: Sequence[Trial]) -> tuple[str, ...]:
+def _load(trials: Sequence[GradedCut]) -> tuple[str, ...]:
     honest = [trial for trial in trials if trial.honest]
     liars = [trial for trial in trials if not trial.honest]
     durable = sum(trial.grade == "right" for trial in honest)
@@ -197,7 +199,7 @@ def _load(trials: Sequence[Trial]) -> tuple[str, ...]:
     )
 
 
-def _classes(trials: Sequence[Trial]) -> list[str]:
+def _classes(trials: Sequence[GradedCut]) -> list[str]:
     classes = matrix_report.classes(trials)
     lines = (
         (
@@ -240,7 +242,7 @@ def _classes(trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _early_ack(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+def _early_ack(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
     points = _points(cells, trials, "early-ack")
     if not points:
         return []
@@ -264,7 +266,7 @@ def _early_ack(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
+def _flush_skipped(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
     points = _points(cells, trials, "flush-skipped")
     if not points:
         return []
@@ -273,7 +275,7 @@ def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
             f"1 in {one_in}",
             *(
                 _point(points, f"flush-skipped:one_in={one_in}", writers=writers, rate=rate)
-                for writers, rate in detection_curves.CREWS
+                for writers, rate in detection_curves.LOADS
             ),
         )
         for one_in in detection_curves.ONE_IN
@@ -287,20 +289,20 @@ def _flush_skipped(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
             can. Shares as above.
         """),
         "",
-        *_table(("Skipped", *(_crew(writers, rate) for writers, rate in detection_curves.CREWS)), lines),
+        *_table(("Skipped", *(_load_of(writers, rate) for writers, rate in detection_curves.LOADS)), lines),
     ]
 
 
-def _crew(writers: int, rate: float) -> str:
+def _load_of(writers: int, rate: float) -> str:
     return f"{counted(writers, 'writer')}, {'paced' if rate else 'unpaced'}"
 
 
 def _points(
-    cells: Sequence[Cell], trials: Iterable[Trial], curve: Curve
-) -> dict[tuple[str, int, float], list[Trial]]:
+    cells: Sequence[MatrixCell], trials: Iterable[GradedCut], curve: Curve
+) -> dict[tuple[str, int, float], list[GradedCut]]:
     """The trials of a curve's points, by drive, writers and rate; points without a trial are left out."""
     of_curve = {cell.name: cell for cell in cells if cell.curve == curve}
-    points: dict[tuple[str, int, float], list[Trial]] = defaultdict(list)
+    points: dict[tuple[str, int, float], list[GradedCut]] = defaultdict(list)
     for trial in trials:
         cell = of_curve.get(trial.cell)
         if cell is not None and isinstance(cell.load, Scenario):
@@ -309,7 +311,7 @@ def _points(
 
 
 def _point(
-    points: dict[tuple[str, int, float], list[Trial]], drive: str, *, rate: float, writers: int = 1
+    points: dict[tuple[str, int, float], list[GradedCut]], drive: str, *, rate: float, writers: int = 1
 ) -> str:
     trials = points.get((drive, writers, rate))
     if not trials:
@@ -320,7 +322,7 @@ def _point(
     return f"{share(caught / len(trials))}, {share(low)} to {share(high)} ({share(broke / len(trials))})"
 
 
-def _uncaught(trials: Sequence[Trial]) -> list[str]:
+def _uncaught(trials: Sequence[GradedCut]) -> list[str]:
     lines = (
         (str(len(members)), reason, _drives(members), "; ".join(_examples(members)))
         for reason, members in matrix_report.reasons(trials).items()
@@ -334,16 +336,16 @@ def _uncaught(trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _drives(trials: Iterable[Trial]) -> str:
+def _drives(trials: Iterable[GradedCut]) -> str:
     return ", ".join(sorted({f"`{trial.cell.split()[1]}`" for trial in trials}))
 
 
-def _examples(trials: Sequence[Trial]) -> Iterator[str]:
+def _examples(trials: Sequence[GradedCut]) -> Iterator[str]:
     for trial in trials[:_EXAMPLES]:
         yield matrix_report.name(trial)
 
 
-def _wrong(trials: Sequence[Trial]) -> list[str]:
+def _wrong(trials: Sequence[GradedCut]) -> list[str]:
     wrong = matrix_report.wrong(trials)
     if not wrong:
         return []
@@ -359,8 +361,8 @@ def _wrong(trials: Sequence[Trial]) -> list[str]:
     return ["## Wrong results", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
 
 
-def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
-    grouped: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+def _misses(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
+    grouped: dict[tuple[str, str], list[GradedCut]] = defaultdict(list)
     for reason, members in matrix_report.reasons(trials).items():
         for trial in members:
             grouped[trial.cell, reason].append(trial)
@@ -378,7 +380,7 @@ def _misses(cells: Sequence[Cell], trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _in_order(trials: Iterable[Trial]) -> list[Trial]:
+def _in_order(trials: Iterable[GradedCut]) -> list[GradedCut]:
     return sorted(trials, key=lambda trial: trial.number)
 
 

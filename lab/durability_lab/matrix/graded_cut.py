@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeAlias
 
 from durability.evidence.verdict import Word
 from durability.units import counted
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.truth.comparison import Reason, Truth
 from durability_lab.truth.expected_verdict import expected_of, is_honest
 
@@ -79,11 +79,11 @@ class Agreement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class GradedCut:
     """Cut `number` (from 1) of the cell of that name, and its grade.
 
     `promised`: sectors that the drive had said are durable; `broken`: those of them that were not there;
-    None where no account of the drive was kept. `lost`: findings; the oldest of them had been acknowledged at
+    None where no log of the drive was kept. `lost`: findings; the oldest of them had been acknowledged at
     least `window_ms` before the cut and `window_operations` ago. `defects`: where findings and truth do not
     agree, and whatever else must not be about this cut.
     """
@@ -113,21 +113,21 @@ class Trial:
 
     @property
     def _unseen(self) -> bool:
-        """Whether it is a miss of what the tester did not find, on a drive with an account: `defects` says
+        """Whether it is a miss of what the tester did not find, on a drive with a log: `defects` says
         whether it had to. Who finds something, or says loss, has no such excuse."""
         seen = self.lost > 0 or self.verdict == "loss"
         return self.grade == "missed" and self.broken is not None and not seen
 
 
 def judged(
-    cell: Cell,
+    cell: MatrixCell,
     number: int,
     *,
     seed: int,
     document: Mapping[str, Any],
     truth: Truth | None,
     duration_s: float,
-) -> Trial:
+) -> GradedCut:
     """The trial of a cut on which `verify --json` gave `document`."""
     expected, verdict = expected_of(cell.drive), document["verdict"]
     honest = is_honest(cell.drive)
@@ -137,7 +137,7 @@ def judged(
     elif verdict != expected:
         grade = "missed"
     window = document["loss_window"] or {"ms_min": None, "operations": None}
-    return Trial(
+    return GradedCut(
         cell=cell.name,
         number=number,
         seed=seed,
@@ -157,9 +157,9 @@ def judged(
     )
 
 
-def failed(cell: Cell, number: int, *, seed: int, why: str, duration_s: float) -> Trial:
+def failed(cell: MatrixCell, number: int, *, seed: int, why: str, duration_s: float) -> GradedCut:
     """The trial of a cut that came to no verdict."""
-    return Trial(
+    return GradedCut(
         cell=cell.name,
         number=number,
         seed=seed,

@@ -21,7 +21,7 @@ Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class MatrixCell:
     """`cuts` cuts of `drive` (a model's spec, or a filter of nbdkit) on `rig` under `load`.
 
     On rig A the load is a scenario, whose own drive does not count. `curve`: of which it is a point, if any.
@@ -50,7 +50,7 @@ class Cell:
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=4).digest())
 
 
-def digest(cells: Iterable[Cell]) -> str:
+def digest(cells: Iterable[MatrixCell]) -> str:
     """A name for a list of cells and their numbers of cuts."""
     text = "\n".join(f"{cell.name} {cell.cuts}" for cell in cells)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -154,7 +154,7 @@ _MACHINES: tuple[tuple[str, Load], ...] = (
 )
 
 
-def long_cells() -> list[Cell]:
+def long_cells() -> list[MatrixCell]:
     """The matrix that docs/explanation/detection.md tells of."""
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
@@ -170,11 +170,11 @@ def long_cells() -> list[Cell]:
         ),
         *_cells("b", ("fua-ignored",), (_RAW_DSYNC,), cuts=2),
         *_cells("b", ("hanging",), (_RAW,), cuts=1),
-        *(Cell(rig="c", drive=drive, load=load, cuts=2) for drive, load in _MACHINES),
+        *(MatrixCell(rig="c", drive=drive, load=load, cuts=2) for drive, load in _MACHINES),
     ]
 
 
-def quick_cells() -> list[Cell]:
+def quick_cells() -> list[MatrixCell]:
     """Every model on rig A and a little of rig B: under two minutes on two processors."""
     return [
         *_cells("a", _HONEST, _LIAR_SCENARIOS, cuts=10),
@@ -191,13 +191,13 @@ def quick_cells() -> list[Cell]:
 
 def _cells(
     rig: Rig, drives: Iterable[str], loads: Sequence[Load] | Sequence[Scenario], *, cuts: int
-) -> Iterator[Cell]:
+) -> Iterator[MatrixCell]:
     for drive in drives:
         for load in loads:
-            yield Cell(rig=rig, drive=drive, load=load, cuts=cuts)
+            yield MatrixCell(rig=rig, drive=drive, load=load, cuts=cuts)
 
 
-def _points(curve: Curve, scenarios: Iterable[Scenario], *, cuts: int) -> Iterator[Cell]:
+def _points(curve: Curve, scenarios: Iterable[Scenario], *, cuts: int) -> Iterator[MatrixCell]:
     for scenario in scenarios:
         load = replace(scenario, model=Scenario().model)
-        yield Cell(rig="a", drive=scenario.model, load=load, cuts=cuts, curve=curve)
+        yield MatrixCell(rig="a", drive=scenario.model, load=load, cuts=cuts, curve=curve)

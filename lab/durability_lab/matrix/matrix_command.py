@@ -28,9 +28,9 @@ from durability_client.system.terminal import Terminal
 from durability_lab.kernel_rig import block_rig
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
-from durability_lab.matrix.cut_workers import Request, Worker, workers
-from durability_lab.matrix.matrix_cells import Cell, Rig, digest, long_cells, quick_cells
-from durability_lab.matrix.matrix_progress import Progress
+from durability_lab.matrix.cut_workers import CutRequest, Worker, workers
+from durability_lab.matrix.matrix_cells import MatrixCell, Rig, digest, long_cells, quick_cells
+from durability_lab.matrix.matrix_progress import MatrixProgress
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
@@ -81,7 +81,7 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
         return matrix_report.exit_code(log.trials)
 
 
-def choose(options: MatrixOptions) -> list[Cell]:
+def choose(options: MatrixOptions) -> list[MatrixCell]:
     """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
     if options.cut is not None and (options.seed is None or options.state is not None):
         raise UsageError("--cut repeats a cut of an earlier matrix: give its --seed, and remove --state")
@@ -130,7 +130,7 @@ def _probe(options: MatrixOptions) -> None:
         raise SetupError(f"--markdown {page} cannot be written: {error.strerror}") from error
 
 
-def _check(log: CutLog, cells: Iterable[Cell]) -> None:
+def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
     """Raises FormatError for a log with a cut that is none of the cells', or with one twice."""
     wanted = {
         (cell.name, number, cell.seed(log.header.seed, number))
@@ -147,7 +147,7 @@ def _check(log: CutLog, cells: Iterable[Cell]) -> None:
             ) from None
 
 
-def require(cells: Iterable[Cell]) -> None:
+def require(cells: Iterable[MatrixCell]) -> None:
     """Raises SetupError for what this machine lacks for the rigs of `cells`."""
     rigs = {cell.rig for cell in cells}
     problems = []
@@ -161,12 +161,12 @@ def require(cells: Iterable[Cell]) -> None:
             raise SetupError(f"rig {rig} cannot be set up: {problem}. Rig a needs no set-up: --rig a")
 
 
-def pending(cells: Sequence[Cell], log: CutLog, options: MatrixOptions) -> list[Request]:
+def pending(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions) -> list[CutRequest]:
     """The cuts that are to be made: the first of each cell, the second of each, and so on."""
     done = {(trial.cell, trial.number) for trial in log.trials}
     by_cell = (
         [
-            Request(cell=cell, number=number, seed=log.header.seed)
+            CutRequest(cell=cell, number=number, seed=log.header.seed)
             for number in ([options.cut] if options.cut is not None else range(1, cell.cuts + 1))
             if (cell.name, number) not in done
         ]
@@ -175,16 +175,16 @@ def pending(cells: Sequence[Cell], log: CutLog, options: MatrixOptions) -> list[
     return [request for row in zip_longest(*by_cell) for request in row if request is not None]
 
 
-async def _make(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, err: TextIO) -> None:
+async def _make(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, err: TextIO) -> None:
     """Make what is pending, each rig in a lane of its own."""
     requests = pending(cells, log, options)
-    crews = _crews(requests)
-    lanes = {rig: iter([one for one in requests if one.cell.rig == rig]) for rig in crews}
-    with Progress(requests, crews, err) as progress:
-        await _all(_work(lanes[rig], count, log, progress) for rig, count in crews.items())
+    workers_by_rig = _workers_by_rig(requests)
+    lanes = {rig: iter([one for one in requests if one.cell.rig == rig]) for rig in workers_by_rig}
+    with MatrixProgress(requests, workers_by_rig, err) as progress:
+        await _all(_work(lanes[rig], count, log, progress) for rig, count in workers_by_rig.items())
 
 
-def _crews(requests: Sequence[Request]) -> dict[Rig, int]:
+def _workers_by_rig(requests: Sequence[CutRequest]) -> dict[Rig, int]:
     """How many workers each rig gets. Simulations take the processors that the others leave; of these each is
     one, since two kernels' worth of drives would only wait for each other."""
     rigs = {request.cell.rig for request in requests}
@@ -192,7 +192,7 @@ def _crews(requests: Sequence[Request]) -> dict[Rig, int]:
     return {rig: spare if rig == "a" else 1 for rig in sorted(rigs)}
 
 
-async def _work(lane: Iterator[Request], count: int, log: CutLog, progress: Progress) -> None:
+async def _work(lane: Iterator[CutRequest], count: int, log: CutLog, progress: MatrixProgress) -> None:
     """Have so many workers make the cuts of a lane."""
 
     async def work(worker: Worker) -> None:
@@ -202,11 +202,11 @@ async def _work(lane: Iterator[Request], count: int, log: CutLog, progress: Prog
             log.add(trial)
             progress.done(request, trial)
 
-    async with workers(count) as crew:
-        await _all(work(worker) for worker in crew)
+    async with workers(count) as started:
+        await _all(work(worker) for worker in started)
 
 
-def _tell(cells: Sequence[Cell], log: CutLog, options: MatrixOptions, out: TextIO) -> None:
+def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out: TextIO) -> None:
     seed = log.header.seed
     if options.json:
         document = matrix_report.document(cells, log.trials, seed=seed, options=log.header.options)

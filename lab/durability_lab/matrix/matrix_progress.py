@@ -17,21 +17,23 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from durability_lab.matrix.cut_workers import Request
-from durability_lab.matrix.graded_cut import Trial
+from durability_lab.matrix.cut_workers import CutRequest
+from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Rig
 
 _PLAIN_LINE_S = 10.0  # between lines where nobody watches
 _USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # of a cut, until some are done
 
 
-class Progress:
-    """Shows on `err` how far the cuts of `requests` are; `crews`: how many of a rig are made at a time."""
+class MatrixProgress:
+    """Shows on `err` how far the cuts of `requests` are; `workers_by_rig`: cuts made at a time."""
 
-    def __init__(self, requests: Iterable[Request], crews: Mapping[Rig, int], err: TextIO) -> None:
+    def __init__(
+        self, requests: Iterable[CutRequest], workers_by_rig: Mapping[Rig, int], err: TextIO
+    ) -> None:
         self._left = Counter(request.cell.rig for request in requests)
         self._total = self._left.total()
-        self._crews = crews
+        self._workers_by_rig = workers_by_rig
         self._took_s = {rig: [usual] for rig, usual in _USUAL_S.items()}
         self._err = err
         self._wrong = 0
@@ -61,17 +63,17 @@ class Progress:
         """About how long the rest takes."""
         return max(
             (
-                count * sum(self._took_s[rig]) / len(self._took_s[rig]) / self._crews[rig]
+                count * sum(self._took_s[rig]) / len(self._took_s[rig]) / self._workers_by_rig[rig]
                 for rig, count in self._left.items()
             ),
             default=0.0,
         )
 
-    def begin(self, request: Request) -> None:
+    def begin(self, request: CutRequest) -> None:
         """This cut is being made."""
         self._bar.update(self._task, description=escape(f"{request.cell.name} #{request.number}"))
 
-    def done(self, request: Request, trial: Trial) -> None:
+    def done(self, request: CutRequest, trial: GradedCut) -> None:
         """It is made."""
         rig = request.cell.rig
         if self._took_s[rig] == [_USUAL_S[rig]]:
@@ -95,7 +97,7 @@ class Progress:
             self._bar.console.print(line, markup=False, highlight=False)
 
 
-def _why(trial: Trial) -> str:
+def _why(trial: GradedCut) -> str:
     return "; ".join([trial.grade, *([trial.reason] if trial.reason else []), *trial.defects[:1]])
 
 

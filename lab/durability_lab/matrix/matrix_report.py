@@ -21,8 +21,8 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.units import counted
-from durability_lab.matrix.graded_cut import Agreement, Trial
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import Agreement, GradedCut
+from durability_lab.matrix.matrix_cells import MatrixCell
 
 SCHEMA = "durability.lab.matrix/1"
 _MISSES_SHOWN = 5  # of each reason, where not all are asked for
@@ -35,7 +35,7 @@ class Row:
     rig: str
     drive: str
     load: str
-    trials: tuple[Trial, ...]
+    trials: tuple[GradedCut, ...]
 
     @property
     def honest(self) -> bool:
@@ -81,14 +81,14 @@ class Row:
         return sum(classes(self.trials).values(), Agreement())
 
 
-def rows(cells: Sequence[Cell], trials: Iterable[Trial], *, by_cell: bool) -> list[Row]:
+def rows(cells: Sequence[MatrixCell], trials: Iterable[GradedCut], *, by_cell: bool) -> list[Row]:
     """One row for each cell, or for each drive on a rig without curves; in the order of `cells`."""
     keys = {
         cell.name: (cell.rig, cell.drive, cell.load_name if by_cell else "")
         for cell in cells
         if by_cell or cell.curve is None
     }
-    grouped: dict[tuple[str, str, str], list[Trial]] = {key: [] for key in keys.values()}
+    grouped: dict[tuple[str, str, str], list[GradedCut]] = {key: [] for key in keys.values()}
     for trial in trials:
         if trial.cell in keys:
             grouped[keys[trial.cell]].append(trial)
@@ -99,7 +99,7 @@ def rows(cells: Sequence[Cell], trials: Iterable[Trial], *, by_cell: bool) -> li
     ]
 
 
-def classes(trials: Iterable[Trial]) -> dict[str, Agreement]:
+def classes(trials: Iterable[GradedCut]) -> dict[str, Agreement]:
     """Findings against the truth, by class."""
     sums: dict[str, Agreement] = defaultdict(Agreement)
     for trial in trials:
@@ -108,26 +108,26 @@ def classes(trials: Iterable[Trial]) -> dict[str, Agreement]:
     return dict(sorted(sums.items()))
 
 
-def wrong(trials: Iterable[Trial]) -> list[Trial]:
+def wrong(trials: Iterable[GradedCut]) -> list[GradedCut]:
     """The trials that must not be."""
     return [trial for trial in trials if trial.wrong]
 
 
-def reasons(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+def reasons(trials: Iterable[GradedCut]) -> dict[str, list[GradedCut]]:
     """The explained misses, by their reason; the most frequent first."""
-    grouped: dict[str, list[Trial]] = defaultdict(list)
+    grouped: dict[str, list[GradedCut]] = defaultdict(list)
     for trial in trials:
         if trial.grade == "missed" and not trial.wrong:
             grouped[trial.reason].append(trial)
     return dict(sorted(grouped.items(), key=lambda one: -len(one[1])))
 
 
-def exit_code(trials: Iterable[Trial]) -> int:
+def exit_code(trials: Iterable[GradedCut]) -> int:
     """0 where nothing is wrong, else 1: a defect of this tool."""
     return EXIT_INTERNAL if wrong(trials) else EXIT_OK
 
 
-def totals(trials: Sequence[Trial]) -> dict[str, int]:
+def totals(trials: Sequence[GradedCut]) -> dict[str, int]:
     """The counts of all trials."""
     honest = [trial for trial in trials if trial.honest]
     liars = [trial for trial in trials if not trial.honest]
@@ -145,7 +145,9 @@ def totals(trials: Sequence[Trial]) -> dict[str, int]:
     }
 
 
-def document(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, options: str) -> dict[str, Value]:
+def document(
+    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, options: str
+) -> dict[str, Value]:
     """What `--json` prints."""
     return {
         "schema": SCHEMA,
@@ -238,7 +240,9 @@ def share(value: float | None) -> str:
     return "" if value is None else f"{math.floor(round(value * 1000, 6)) / 10:g} %"
 
 
-def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: bool) -> RenderableType:
+def page(
+    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, by_cell: bool
+) -> RenderableType:
     """What people are shown: a line for each row, the classes, the misses and their reasons."""
     table = Table(*(Column(name, no_wrap=name != "drive") for name in HEADINGS), box=SIMPLE_HEAD)
     for row in rows(cells, trials, by_cell=by_cell):
@@ -252,7 +256,7 @@ def page(cells: Sequence[Cell], trials: Sequence[Trial], *, seed: int, by_cell: 
     return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(trials, shown))))
 
 
-def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
+def _closing(trials: Sequence[GradedCut], shown: int) -> Iterator[str]:
     unjudged = sum(one.unjudged for one in classes(trials).values())
     if unjudged:
         yield f"{counted(unjudged, 'claim')} not compared place by place; precision and recall exclude them"
@@ -271,6 +275,6 @@ def _closing(trials: Sequence[Trial], shown: int) -> Iterator[str]:
     )
 
 
-def name(trial: Trial) -> str:
+def name(trial: GradedCut) -> str:
     """The cut in words: its cell, and its number there."""
     return f"{trial.cell} #{trial.number}"

@@ -20,7 +20,7 @@ from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKin
 from durability_client.target.discovery import collect
 from durability_client.target.storage import Buffer, TargetDirectory, WritableBuffer
 from durability_lab.drive.drive import Drive, Model
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import SparseMedia
 
 SIZE_BYTES = 64 << 20
@@ -71,7 +71,7 @@ class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
     `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `account` and `hang` as `Drive` has them.
+    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them.
     """
 
     kind: TargetKind = "device"
@@ -84,12 +84,12 @@ class SimulatedStorage:
         size_bytes: int = SIZE_BYTES,
         sync_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        account: Account | None = None,
+        drive_log: DriveLog | None = None,
         hang: Callable[[], NoReturn] | None = None,
     ) -> None:
         self.path = Path(f"/simulated/{model.spec}-{seed}")
         self._drive = Drive(
-            SparseMedia(size_bytes), model, seed=seed, clock=clock, account=account, hang=hang
+            SparseMedia(size_bytes), model, seed=seed, clock=clock, drive_log=drive_log, hang=hang
         )
         self._sync_s = sync_s
         self._lock = threading.Lock()

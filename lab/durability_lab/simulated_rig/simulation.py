@@ -30,12 +30,12 @@ from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Plan, largest_credit
 from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
 from durability_client.target.safety_checks import block_bytes
-from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import block_bytes_of, read_superblocks
 from durability_lab.drive import faults
 from durability_lab.drive.drive import HangingReadError, Model
-from durability_lab.drive.drive_log import Account, Broken
+from durability_lab.drive.drive_log import Broken, DriveLog
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.simulated_rig.virtual_time import (
@@ -47,7 +47,7 @@ from durability_lab.simulated_rig.virtual_time import (
     VirtualClient,
 )
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
-from durability_lab.truth.reference_judge import SecondOpinion
+from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the simulation cut the power of its drive"
 
@@ -64,7 +64,7 @@ class CutResult:
     """One cut and what the tester said of it. Results of one scenario and seed are equal.
 
     `exit_code` and `document` are those of `verify --json`. `cut_s`: virtual time from arming to the cut. Per
-    writer, the newest operation `received`: whose acknowledgement reached the server; `testified`: that is
+    writer, the newest operation `received`: whose acknowledgement reached the server; `proven`: that is
     proven to have been acknowledged (A'); `returned`: whose sync had returned when the cut came. `truth`:
     whether the tester is right.
     """
@@ -75,7 +75,7 @@ class CutResult:
     document: Mapping[str, Value]
     cut_s: float
     received: tuple[int, ...]
-    testified: tuple[int, ...]
+    proven: tuple[int, ...]
     returned: tuple[int, ...]
     truth: Truth
 
@@ -180,9 +180,9 @@ class _Cut:
         outcome, findings = verify(case, plan, storage, now)
         promised, broken = storage.promises()
         claims = Claims.of_scan(findings, outcome.report)
-        opinion: SecondOpinion | LogAlone
+        opinion: ReferenceJudge | LogAlone
         try:
-            opinion = SecondOpinion(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
+            opinion = ReferenceJudge(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
         except HangingReadError:
             opinion = LogAlone(plan=plan, acked=case.frontiers)
         return CutResult(
@@ -192,7 +192,7 @@ class _Cut:
             document=outcome.document(),
             cut_s=(self._cut_ns - self._armed_ns) / S,
             received=case.frontiers,
-            testified=outcome.report.testified,
+            proven=outcome.report.proven,
             returned=tuple(self._client.returned),
             truth=compare(claims, opinion, plan, broken, promised=promised),
         )
@@ -211,7 +211,7 @@ def verify(
     job = ScanJob(
         plan=plan, acked=case.frontiers, control_completed=case.control, block_bytes=block_bytes_of(now)
     )
-    listener = Listener(
+    listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=examples.append, finding=findings.append
     )
     report = empty_report(plan, failure=stalled) if stalled else scan_here(storage, job, listener)
@@ -229,12 +229,17 @@ def verify(
 
 
 class VirtualStorage(SimulatedStorage):
-    """A simulated drive with an account, in a machine that exists in virtual time only."""
+    """A simulated drive with a log, in a machine that exists in virtual time only."""
 
     def __init__(self, model: Model, seed: int, agenda: Agenda, size_bytes: int) -> None:
-        self._account = Account()
+        self._drive_log = DriveLog()
         super().__init__(
-            model, seed=seed, size_bytes=size_bytes, clock=agenda.seconds, account=self._account, hang=_never
+            model,
+            seed=seed,
+            size_bytes=size_bytes,
+            clock=agenda.seconds,
+            drive_log=self._drive_log,
+            hang=_never,
         )
         self._agenda = agenda
         self._boots = 1
@@ -242,7 +247,7 @@ class VirtualStorage(SimulatedStorage):
 
     def promises(self) -> tuple[int, list[Broken]]:
         """How many sectors the drive made a promise for, and which of these it does not keep."""
-        promises = self._account.promises()
+        promises = self._drive_log.promises()
         return promises.sectors, promises.broken(self._drive.peek, self._drive.size_bytes)
 
     def reboot(self) -> None:

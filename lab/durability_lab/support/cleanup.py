@@ -59,12 +59,12 @@ def watched(directory: Path, name: str, command: Sequence[str]) -> tuple[str, ..
     return (*_WATCHED, str(directory / f"{name}{PID_SUFFIX}"), *command)
 
 
-class Caretaker:
+class Cleanup:
     """Watches over `directory` for as long as this process lives, or until it is dismissed."""
 
     def __init__(self, directory: Path) -> None:
         self._shell = subprocess.Popen(
-            ("sh", "-c", _SCRIPT, "durability-rig-caretaker", str(directory)),
+            ("sh", "-c", _SCRIPT, "durability-rig-cleanup", str(directory)),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -82,9 +82,9 @@ class Caretaker:
 def watched_directory(prefix: str) -> Iterator[Path]:
     """A directory for files of the lab that goes away with the block, or with this process."""
     directory = Path(tempfile.mkdtemp(prefix=prefix))
-    caretaker = Caretaker(directory)
+    cleanup = Cleanup(directory)
     try:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
-        caretaker.dismiss()
+        cleanup.dismiss()

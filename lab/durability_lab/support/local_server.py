@@ -27,7 +27,7 @@ _POLL_S = 0.001  # an event would cost the server's hot path something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loopback:
+class LocalServer:
     """A server that runs, and what its clients need to reach it."""
 
     server: Server
@@ -59,14 +59,14 @@ class Loopback:
 
 
 @asynccontextmanager
-async def loopback(listener: socket.socket | None = None) -> AsyncIterator[Loopback]:
+async def local_server(listener: socket.socket | None = None) -> AsyncIterator[LocalServer]:
     """A server for the time of an `async with` block, on `listener` if that is given: a bound socket."""
     with watched_directory("durability-lab-") as directory:
         token, token_file = load_token(directory / "token")
         server = Server(store_url=f"sqlite:///{directory}/store.sqlite", token=token)
         host, port = await server.start("127.0.0.1", 0, listener=listener)
         try:
-            yield Loopback(
+            yield LocalServer(
                 server=server, address=format_address(host, port), token=token, token_file=token_file
             )
         finally:

@@ -6,7 +6,7 @@ milliseconds, in that of `durability_client.run.sender.run_in_fine_loop` they ar
 microseconds.
 
 Refuses to imitate packet loss: TCP hides that from both sides, except as delay. What it does not hide is a
-connection that is reset (`Proxy.cut`) and one on which nothing comes any more (`Way.lost`).
+connection that is reset (`TcpProxy.cut`) and one on which nothing comes any more (`Way.lost`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Way:
     lost: bool = False
 
 
-class Proxy:
+class TcpProxy:
     """Hands on what comes to a port of loopback to the server at `host` and `port`; an async context manager.
 
     `delay_s` is the delay each way to begin with. The server need not run: who connects meanwhile is reset.

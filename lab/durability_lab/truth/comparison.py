@@ -1,7 +1,7 @@
 """The truth about one cut: what the drive promised and broke, held against what the tester says, by place.
 
-Three parties that know nothing of each other: the account of the drive (`account`), which has every promise
-and every sector that breaks one; a `SecondOpinion` on the bytes of the target; and the tester's claims. They
+Three parties that know nothing of each other: the drive's own log (`drive_log`), which has every promise
+and every sector that breaks one; a `ReferenceJudge` on the bytes of the target; and the tester's claims. They
 must agree like this:
 
     each claim is what the second opinion says: class, newest operation acknowledged, oldest one found
@@ -30,12 +30,12 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 
 from durability.evidence.judgement import FindingClass, Judgement
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
 from durability_lab.drive.drive_log import Broken, Kind
-from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, SecondOpinion, Wrong
+from durability_lab.truth.reference_judge import SUPERBLOCK, Label, Place, ReferenceJudge, Wrong
 
 Reason: TypeAlias = Literal["unheard", "in flight", "covered", "control", "no record", "unread"]
 
@@ -52,15 +52,15 @@ _CLASS_OF_KIND: Mapping[Kind, FindingClass] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
     """What the tester found. `counts`: places by class; `places`: what it says of each, or of some of them.
-    `finished`: it read everything. `testified`: its A', None where it does not say."""
+    `finished`: it read everything. `proven`: its A', None where it does not say."""
 
     counts: Counter[FindingClass]
     places: Mapping[Place, Wrong]
     finished: bool
-    testified: tuple[int, ...] | None = None
+    proven: tuple[int, ...] | None = None
 
     @classmethod
-    def of_scan(cls, findings: Iterable[Judgement], report: Report) -> Claims:
+    def of_scan(cls, findings: Iterable[Judgement], report: ScanReport) -> Claims:
         """From what a scan's listener heard, and its report."""
         places = {
             (one.writer, one.slot): Wrong(finding=one.finding, expected=one.expected_seq, found=one.found_seq)
@@ -71,7 +71,7 @@ class Claims:
             counts=Counter(report.findings),
             places=places,
             finished=report.finished,
-            testified=report.testified,
+            proven=report.proven,
         )
 
     @classmethod
@@ -101,7 +101,7 @@ class Claims:
 class LogAlone:
     """In place of a second opinion where only the tester can read the target: what the server's log excuses.
 
-    `acked`: the frontiers that the server received. What the target itself would testify is unknown, so a
+    `acked`: the frontiers that the server received. What the target itself would prove is unknown, so a
     promise that is newer than they are is `unheard`.
     """
 
@@ -148,7 +148,7 @@ class Truth:
 
 
 def compare(
-    claims: Claims, opinion: SecondOpinion | LogAlone, plan: Plan, broken: Sequence[Broken], *, promised: int
+    claims: Claims, opinion: ReferenceJudge | LogAlone, plan: Plan, broken: Sequence[Broken], *, promised: int
 ) -> Truth:
     """Hold `claims` against the opinion and the broken promises; `promised`: sectors that had one."""
     comparison = _Comparison(claims, plan, broken)
@@ -200,8 +200,8 @@ class _Comparison:
             reasons = {log.excuse(place, label, kind) for label, kind in promises}
             self._excused(place, promises, reasons if self._claims.finished else {"unread"})
 
-    def read(self, opinion: SecondOpinion) -> None:
-        """Hold each claim against the opinion and the account, and each broken promise against the claims."""
+    def read(self, opinion: ReferenceJudge) -> None:
+        """Compare each claim with the opinion and the drive log, and each broken promise with the claims."""
         named = self._named(opinion)
         true = named | self._counted(opinion)
         metadata = self._plan.target_kind == "file" and self._unclaimed["no record"] > 0
@@ -230,7 +230,7 @@ class _Comparison:
         )
         return False
 
-    def _named(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
+    def _named(self, opinion: ReferenceJudge) -> dict[Place, Wrong]:
         """The claims, of those whose place is named, with which the second opinion agrees."""
         standing = {}
         for place, wrong in self._claims.places.items():
@@ -243,12 +243,12 @@ class _Comparison:
                 )
         return standing
 
-    def _counted(self, opinion: SecondOpinion) -> dict[Place, Wrong]:
+    def _counted(self, opinion: ReferenceJudge) -> dict[Place, Wrong]:
         """What the other claims must be of, if there are as many of each class as the second opinion has: a
         scan names the edges of what lies beyond the end of a file, and counts the rest."""
         claims, second = self._claims, opinion.wrong
-        if claims.finished and claims.testified not in (None, opinion.testified):
-            self._defects.append(f"A' is claimed to be {claims.testified}, not {opinion.testified}")
+        if claims.finished and claims.proven not in (None, opinion.proven):
+            self._defects.append(f"A' is claimed to be {claims.proven}, not {opinion.proven}")
         counted = Counter(wrong.finding for wrong in second.values())
         if claims.finished and counted != claims.counts:
             self._defects.append(f"claimed {_counts(claims.counts)}, not {_counts(counted)}")
@@ -257,13 +257,13 @@ class _Comparison:
         self._unjudged += claims.counts - Counter(wrong.finding for wrong in claims.places.values())
         return {}
 
-    def _reason(self, opinion: SecondOpinion, place: Place, label: Label) -> Reason | None:
+    def _reason(self, opinion: ReferenceJudge, place: Place, label: Label) -> Reason | None:
         """Why a broken promise at `place` need not be claimed."""
         if not self._claims.finished:
             return "unread"
         if place[0] == SUPERBLOCK:
             return None
-        if label.seq > opinion.testified[place[0]]:
+        if label.seq > opinion.proven[place[0]]:
             return "unheard"
         if opinion.under_way(place):
             return "in flight"

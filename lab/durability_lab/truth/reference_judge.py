@@ -109,7 +109,7 @@ class _File:
     unreadable: frozenset[int]
 
 
-class SecondOpinion:
+class ReferenceJudge:
     """The opinion on one target; `wrong` is all that must not be as it is. Raises OSError where the target
     cannot be read."""
 
@@ -134,7 +134,7 @@ class SecondOpinion:
         self._judge()
 
     @property
-    def testified(self) -> tuple[int, ...]:
+    def proven(self) -> tuple[int, ...]:
         """A' of each writer."""
         return tuple(self._frontiers)
 

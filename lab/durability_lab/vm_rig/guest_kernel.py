@@ -28,7 +28,7 @@ _DIRECT_ENTRY_NOTE = struct.pack("<I", 18) + b"Xen\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class GuestKernel:
     """A kernel that can be the guest's. `modules`: the files to load, in this order."""
 
     version: str
@@ -58,7 +58,7 @@ def cache() -> Path:
     return user_cache_path("durability") / "guest-kernel"
 
 
-def find(machine: Path = Path("/")) -> Kernel:
+def find(machine: Path = Path("/")) -> GuestKernel:
     """The kernel to use; `machine` is where this machine's own are. Raises SetupError saying what to do."""
     fetched = [path for path in cache().glob("*") if not path.name.startswith(".")]
     for roots in ([machine], fetched):
@@ -66,7 +66,7 @@ def find(machine: Path = Path("/")) -> Kernel:
         for version, root in sorted(found, key=lambda each: _order(each[0]), reverse=True):
             modules = _modules(version, root)
             if modules is not None:
-                return Kernel(version=version, root=root, modules=modules)
+                return GuestKernel(version=version, root=root, modules=modules)
     raise SetupError(
         f"no kernel for a guest: neither /boot nor {cache()} has one with the modules {' '.join(_wanted())}."
         " Run lab/guest-kernel in a copy of this repository (make packages does), which fetches Debian's;"

@@ -14,7 +14,7 @@ honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the
 Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
 
 Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
-its `with` block, nor, as `caretaker` sees to it, the process that set it up.
+its `with` block, nor, as `cleanup` sees to it, the process that set it up.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from typing import Final, Literal, Self, TypeAlias
 
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN
-from durability_lab.drive.drive_check import Aftermath, aftermath
-from durability_lab.support.cleanup import PID_SUFFIX, Caretaker, watched
+from durability_lab.drive.drive_check import DriveCheck, check_drive
+from durability_lab.support.cleanup import PID_SUFFIX, Cleanup, watched
 from durability_lab.vm_rig import guest_kernel, initramfs, network
 from durability_lab.vm_rig.network import GUEST, TAP, Network
 
@@ -123,7 +123,7 @@ def make_image(directory: Path) -> Image:
     return Image(kernel=path, initramfs=initramfs.base(kernel))
 
 
-class Machine:
+class GuestMachine:
     """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`;
     the guest runs this process's Python.
 
@@ -168,7 +168,7 @@ class Machine:
         self._directory = Path(
             tempfile.mkdtemp(prefix="durability-vm-", dir=shared if shared.is_dir() else None)
         )
-        self._caretaker = Caretaker(self._directory)
+        self._cleanup = Cleanup(self._directory)
         with self._media.open("wb") as file:
             file.truncate(SIZE_BYTES)
         return self
@@ -180,7 +180,7 @@ class Machine:
             self.unplug()
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
-            self._caretaker.dismiss()
+            self._cleanup.dismiss()
 
     @property
     def console(self) -> str:
@@ -214,12 +214,12 @@ class Machine:
         self._network.call(self._stop)
         self._close_reports()
 
-    def aftermath(self) -> Aftermath:
+    def aftermath(self) -> DriveCheck:
         """What the drive kept of its word. To be asked after `unplug`, before `boot`."""
         assert self._nbdkit is None, "the drive has power: unplug it first"
-        return aftermath(
+        return check_drive(
             media=self._media,
-            account=self._account,
+            drive_log=self._drive_log,
             drive=self.drive,
             seed=self._seed,
             sector_bytes=self._sector_bytes,
@@ -251,8 +251,8 @@ class Machine:
         return SetupError("\n".join((f"{what}; the end of its console:", *lines, *said)))
 
     @property
-    def _account(self) -> Path:
-        return self._directory / "account"
+    def _drive_log(self) -> Path:
+        return self._directory / "drive_log"
 
     @property
     def _media(self) -> Path:
@@ -292,7 +292,7 @@ class Machine:
         self._transport = self._reports = None
 
     def _program(self, name: str, command: list[str], *, group: int) -> subprocess.Popen[bytes]:
-        """Start a program, of which the caretaker knows."""
+        """Start a program, of which the cleanup knows."""
         with (self._directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 watched(self._directory, name, command),
@@ -315,7 +315,7 @@ class Machine:
             f"seed={self._seed}",
             f"sector_bytes={self._sector_bytes}",
             f"cuts={self.boots - 1}",
-            f"account={self._account}",
+            f"drive_log={self._drive_log}",
         ]
 
     def _machine_command(self, socket: Path) -> list[str]:

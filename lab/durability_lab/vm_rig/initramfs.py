@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from durability.errors import SetupError
-from durability_lab.vm_rig.guest_kernel import GUEST_FILES, Kernel, read_module
+from durability_lab.vm_rig.guest_kernel import GUEST_FILES, GuestKernel, read_module
 
 _LOADER = b"ld-linux"  # a dynamically linked program names its loader near its beginning
 _HEAD_BYTES = 4096
@@ -43,7 +43,7 @@ def archive(entries: Iterable[Entry]) -> bytes:
     return b"".join(parts) + _member(0, Entry(name="TRAILER!!!", mode=0))
 
 
-def base(kernel: Kernel) -> bytes:
+def base(kernel: GuestKernel) -> bytes:
     """All that does not change from boot to boot. Raises SetupError."""
     directories = [Entry(name=name, mode=stat.S_IFDIR | 0o755) for name in ("bin", "dev", "modules")]
     console = Entry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1))

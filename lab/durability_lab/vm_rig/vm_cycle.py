@@ -29,11 +29,11 @@ import durability_client
 from durability.errors import SetupError, UsageError
 from durability.evidence.verdict import EXIT_CODES, Word
 from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
-from durability_lab.drive.drive_check import Aftermath
+from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.drive.drive_log import Broken
 from durability_lab.support.cleanup import watched_directory
 from durability_lab.support.loads import NAMES_MIB, Load, load_options
-from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.support.local_server import LocalServer, local_server
 from durability_lab.truth.comparison import LogAlone
 from durability_lab.truth.expected_verdict import expected_of
 from durability_lab.truth.reference_judge import Label
@@ -43,8 +43,8 @@ from durability_lab.vm_rig.guest_machine import (
     DRIVES,
     FILE_TARGET,
     Bus,
+    GuestMachine,
     Image,
-    Machine,
     make_image,
 )
 from durability_lab.vm_rig.network import Network
@@ -61,7 +61,7 @@ class Site:
     """What all cuts share: the network, the server in it, and what guests start from."""
 
     network: Network
-    lab: Loopback
+    lab: LocalServer
     image: Image
 
 
@@ -82,7 +82,7 @@ class VmCut:
     plan: Plan
     acked: tuple[int, ...]
     session_end: str
-    left: Aftermath
+    left: DriveCheck
     mounted: bool
     exit_code: int
     document: dict[str, Any]
@@ -148,7 +148,7 @@ async def site() -> AsyncIterator[Site]:
     with watched_directory("durability-guest-") as directory, Network() as network:
         await asyncio.to_thread(_compile)
         image = await asyncio.to_thread(make_image, directory)
-        async with loopback(network.listener()) as lab:
+        async with local_server(network.listener()) as lab:
             yield Site(network=network, lab=lab, image=image)
 
 
@@ -192,7 +192,7 @@ async def cut(
         "token": site.lab.token.decode(),
         "run_options": shlex.join(_run_options(load)),
     }
-    with Machine(
+    with GuestMachine(
         site.image,
         site.network,
         drive=drive,
@@ -208,7 +208,7 @@ async def cut(
                 await asyncio.to_thread(_append, log, guest.console)
 
 
-async def _cycle(lab: Loopback, guest: Machine, load: Load, steps: _Steps, *, seed: int) -> VmCut:
+async def _cycle(lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, *, seed: int) -> VmCut:
     moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
     cut_after = random.Random(seed).choice(moments)
     run = await _run_until_cut(lab, guest, load, steps, cut_after)
@@ -246,7 +246,9 @@ def _run_options(load: Load) -> list[str]:
     return options if load.file_system else [*options, "--destroy-data"]
 
 
-async def _run_until_cut(lab: Loopback, guest: Machine, load: Load, steps: _Steps, cut_after: int) -> Run:
+async def _run_until_cut(
+    lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, cut_after: int
+) -> Run:
     """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
     target = FILE_TARGET if load.file_system else DRIVES[bus_of(load)]
     await guest.boot(setup=True)
@@ -277,7 +279,9 @@ async def _until_noticed(run: Run) -> None:
             await asyncio.sleep(_POLL_S)
 
 
-async def _boot_and_verify(guest: Machine, load: Load, steps: _Steps) -> tuple[bool, int, dict[str, Any]]:
+async def _boot_and_verify(
+    guest: GuestMachine, load: Load, steps: _Steps
+) -> tuple[bool, int, dict[str, Any]]:
     """The second boot: whether the file system was mounted, and exit code and document of `verify`."""
     mounted = False
     await guest.boot(setup=False)

@@ -34,7 +34,7 @@ from durability.protocol.messages import (
     Stop,
     TargetFailed,
 )
-from durability.protocol.state_machine import ServerSession
+from durability.protocol.state_machine import ServerProtocol
 from durability.units import format_address
 from durability_server import clock
 from durability_server.connections.connection_manager import ConnectionManager
@@ -61,7 +61,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self.session: Session | None = None
         self._requests = requests
         self._manager = manager
-        self._protocol = ServerSession(
+        self._protocol = ServerProtocol(
             token,
             nonce=secrets.token_bytes(32),
             server_id=server_id,

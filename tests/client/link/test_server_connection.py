@@ -24,7 +24,7 @@ from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
-from durability_lab.support.tcp_proxy import Proxy
+from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server.connections.client_connection import ClientConnection
 from durability_server.server import Server
 from tests.waiting import DEADLINE_S, until
@@ -179,7 +179,7 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
     """Where the server has the stop and only its answer is lost, `finish` succeeds after the reconnect."""
     where, plan = await served.start(), make_plan()
     async with (
-        Proxy(where.host, where.port) as proxy,
+        TcpProxy(where.host, where.port) as proxy,
         running(endpoint(proxy.address, TOKEN, ca=None, fingerprint=None), plan, facts) as heard,
     ):
         heard.link.acknowledge((5, 5), 0)

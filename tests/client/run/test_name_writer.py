@@ -24,7 +24,7 @@ from durability_client.run.name_writer import group_max
 from durability_client.run.shared_state import WriterState
 from durability_client.target.kernel_storage import KernelDirectory, KernelFile, KernelStorage
 from durability_client.target.storage import Buffer
-from tests.client.run.thread_writers import Crewless
+from tests.client.run.thread_writers import ThreadWriters
 from tests.client.verify.targets import job_of, scanned
 from tests.core.evidence.memory_target import Disk, small
 from tests.waiting import DEADLINE_S
@@ -140,15 +140,15 @@ def test_the_directory_holds_exactly_what_was_acknowledged(
     """After a clean stop in the third pass names are there or gone, with contents, as the plan says."""
     plan = names_plan(make_plan, workload, writers=2, **how)
     storage = KernelStorage((tmp_path if plan.direct else memory_path) / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0, 1)
+    writers = ThreadWriters(plan, storage)
+    writers.start(0, 1)
 
     def third_pass() -> bool:
-        crew.ledger.grant(tuple(crew.ledger.frontiers()))
-        return min(crew.ledger.frontiers()) > 2 * plan.slots + 5
+        writers.shared.grant(tuple(writers.shared.frontiers()))
+        return min(writers.shared.frontiers()) > 2 * plan.slots + 5
 
-    crew.until(third_pass)
-    frontiers = crew.finish()
+    writers.until(third_pass)
+    frontiers = writers.finish()
     assert all(frontier % plan.group == 0 for frontier in frontiers)
     assert_holds(storage, frontiers, plan)
 
@@ -175,10 +175,10 @@ def test_a_group_is_its_files_then_one_directory_sync(
     """Files are synced before they are renamed, and names before they are acknowledged, all of a group."""
     plan = names_plan(make_plan, workload, group=2)
     storage = TracedStorage(memory_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
-    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
-    crew.finish()
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
+    writers.until(lambda: writers.shared.state(0) == WriterState.OUT_OF_CREDIT)
+    writers.finish()
     first, second = Versions(plan).slots_of(0, np.array([1, 2], dtype=U64)).tolist()
     steps = [step.format(first, second) for step in STEPS[workload]]
     assert storage.steps[: len(steps)] == steps
@@ -190,15 +190,15 @@ def test_a_name_is_made_and_removed_in_turn(memory_path: Path, make_plan: MakePl
     """`create` removes its oldest name before it makes one too many; `unlink` makes again what it removed."""
     plan = names_plan(make_plan, workload, pattern="sequential")
     storage = TracedStorage(memory_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
 
     def second_pass() -> bool:
-        crew.ledger.grant(tuple(crew.ledger.frontiers()))
-        return crew.ledger.frontiers()[0] > plan.slots
+        writers.shared.grant(tuple(writers.shared.frontiers()))
+        return writers.shared.frontiers()[0] > plan.slots
 
-    crew.until(second_pass)
-    crew.finish()
+    writers.until(second_pass)
+    writers.finish()
     made = ".0.32" if workload == "create" else ".0.0"
     at = storage.steps.index(f"write {made}")
     assert storage.steps[at : at + 3] == [f"write {made}", f"sync {made}", "sync directory"]
@@ -218,15 +218,15 @@ def test_a_group_may_have_the_same_name_twice(memory_path: Path, make_plan: Make
         if len(set(plan.schedule(0).slot_of(np.array([last, last + 1], dtype=U64)).tolist())) == 1
     )
     storage = KernelStorage(memory_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
 
     def past_the_end() -> bool:
-        crew.ledger.grant(tuple(crew.ledger.frontiers()))
-        return crew.ledger.frontiers()[0] > 2 * last + 4
+        writers.shared.grant(tuple(writers.shared.frontiers()))
+        return writers.shared.frontiers()[0] > 2 * last + 4
 
-    crew.until(past_the_end)
-    assert_holds(storage, crew.finish(), plan)
+    writers.until(past_the_end)
+    assert_holds(storage, writers.finish(), plan)
 
 
 @pytest.mark.parametrize(
@@ -243,12 +243,12 @@ def test_a_group_may_have_the_same_name_twice(memory_path: Path, make_plan: Make
 def test_the_first_error_ends_the_writer(  # noqa: PLR0917 - the parameters of a matrix
     memory_path: Path, make_plan: MakePlan, workload: str, kind: str, number: int, frontier: int, seq: int
 ) -> None:
-    """Whichever step fails, its group is not acknowledged, nothing is retried, and the ledger says why."""
+    """Whichever step fails, its group is not acknowledged, nothing is retried, and the shared says why."""
     storage = FailingStorage(memory_path / "target", kind, number)
-    crew = Crewless(names_plan(make_plan, workload, group=2), storage)
-    crew.start(0)
-    assert crew.join() == [frontier]
-    failure = crew.ledger.first_failure()
+    writers = ThreadWriters(names_plan(make_plan, workload, group=2), storage)
+    writers.start(0)
+    assert writers.join() == [frontier]
+    failure = writers.shared.first_failure()
     assert failure is not None and (failure.errno, failure.seq) == (errno.EIO, seq)
     assert sum(step.startswith(kind) for step in storage.steps) == number
     assert storage.steps[-1].startswith(kind)
@@ -257,13 +257,13 @@ def test_the_first_error_ends_the_writer(  # noqa: PLR0917 - the parameters of a
 def test_a_file_of_somebody_else_is_not_written_to(memory_path: Path, make_plan: MakePlan) -> None:
     """A name that appears where the next one belongs ends the run, and keeps its content."""
     plan = names_plan(make_plan, "create")
-    crew = Crewless(plan, KernelStorage(memory_path / "target"))
-    crew.start(0)
-    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
+    writers = ThreadWriters(plan, KernelStorage(memory_path / "target"))
+    writers.start(0)
+    writers.until(lambda: writers.shared.state(0) == WriterState.OUT_OF_CREDIT)
     (memory_path / "target.0.9").write_text("mine")
-    crew.ledger.grant((8,))
-    assert crew.join() == [9]
-    failure = crew.ledger.first_failure()
+    writers.shared.grant((8,))
+    assert writers.join() == [9]
+    failure = writers.shared.first_failure()
     assert failure is not None and failure.errno == errno.EEXIST
     assert (memory_path / "target.0.9").read_text() == "mine"
 
@@ -281,10 +281,10 @@ def test_every_file_is_opened_by_the_plans_sync_method(
             flags.append(fcntl.fcntl(file._fd, fcntl.F_GETFL))
             return file
 
-    crew = Crewless(names_plan(make_plan, "rename", sync=method), Storage(memory_path / "target"))
-    crew.start(0)
-    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
-    crew.finish()
+    writers = ThreadWriters(names_plan(make_plan, "rename", sync=method), Storage(memory_path / "target"))
+    writers.start(0)
+    writers.until(lambda: writers.shared.state(0) == WriterState.OUT_OF_CREDIT)
+    writers.finish()
     assert len(flags) == 8
     assert {value & os.O_SYNC for value in flags} == {flag}
 
@@ -315,13 +315,13 @@ if __name__ == "__main__":
     plan = Plan.decode(bytes.fromhex(sys.argv[2]))
     storage = KernelStorage(sys.argv[1])
     TargetFiles(storage, plan).create()
-    crew = Crew(plan, storage)
-    crew.start()
-    crew.ledger.give_order(Order.GO)
-    while min(crew.ledger.frontiers()) < int(sys.argv[3]):
+    writers = Crew(plan, storage)
+    writers.start()
+    writers.shared.give_order(Order.GO)
+    while min(writers.shared.frontiers()) < int(sys.argv[3]):
         pass
-    print(*crew.ledger.frontiers(), flush=True)
-    print(*(member.pid for member in crew._members), flush=True)
+    print(*writers.shared.frontiers(), flush=True)
+    print(*(member.pid for member in writers._members), flush=True)
     sys.stdin.read()
 """
 
@@ -352,4 +352,4 @@ def test_a_writer_that_is_killed_leaves_what_it_acknowledged(
     assert report.finished
     assert not report.findings, [example.judgement.text for example in examples]
     assert report.above_ceiling == 0
-    assert all(found >= known for found, known in zip(report.testified, acked, strict=True))
+    assert all(found >= known for found, known in zip(report.proven, acked, strict=True))

@@ -212,7 +212,7 @@ async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: str) -> Non
     assert (case["session_end"], case["tainted"]) == ("stop", "")
     assert 0 < len(summary.latencies) <= sum(summary.frontiers) // plan.group
     report, _, _ = scanned(storage, job_of(plan, summary.frontiers))
-    assert (report.finished, report.findings, report.testified) == (True, {}, summary.frontiers)
+    assert (report.finished, report.findings, report.proven) == (True, {}, summary.frontiers)
 
 
 async def test_what_is_no_io_error_is_not_reported_as_one(lab: Lab, memory_path: Path) -> None:

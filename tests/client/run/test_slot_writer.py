@@ -22,7 +22,7 @@ from durability.formats.record import parse
 from durability_client.run.shared_state import WriterFailure, WriterState
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Buffer
-from tests.client.run.thread_writers import Crewless
+from tests.client.run.thread_writers import ThreadWriters
 from tests.waiting import DEADLINE_S
 
 MakePlan = Callable[..., Plan]
@@ -93,15 +93,15 @@ def test_the_target_holds_exactly_what_was_acknowledged(
 ) -> None:
     """After a clean stop every slot of every writer holds the newest record up to its frontier."""
     plan = make_plan(pattern=pattern, slots=64, credit=16, control_slots=0, **how)
-    crew = Crewless(plan, KernelStorage(tmp_path / "target"))
-    crew.start(0, 1)
+    writers = ThreadWriters(plan, KernelStorage(tmp_path / "target"))
+    writers.start(0, 1)
 
     def two_passes() -> bool:
-        crew.ledger.grant(tuple(crew.ledger.frontiers()))
-        return min(crew.ledger.frontiers()) > 2 * plan.slots
+        writers.shared.grant(tuple(writers.shared.frontiers()))
+        return min(writers.shared.frontiers()) > 2 * plan.slots
 
-    crew.until(two_passes)
-    frontiers = crew.finish()
+    writers.until(two_passes)
+    frontiers = writers.finish()
     for writer, frontier in enumerate(frontiers):
         assert frontier % plan.group == 0
         found = newest_seqs(plan, tmp_path / "target", writer)
@@ -112,45 +112,45 @@ def test_a_writer_without_credit_waits_and_goes_on(tmp_path: Path, make_plan: Ma
     """Nothing beyond the grant plus the credit is issued, and whole groups only; a grant sets it free."""
     plan = make_plan(writers=1, slots=400, group=3, credit=100, control_slots=0)
     storage = GatedStorage(tmp_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
-    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
-    assert (crew.ledger.frontiers(), storage.gates[0].writes) == ([99], 99)
-    crew.ledger.grant((50,))
-    crew.until(lambda: crew.ledger.frontiers() == [150])
-    crew.until(lambda: crew.ledger.state(0) == WriterState.OUT_OF_CREDIT)
-    assert (crew.finish(), storage.gates[0].writes) == ([150], 150)
-    assert crew.ledger.state(0) == WriterState.DONE
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
+    writers.until(lambda: writers.shared.state(0) == WriterState.OUT_OF_CREDIT)
+    assert (writers.shared.frontiers(), storage.gates[0].writes) == ([99], 99)
+    writers.shared.grant((50,))
+    writers.until(lambda: writers.shared.frontiers() == [150])
+    writers.until(lambda: writers.shared.state(0) == WriterState.OUT_OF_CREDIT)
+    assert (writers.finish(), storage.gates[0].writes) == ([150], 150)
+    assert writers.shared.state(0) == WriterState.DONE
 
 
 def test_each_group_has_one_sync(tmp_path: Path, make_plan: MakePlan) -> None:
     """With --group N there is one sync per N writes."""
     plan = make_plan(writers=1, slots=400, group=10, credit=100, control_slots=0)
     storage = GatedStorage(tmp_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
-    crew.until(lambda: crew.ledger.frontiers() == [100])
-    crew.finish()
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
+    writers.until(lambda: writers.shared.frontiers() == [100])
+    writers.finish()
     assert (storage.gates[0].writes, storage.gates[0].syncs) == (100, 10)
 
 
 def test_an_error_of_the_sync_is_not_acknowledged_and_not_retried(
     tmp_path: Path, make_plan: MakePlan
 ) -> None:
-    """The first failing sync ends the writer: its frontier stays, errno and seq are in the ledger."""
+    """The first failing sync ends the writer: its frontier stays, errno and seq are in the shared."""
 
     def fail_fourth(commit: int) -> None:
         if commit == 3:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     storage = GatedStorage(tmp_path / "target", fail_fourth)
-    crew = Crewless(make_plan(writers=1, control_slots=0), storage)
-    crew.start(0)
-    assert crew.join() == [3]
-    failure = crew.ledger.first_failure()
+    writers = ThreadWriters(make_plan(writers=1, control_slots=0), storage)
+    writers.start(0)
+    assert writers.join() == [3]
+    failure = writers.shared.first_failure()
     assert failure is not None and (failure.errno, failure.seq, failure.writer) == (errno.EIO, 4, 0)
     assert (storage.gates[0].syncs, storage.gates[0].writes) == (3, 4)
-    assert crew.ledger.state(0) == WriterState.FAILED
+    assert writers.shared.state(0) == WriterState.FAILED
 
 
 def test_a_sync_that_returns_after_another_writers_error_is_not_acknowledged(
@@ -164,13 +164,15 @@ def test_a_sync_that_returns_after_another_writers_error_is_not_acknowledged(
             inside.set()
             assert go_on.wait(DEADLINE_S)
 
-    crew = Crewless(make_plan(writers=2, control_slots=0), GatedStorage(tmp_path / "target", wait_in_third))
-    crew.start(0)
+    writers = ThreadWriters(
+        make_plan(writers=2, control_slots=0), GatedStorage(tmp_path / "target", wait_in_third)
+    )
+    writers.start(0)
     assert inside.wait(DEADLINE_S)
-    crew.ledger.fail(WriterFailure(at_ns=1, writer=1, errno=errno.EIO, seq=1, text="elsewhere"))
+    writers.shared.fail(WriterFailure(at_ns=1, writer=1, errno=errno.EIO, seq=1, text="elsewhere"))
     go_on.set()
-    assert crew.join() == [2, 0]
-    assert crew.ledger.state(0) == WriterState.DONE
+    assert writers.join() == [2, 0]
+    assert writers.shared.state(0) == WriterState.DONE
 
 
 def test_a_defect_of_the_writer_is_told_from_an_error_of_the_target(
@@ -181,12 +183,12 @@ def test_a_defect_of_the_writer_is_told_from_an_error_of_the_target(
     def crash(commit: int) -> None:
         raise ZeroDivisionError("in the tool")
 
-    crew = Crewless(make_plan(writers=1, control_slots=0), GatedStorage(tmp_path / "target", crash))
-    crew.start(0)
-    assert crew.join() == [0]
-    failure = crew.ledger.first_failure()
+    writers = ThreadWriters(make_plan(writers=1, control_slots=0), GatedStorage(tmp_path / "target", crash))
+    writers.start(0)
+    assert writers.join() == [0]
+    failure = writers.shared.first_failure()
     assert failure is not None and (failure.errno, failure.text) == (0, "ZeroDivisionError: in the tool")
-    assert crew.ledger.state(0) == WriterState.CRASHED
+    assert writers.shared.state(0) == WriterState.CRASHED
 
 
 @pytest.mark.parametrize("group", [1, 7])
@@ -198,16 +200,16 @@ def test_a_log_rotates_to_a_new_file_and_never_has_more_than_three(
         workload="append", pattern="sequential", writers=1, slots=64, credit=14, group=group, control_slots=0
     )
     storage = KernelStorage(tmp_path / "target")
-    crew = Crewless(plan, storage)
-    crew.start(0)
+    writers = ThreadWriters(plan, storage)
+    writers.start(0)
 
     def past_four_files() -> bool:
-        crew.ledger.grant(tuple(crew.ledger.frontiers()))
+        writers.shared.grant(tuple(writers.shared.frontiers()))
         assert len(storage.suffixes()) <= 3
-        return crew.ledger.frontiers()[0] > 4 * plan.slots + 10
+        return writers.shared.frontiers()[0] > 4 * plan.slots + 10
 
-    crew.until(past_four_files)
-    (frontier,) = crew.finish()
+    writers.until(past_four_files)
+    (frontier,) = writers.finish()
     last = frontier // plan.slots
     assert storage.suffixes()[-1] in (f".0.{last}", f".0.{last - 1}")
     for generation in range(last - 1, last + 1):
@@ -222,11 +224,11 @@ def test_a_log_rotates_to_a_new_file_and_never_has_more_than_three(
 def test_the_control_arm_writes_at_its_pace_and_never_syncs(tmp_path: Path, make_plan: MakePlan) -> None:
     """Completed control writes are published one by one, no faster than the interval, without a sync."""
     plan = make_plan(control_slots=8, control_interval_us=2000)
-    crew = Crewless(plan, GatedStorage(tmp_path / "target"))
+    writers = ThreadWriters(plan, GatedStorage(tmp_path / "target"))
     began = time.monotonic()
-    crew.start(plan.control_writer)
-    crew.until(lambda: crew.ledger.frontiers()[plan.control_writer] >= 20)
-    completed = crew.finish()[plan.control_writer]
+    writers.start(plan.control_writer)
+    writers.until(lambda: writers.shared.frontiers()[plan.control_writer] >= 20)
+    completed = writers.finish()[plan.control_writer]
     assert completed - 1 <= (time.monotonic() - began) / 0.002
     sectors = parse((tmp_path / "target.control").read_bytes())
     expected = plan.schedule(plan.control_writer).newest_at(np.arange(8, dtype=U64), completed)
@@ -244,12 +246,12 @@ if __name__ == "__main__":
     plan = Plan.decode(bytes.fromhex(sys.argv[2]))
     storage = KernelStorage(sys.argv[1])
     TargetFiles(storage, plan).create()
-    crew = Crew(plan, storage)
-    crew.start()
-    crew.ledger.give_order(Order.GO)
-    while min(crew.ledger.frontiers()) < 1:
+    writers = Crew(plan, storage)
+    writers.start()
+    writers.shared.give_order(Order.GO)
+    while min(writers.shared.frontiers()) < 1:
         pass
-    print(*(member.pid for member in crew._members), flush=True)
+    print(*(member.pid for member in writers._members), flush=True)
     sys.stdin.read()
 """
 

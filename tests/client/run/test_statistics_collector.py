@@ -1,4 +1,4 @@
-"""The account of a run, from the drive's own counter to the page of `verify` and `show`."""
+"""The collector of a run, from the drive's own counter to the page of `verify` and `show`."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
-from durability_client.run.shared_state import Ledger
-from durability_client.run.statistics_collector import Account
+from durability_client.run.shared_state import SharedState
+from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.support.local_server import Loopback, loopback
+from durability_lab.support.local_server import LocalServer, local_server
 from tests.sample_facts import drive, facts
 
 SIZE_BYTES = 4 << 20
 DEADLINE_S = 60
 
 
-def options(lab: Loopback, **changes: Any) -> RunOptions:
+def options(lab: LocalServer, **changes: Any) -> RunOptions:
     made = RunOptions(server=lab.address, token=lab.token, size_bytes=SIZE_BYTES, destroy_data=True)
     return replace(made, **changes)
 
 
-def endpoint_of(lab: Loopback) -> Endpoint:
+def endpoint_of(lab: LocalServer) -> Endpoint:
     return endpoint(lab.address, lab.token, ca=None, fingerprint=None)
 
 
-async def case_of(lab: Loopback, run_id: int) -> Case:
+async def case_of(lab: LocalServer, run_id: int) -> Case:
     """The case that the server has of a run."""
     asker = await connect(endpoint_of(lab), "query")
     case = case_from_value((await asker.request(Export(run=run_id), CaseFile)).case)
@@ -57,7 +57,7 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
 ) -> None:
     """A file system on a loop device flushes it for every sync: case, document, page and `show` say so."""
     device, directory = make_mount("ext4")
-    async with loopback() as lab:
+    async with local_server() as lab:
         summary = await run(
             options(lab, duration_s=1.2, sync="fdatasync"), KernelStorage(directory / "target"), io.StringIO()
         )
@@ -86,7 +86,7 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
 async def test_the_account_of_a_run_outlives_its_drive() -> None:
     """While the run goes on the server has its figures, so a cut takes at most the last second of them."""
     storage = SimulatedStorage(Honest(), seed=1)
-    async with loopback() as lab:
+    async with local_server() as lab:
         task = asyncio.create_task(run(options(lab), storage, io.StringIO()))
         async with asyncio.timeout(DEADLINE_S):
             while (live := lab.live_run(storage.path)) is None or live.statistics is None:
@@ -119,25 +119,25 @@ def test_flushes_are_counted_since_arming(
 ) -> None:
     """A counter that fell is of a drive that was enumerated anew, and says nothing."""
     storage = Counting(tmp_path / "target")
-    account = Account(make_plan(), storage, Ledger(3))
-    account.armed(facts(drives=(drive(flushes=100),)))
+    collector = StatisticsCollector(make_plan(), storage, SharedState(3))
+    collector.armed(facts(drives=(drive(flushes=100),)))
     storage.count = now
-    (flushed,) = account.statistics(1.0).drives
+    (flushed,) = collector.statistics(1.0).drives
     assert (flushed.name, flushed.flushes) == ("sda", since)
 
 
 def test_latencies_of_all_seconds_are_kept(make_plan: Callable[..., Plan], tmp_path: Path) -> None:
     """The line shows a second, the server gets the whole; commits are counted once."""
-    plan, ledger = make_plan(group=2), Ledger(3)
-    account = Account(plan, KernelStorage(tmp_path / "target"), ledger)
+    plan, shared = make_plan(group=2), SharedState(3)
+    collector = StatisticsCollector(plan, KernelStorage(tmp_path / "target"), shared)
     for commits in (3, 5):
         for commit in range(commits):
-            ledger.words[ledger.ring_index(0) + commit] = 1000
-        ledger.words[ledger.frontier_index(0)] = commits * plan.group
-        account.digest()
-        account.digest()
-        account.next_second()
-    assert len(account.second) == 0
-    statistics = account.statistics(2.0)
+            shared.words[shared.ring_index(0) + commit] = 1000
+        shared.words[shared.frontier_index(0)] = commits * plan.group
+        collector.digest()
+        collector.digest()
+        collector.next_second()
+    assert len(collector.second) == 0
+    statistics = collector.statistics(2.0)
     assert (statistics.operations, statistics.syncs(plan.group)) == ((10, 0), 5)
     assert len(statistics.latencies()) == 5

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability_client.run.status_line import Live, Sample
+from durability_client.run.status_line import Sample, StatusLine
 
 SAMPLE = Sample(
     elapsed_s=12.3456,
@@ -32,7 +32,7 @@ class Terminal(io.StringIO):
 def test_a_json_line_per_sample_and_nothing_else_on_stdout() -> None:
     """Each sample is one document whose first key is its schema; stderr gets no lines of its own."""
     out, err = io.StringIO(), io.StringIO()
-    live = Live("00000000000000ff", out=out, err=err)
+    live = StatusLine("00000000000000ff", out=out, err=err)
     live.show(SAMPLE)
     live.show(replace(SAMPLE, state="stopped"))
     first, last = map(json.loads, out.getvalue().splitlines())
@@ -58,7 +58,7 @@ def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it(
     """Two samples take one line; a message between them starts on a line of its own."""
     monkeypatch.setenv("COLUMNS", "160")
     err = Terminal()
-    live = Live("00000000000000ff", out=None, err=err)
+    live = StatusLine("00000000000000ff", out=None, err=err)
     live.show(SAMPLE)
     live.show(SAMPLE)
     assert "\n" not in err.getvalue() and err.getvalue().count("\r") == 2
@@ -73,7 +73,7 @@ def test_a_narrow_terminal_gets_rows_that_are_rewritten(
     """No row is as wide as the terminal, which would break it, and the next second replaces all rows."""
     monkeypatch.setenv("COLUMNS", str(columns))
     err = Terminal()
-    live = Live("00000000000000ff", out=None, err=err)
+    live = StatusLine("00000000000000ff", out=None, err=err)
     detail = "no answer from the server since 12:00"
     live.show(replace(SAMPLE, state="reconnecting", detail=detail))
     rows = err.getvalue().removeprefix("\r\x1b[J").split("\n")
@@ -88,7 +88,7 @@ def test_a_narrow_terminal_gets_rows_that_are_rewritten(
 def test_a_log_tells_how_far_the_prefill_is() -> None:
     """Where no bar can be drawn, the line of the prefill has bytes and no rates of nothing."""
     err = io.StringIO()
-    live = Live("00000000000000ff", out=None, err=err)
+    live = StatusLine("00000000000000ff", out=None, err=err)
     with live.prefill() as progress:
         progress(1 << 20, 4 << 20)
     live.show(replace(SAMPLE, state="prefill"))
@@ -98,14 +98,14 @@ def test_a_log_tells_how_far_the_prefill_is() -> None:
 def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:
     """No line is written across the bar of the prefill."""
     err = Terminal()
-    Live("00000000000000ff", out=None, err=err).show(replace(SAMPLE, state="prefill"))
+    StatusLine("00000000000000ff", out=None, err=err).show(replace(SAMPLE, state="prefill"))
     assert err.getvalue() == ""
 
 
 def test_without_a_terminal_a_line_comes_with_news_only() -> None:
     """A log gets a line when the state changes, not one per second, and no control characters."""
     err = io.StringIO()
-    live = Live("00000000000000ff", out=None, err=err)
+    live = StatusLine("00000000000000ff", out=None, err=err)
     live.show(SAMPLE)
     live.show(SAMPLE)
     live.show(replace(SAMPLE, state="waiting for credit", detail="the server's disk is full"))
@@ -118,7 +118,7 @@ def test_without_a_terminal_a_line_comes_with_news_only() -> None:
 def test_no_bar_without_a_terminal() -> None:
     """The prefill's progress writes nothing into a log, and its bar works on a terminal."""
     for err in (io.StringIO(), Terminal()):
-        live = Live("00000000000000ff", out=None, err=err)
+        live = StatusLine("00000000000000ff", out=None, err=err)
         with live.prefill() as progress:
             progress(1 << 20, 4 << 20)
             progress(4 << 20, 4 << 20)

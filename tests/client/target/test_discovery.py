@@ -17,7 +17,7 @@ from durability_client.system import block_devices
 from durability_client.system.mounts import mount_of, parse_mount
 from durability_client.system.smart import counter_in
 from durability_client.target.discovery import collect
-from durability_client.target.target_warnings import cautions
+from durability_client.target.target_warnings import target_warnings
 
 DRIVE = Drive(
     name="nvme0n1",
@@ -45,7 +45,7 @@ def _codes(
     mounted = FileSystem(
         type=file_system, uuid="", source="", mount_point="/", options=options, block_bytes=4096
     )
-    found = cautions(file_system=mounted, layers=layers, drives=(drive,), virtualisation="none")
+    found = target_warnings(file_system=mounted, layers=layers, drives=(drive,), virtualisation="none")
     return [warning.code for warning in found]
 
 
@@ -366,7 +366,7 @@ def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code:
 
 def test_virtual_machines_and_unknown_drives_are_named() -> None:
     """A hypervisor, and a target below which no drive was found, give their warnings."""
-    found = cautions(file_system=None, layers=(), drives=(), virtualisation="kvm")
+    found = target_warnings(file_system=None, layers=(), drives=(), virtualisation="kvm")
     assert [warning.code for warning in found] == ["drives-unknown", "virtual-machine"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from durability.evidence.document import Outcome
 from durability.evidence.judge import Attestation, Found, Requirements, judge
 from durability.evidence.judgement import Judgement
-from durability.evidence.scan_report import Example, Report, empty_report
+from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import after_power_loss, make_case, small
@@ -38,10 +38,10 @@ def example_of(plan: Plan) -> Example:
     return Example(kind="lost", judgement=judgement, data=bytes(plan.record_bytes))
 
 
-def _intact(plan: Plan, acked: tuple[int, ...]) -> Report:
+def _intact(plan: Plan, acked: tuple[int, ...]) -> ScanReport:
     """What a scan says of a target with nothing amiss."""
     return replace(
-        empty_report(plan), finished=True, checked=64, in_flight=8, testified=acked, newest_seen=acked
+        empty_report(plan), finished=True, checked=64, in_flight=8, proven=acked, newest_seen=acked
     )
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from durability.evidence.scan_report import Example, Report
+from durability.evidence.scan_report import Example, ScanReport
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
 from durability.formats.plan import Extent, Plan
 from durability.formats.record import Stamper
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.target.storage import Storage, WritableBuffer
-from durability_client.verify.scan_base import Listener, Progress, ScanJob
+from durability_client.verify.scan_base import ScanJob, ScanListener, ScanProgress
 from durability_client.verify.scan_process import SCANS
 from durability_client.verify.target_reader import read_superblocks
 from tests.core.evidence.memory_target import SECTOR, Disk
@@ -109,11 +109,11 @@ def job_of(plan: Plan, acked: tuple[int, ...] | None, *, control: int = 0) -> Sc
     return ScanJob(plan=plan, acked=acked, control_completed=control, block_bytes=SECTOR)
 
 
-def scanned(storage: KernelStorage, job: ScanJob) -> tuple[Report, list[Example], list[Progress]]:
+def scanned(storage: KernelStorage, job: ScanJob) -> tuple[ScanReport, list[Example], list[ScanProgress]]:
     """A scan in this process, with what it told."""
     examples: list[Example] = []
-    progress: list[Progress] = []
-    listener = Listener(tick=lambda: None, progress=progress.append, example=examples.append)
+    progress: list[ScanProgress] = []
+    listener = ScanListener(tick=lambda: None, progress=progress.append, example=examples.append)
     scan = SCANS[job.plan.contract.layout]
     return scan(storage, job, listener).run(), examples, progress
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
-from durability_client.verify.scan_base import Listener
+from durability_client.verify.scan_base import ScanListener
 from durability_client.verify.scan_process import scan_here
 from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
@@ -33,12 +33,12 @@ def written(make_plan: MakePlan, workload: str, frontier: int, **changes: Any) -
     return disk
 
 
-def report_of(disk: Disk, directory: Path, *acked: int) -> Report:
+def report_of(disk: Disk, directory: Path, *acked: int) -> ScanReport:
     report, _, _ = scanned(lay_down(disk, directory), job_of(disk.plan, acked or None))
     return report
 
 
-def assert_by_the_book(report: Report, found: Found) -> None:
+def assert_by_the_book(report: ScanReport, found: Found) -> None:
     assert report.finished
     assert report.findings == found.findings
     assert report.checked == found.checked
@@ -46,7 +46,7 @@ def assert_by_the_book(report: Report, found: Found) -> None:
     assert report.in_flight_damaged == found.in_flight_damaged
     assert report.order_violations == found.order_violations
     assert report.above_ceiling == found.above_ceiling
-    assert report.testified == found.oracle.testified
+    assert report.proven == found.oracle.proven
     assert report.newest_seen == found.oracle.newest_seen
     assert report.oldest_lost == found.oldest_lost
 
@@ -179,7 +179,7 @@ def test_a_temporary_testifies_and_is_nothing_else(make_plan: MakePlan, tmp_path
 
     report = report_of(disk, tmp_path, 40)
 
-    assert report.testified == (41,)
+    assert report.proven == (41,)
     assert report.findings == {"stale": 1}, "41 is missing, and 42 says that it was acknowledged"
     assert report.order_violations == 1
 
@@ -231,7 +231,7 @@ def test_a_drive_that_went_away_ends_the_scan(make_plan: MakePlan, tmp_path: Pat
     """An error that is not the medium's is no finding: the scan is unfinished and says why."""
     disk = written(make_plan, "rename", 40)
     storage = UnopenableStorage(lay_down(disk, tmp_path).path, {".0.7": errno.ENODEV})
-    listener = Listener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
+    listener = ScanListener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
 
     report = scan_here(storage, job_of(disk.plan, (40,)), listener)
 
@@ -250,7 +250,7 @@ def test_an_unreadable_sector_is_damage_only_where_a_name_is_made(
 
     report, examples, _ = scanned(storage, job_of(disk.plan, (20,)))
 
-    assert report.testified == (21,), "the first sector of 22 says so"
+    assert report.proven == (21,), "the first sector of 22 says so"
     assert (report.findings, report.in_flight_damaged) == ({"truncated": 2, "unreadable": 21}, 1)
     assert examples[2].data == disk.get(0, 0)[:SECTOR] + bytes(SECTOR)
 
@@ -280,7 +280,7 @@ def test_a_directory_that_cannot_be_listed_is_judged_as_far_as_it_can_be(
     disk = written(make_plan, "rename", 40)
     disk.remove(0, steady(disk, 40))
     storage = UnlistableStorage(lay_down(disk, tmp_path).path)
-    listener = Listener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
+    listener = ScanListener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
 
     report = scan_here(storage, job_of(disk.plan, (40,)), listener)
 

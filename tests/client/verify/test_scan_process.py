@@ -15,8 +15,8 @@ from durability.errors import TargetError
 from durability.evidence.scan_report import Example
 from durability.formats.plan import MAIN, Plan
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.verify.scan_base import Progress
-from durability_client.verify.scan_process import Scanner, StalledError
+from durability_client.verify.scan_base import ScanProgress
+from durability_client.verify.scan_process import ScanProcess, StalledError
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from tests.client.verify.targets import job_of, lay_down, scanned
@@ -61,9 +61,9 @@ async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -
     """Report and examples of the child are those of a scan without one, and the child is gone at the end."""
     written.put(0, 3000, bytes(1024))
     storage = lay_down(written, tmp_path)
-    job, examples, told = job_of(written.plan, (500,)), list[Example](), list[Progress]()
+    job, examples, told = job_of(written.plan, (500,)), list[Example](), list[ScanProgress]()
 
-    with Scanner(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scanner:
         plans = await scanner.superblocks(None)
         report = await scanner.scan(job, on_progress=told.append, on_example=examples.append)
 
@@ -79,7 +79,7 @@ async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> 
     storage = SimulatedStorage(Honest(), seed=1, size_bytes=4 << 20)
     plan = make_plan(target_kind="device", writers=1, slots=64, credit=8, control_slots=0)
 
-    with Scanner(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scanner:
         assert not children()
         report = await scanner.scan(job_of(plan, (0,)), on_progress=lambda _: None, on_example=lambda _: None)
 
@@ -95,7 +95,7 @@ def stop_children(*_: object) -> None:
 
 async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_path: Path) -> None:
     """A child that says nothing for the deadline is left, before the scan as well."""
-    with Scanner(lay_down(written, tmp_path), stall_s=1.0) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=1.0) as scanner:
         stop_children()
         with pytest.raises(StalledError, match="returned nothing for 1 s and were abandoned"):
             await scanner.superblocks(None)
@@ -111,7 +111,7 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
     os.truncate(storage.path, plan.main_bytes)  # a gibibyte of findings, which no machine scans in an instant
 
     began_s = time.monotonic()
-    with Scanner(storage, stall_s=1.0) as scanner:
+    with ScanProcess(storage, stall_s=1.0) as scanner:
         report = await scanner.scan(
             job_of(plan, (plan.slots,)), on_progress=stop_children, on_example=lambda _: None
         )
@@ -125,7 +125,7 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
 
 async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) -> None:
     """A crashed reader makes the scan unfinished, and says how it ended."""
-    with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
         for child in children():
             os.kill(child, signal.SIGKILL)
         wait_for_end()
@@ -143,7 +143,7 @@ async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path
     storage.path.unlink()
     storage.path.mkdir()
 
-    with Scanner(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scanner:
         with pytest.raises(TargetError, match="directory"):
             await scanner.superblocks(None)
         report = await scanner.scan(
@@ -156,7 +156,7 @@ async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path
 
 async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Path) -> None:
     """Cancelling a scan whose child hangs returns at once, and the child is ended."""
-    with Scanner(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
         for child in children():
             os.kill(child, signal.SIGSTOP)
         task = asyncio.create_task(scanner.superblocks(None))
@@ -174,7 +174,7 @@ async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -
     storage = lay_down(written, tmp_path)
     gone = KernelStorage(tmp_path / "gone")
 
-    with Scanner(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scanner:
         assert await scanner.superblocks(None) == (None, written.plan)
-    with Scanner(gone, stall_s=STALL_S) as scanner:
+    with ScanProcess(gone, stall_s=STALL_S) as scanner:
         assert await scanner.superblocks(written.plan) == ()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.verify.read_chunks import bytes_around, pieces_around
@@ -25,19 +25,19 @@ from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 MakePlan = Callable[..., Plan]
 
 
-def report_of(disk: Disk, directory: Path, acked: tuple[int, ...] | None) -> Report:
+def report_of(disk: Disk, directory: Path, acked: tuple[int, ...] | None) -> ScanReport:
     report, _, _ = scanned(lay_down(disk, directory), job_of(disk.plan, acked))
     return report
 
 
-def assert_by_the_book(report: Report, found: Found) -> None:
+def assert_by_the_book(report: ScanReport, found: Found) -> None:
     assert report.finished
     assert report.findings == found.findings
     assert report.in_flight_damaged == found.in_flight_damaged
     assert report.order_violations == found.order_violations
     assert report.collateral == found.collateral
     assert report.above_ceiling == found.above_ceiling
-    assert report.testified == found.oracle.testified
+    assert report.proven == found.oracle.proven
     assert report.newest_seen == found.oracle.newest_seen
     assert report.oldest_lost == found.oldest_lost
 
@@ -99,7 +99,7 @@ def test_damage_is_counted_as_by_the_book(make_plan: MakePlan, tmp_path: Path, d
     findings = found.findings
     findings["truncated"] += expected_superblock
     assert report.findings == +findings
-    assert report.testified == found.oracle.testified
+    assert report.proven == found.oracle.proven
     assert report.oldest_lost == found.oldest_lost
     assert report.in_flight_damaged == found.in_flight_damaged
     assert report.order_violations == found.order_violations
@@ -171,7 +171,7 @@ def test_without_a_log_the_target_testifies_against_itself(written: Disk, tmp_pa
     report = report_of(written, tmp_path, None)
 
     assert report.findings == {"lost": 1}
-    assert report.testified == (99,)
+    assert report.proven == (99,)
 
 
 def test_damaged_superblock_is_a_finding(written: Disk, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_slots_in_flight_are_read_first_where_they_are_few(make_plan: MakePlan, 
 
     assert [progress.phase for progress in told] == ["in flight", "in flight", "all slots", "all slots"]
     assert told[0].report.checked == 0
-    assert told[1].report.testified == report.testified == (101,)
+    assert told[1].report.proven == report.proven == (101,)
     assert [(progress.done, progress.total) for progress in told[1:]] == [
         (2048, 2048),
         (CHUNK_BYTES, 4 << 20),

@@ -9,7 +9,7 @@ import pytest
 
 from durability.bench.catalogue import HEADLINE
 from durability.bench.measurement import Idle
-from durability.bench.result_warnings import cautions
+from durability.bench.result_warnings import result_warnings
 from durability.formats.facts import Machine, Moment
 from tests.core.bench.results import Device, simulate
 from tests.places import DOCS
@@ -43,23 +43,23 @@ CASES: tuple[tuple[dict[str, Any], str, str], ...] = (
 
 def test_a_quiet_run_has_none() -> None:
     """Unknown figures are no warning either."""
-    assert cautions(QUIET) == ()
+    assert result_warnings(QUIET) == ()
     unknown = Moment(load=None, busy_percent=None, steal_percent=None, used_bytes=None, size_bytes=None)
     silent = replace(IDLE, seconds=0.0, flushes=None, writes=None)
-    assert cautions(replace(QUIET, before=unknown, after=None, idle=(silent,))) == ()
+    assert result_warnings(replace(QUIET, before=unknown, after=None, idle=(silent,))) == ()
 
 
 @pytest.mark.parametrize(("changes", "code", "words"), CASES)
 def test_each_is_given_where_it_applies(changes: dict[str, Any], code: str, words: str) -> None:
     """One warning, with the figure that caused it."""
-    (found,) = cautions(replace(QUIET, **changes))
+    (found,) = result_warnings(replace(QUIET, **changes))
     assert found.code == code and words in found.text
 
 
 def test_a_cell_that_was_never_measured_is_no_early_end() -> None:
     """What a bare device cannot have is noted with the cell, not warned of."""
     skipped = replace(QUIET.cells[0], rounds=(), note="needs a file system")
-    assert cautions(replace(QUIET, cells=(skipped,), order=())) == ()
+    assert result_warnings(replace(QUIET, cells=(skipped,), order=())) == ()
 
 
 def test_the_document_has_every_code() -> None:

@@ -14,10 +14,10 @@ from durability.evidence.document import Outcome
 from durability.evidence.judge import Attestation, Requirements, judge
 from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
-from durability.evidence.name_oracle import MISSING, Lookup, NamesOracle
-from durability.evidence.scan_report import Example, Report
-from durability.evidence.slot_oracle import ExpectedFile, LogOracle, Oracle
-from durability.evidence.testimony import Testimony
+from durability.evidence.name_oracle import MISSING, Lookup, NameOracle
+from durability.evidence.proven_operations import ProvenOperations
+from durability.evidence.scan_report import Example, ScanReport
+from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle
 from durability.evidence.verdict import Verdict
 from durability.formats.case import CASE_SCHEMA, Case, Event, Receipt
 from durability.formats.facts import Facts
@@ -114,7 +114,7 @@ class Disk:
 class Found:
     """What a scan by the book found; counts are added up here as plainly as can be."""
 
-    oracle: Testimony
+    oracle: ProvenOperations
     judgements: list[Judgement] = field(default_factory=list)
     checked: int = 0
     finished: bool = True
@@ -167,9 +167,9 @@ class Found:
             lost.append(max(seqs, default=None))
         return tuple(lost)
 
-    def report(self) -> Report:
+    def report(self) -> ScanReport:
         """The same as a scan of the product reports it."""
-        return Report(
+        return ScanReport(
             finished=self.finished,
             failure=self.failure,
             checked=self.checked,
@@ -180,7 +180,7 @@ class Found:
             collateral=self.collateral,
             unstable=self.unstable,
             above_ceiling=self.above_ceiling,
-            testified=self.oracle.testified,
+            proven=self.oracle.proven,
             newest_seen=self.oracle.newest_seen,
             oldest_lost=self.oldest_lost,
             newest_lost=self.newest_lost,
@@ -207,11 +207,11 @@ def scan(
     """Scan as `slot_oracle` or `name_oracle` says that it must be done; `unreadable`: sectors by
     (writer, slot)."""
     if disk.plan.contract.layout == "names":
-        return _scan_names(disk, NamesOracle(disk.plan, acked), unreadable or {})
+        return _scan_names(disk, NameOracle(disk.plan, acked), unreadable or {})
     return _Scan(disk, acked, unreadable or {}).run()
 
 
-def _scan_names(disk: Disk, oracle: NamesOracle, bad: dict[tuple[int, int], set[int]]) -> Found:
+def _scan_names(disk: Disk, oracle: NameOracle, bad: dict[tuple[int, int], set[int]]) -> Found:
     found = Found(oracle=oracle)
     names = [name for name in map(parse_name, disk.files) if name is not None]
     for name in names:
@@ -253,7 +253,7 @@ class _Scan:
         self, disk: Disk, acked: tuple[int, ...] | None, bad: dict[tuple[int, int], set[int]]
     ) -> None:
         self.disk, self.plan, self.bad = disk, disk.plan, bad
-        oracle = LogOracle if disk.plan.contract.layout == "log" else Oracle
+        oracle = LogOracle if disk.plan.contract.layout == "log" else SlotOracle
         self.oracle = oracle(disk.plan, acked)
         self.judgements: dict[tuple[int, int], Judgement] = {}
         self.checked = 0
@@ -283,7 +283,7 @@ class _Scan:
     def look(self, writer: int, slot: int) -> None:
         data = self.disk.get(writer, slot)
         seen = self.oracle.observe(writer, slot, data, self.bad.get((writer, slot), ()))
-        self.oracle.testify(seen)
+        self.oracle.prove_by(seen)
         self.judgements[writer, slot] = self.oracle.judge(seen)
 
     def observe_in_flight(self, writer: int) -> None:

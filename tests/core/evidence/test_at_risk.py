@@ -86,7 +86,7 @@ def test_the_cut_lies_between_the_last_receipt_and_the_first_missing_heartbeat(p
 
 def test_the_loss_window_reaches_back_to_the_oldest_lost_acknowledgement(plan: Plan) -> None:
     """Operation 2901 of 3000 was received 99 ms before the end, at one operation a millisecond."""
-    window = loss_window(make_case(plan, (3000,)), testified=(3000,), oldest_lost=(2901,))
+    window = loss_window(make_case(plan, (3000,)), proven=(3000,), oldest_lost=(2901,))
     assert window is not None
     assert window.ms_min == pytest.approx(98.5)
     assert window.ms_max == pytest.approx(100 + 51)
@@ -97,7 +97,7 @@ def test_the_loss_window_takes_the_oldest_of_all_writers(make_plan: MakePlan) ->
     """Operations count over all writers from the oldest loss on."""
     plan = small(make_plan, writers=2)
     case = make_case(plan, (3000, 3000))
-    window = loss_window(case, testified=(3000, 3001), oldest_lost=(2991, 2901))
+    window = loss_window(case, proven=(3000, 3001), oldest_lost=(2991, 2901))
     assert window is not None
     assert window.operations == 201
     assert window.ms_min == pytest.approx(98.5)
@@ -105,7 +105,7 @@ def test_the_loss_window_takes_the_oldest_of_all_writers(make_plan: MakePlan) ->
 
 def test_a_loss_that_only_the_target_knows_of_lies_after_the_last_receipt(plan: Plan) -> None:
     """Its acknowledgement never arrived, so it came after the last one that did, and before the cut."""
-    window = loss_window(make_case(plan, (3000,)), testified=(3003,), oldest_lost=(3002,))
+    window = loss_window(make_case(plan, (3000,)), proven=(3003,), oldest_lost=(3002,))
     assert window is not None
     assert window.ms_min == 0
     assert window.ms_max == pytest.approx(51)
@@ -115,7 +115,7 @@ def test_what_was_lost_from_the_start_reaches_back_to_arming(plan: Plan) -> None
     """Before the first receipt that is kept, arming is the earliest that an operation can be."""
     timeline = (Receipt(at_ns=LAST_NS - 10 * MS, frontiers=(50,)), Receipt(at_ns=LAST_NS, frontiers=(100,)))
     case = make_case(plan, (100,), timeline=timeline)
-    window = loss_window(case, testified=(100,), oldest_lost=(1,))
+    window = loss_window(case, proven=(100,), oldest_lost=(1,))
     assert window is not None
     assert window.operations == 100
     assert window.ms_min == pytest.approx(9.5)
@@ -129,13 +129,13 @@ def test_what_an_earlier_boot_of_the_server_received_is_old(plan: Plan) -> None:
     armed = Event(at_ns=LAST_NS * 2, wall="", kind="armed", text="")
     case = make_case(plan, (2010,), timeline=timeline, events=(armed,))
     assert counts(case, plan, 2010) == (10, 10, 10, 10)
-    window = loss_window(case, testified=(2010,), oldest_lost=(1500,))
+    window = loss_window(case, proven=(2010,), oldest_lost=(1500,))
     assert window is not None
     assert window.ms_max >= window.ms_min > 1000
 
 
 def test_no_cut_has_no_loss_window(plan: Plan) -> None:
     """Without a loss, or after a clean stop, there is nothing to measure from."""
-    assert loss_window(make_case(plan, (100,)), testified=(100,), oldest_lost=(None,)) is None
+    assert loss_window(make_case(plan, (100,)), proven=(100,), oldest_lost=(None,)) is None
     stopped = make_case(plan, (100,), session_end="stop")
-    assert loss_window(stopped, testified=(100,), oldest_lost=(5,)) is None
+    assert loss_window(stopped, proven=(100,), oldest_lost=(5,)) is None

@@ -14,7 +14,7 @@ import pytest
 from durability.evidence.at_risk import cut_interval_ns
 from durability.evidence.document import subject
 from durability.evidence.identity import identify
-from durability.evidence.slot_oracle import Oracle
+from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
@@ -54,7 +54,7 @@ def fixture_disk(plan: Plan) -> Disk:
 
 def idle_slot(plan: Plan, acked: int = ACKED) -> int:
     """A slot without a write in flight."""
-    busy = Oracle(plan, (acked,)).in_flight_slots(0).tolist()
+    busy = SlotOracle(plan, (acked,)).in_flight_slots(0).tolist()
     return next(slot for slot in range(plan.slots) if slot not in busy)
 
 
@@ -229,7 +229,7 @@ def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> 
     assert found.control_lost == 2
     assert judged(make_case(plan, (ACKED,), control=3), plan, found).verdict.word == "durable"
     disk.put(0, idle_slot(plan), disk.record(plan.control_writer, 1, 2)[:SECTOR])
-    assert scan(disk, (ACKED,)).oracle.testified == (ACKED,)  # its sectors do not testify
+    assert scan(disk, (ACKED,)).oracle.proven == (ACKED,)  # its sectors do not testify
 
 
 def test_rule_16_strength_is_counted_honestly(plan: Plan) -> None:

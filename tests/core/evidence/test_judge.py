@@ -9,7 +9,7 @@ import pytest
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.document import Outcome
 from durability.evidence.judge import Attestation, Found, Requirements, judge
-from durability.evidence.scan_report import Example, Report
+from durability.evidence.scan_report import Example, ScanReport
 from durability.formats.case import Case
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
@@ -25,7 +25,7 @@ def fixture_plan(make_plan: MakePlan) -> Plan:
     return small(make_plan)
 
 
-def scanned(plan: Plan, *, lost: int = 0) -> tuple[Report, list[Example]]:
+def scanned(plan: Plan, *, lost: int = 0) -> tuple[ScanReport, list[Example]]:
     """The scan of a target after 2000 operations, without the newest `lost` that were acknowledged."""
     disk = Disk(plan)
     disk.write_to(0, ACKED)

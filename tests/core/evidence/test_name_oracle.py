@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from durability.evidence.name_oracle import NamesOracle
+from durability.evidence.name_oracle import NameOracle
 from durability.formats.mixing import U64
 from durability.formats.plan import MAIN
 from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, codes, judged, look_up, make_case, scan
@@ -106,12 +106,12 @@ def test_every_name_that_the_rules_ask_for_is_looked_up(make_plan: MakePlan) -> 
     """Of `create` those from the oldest that may still be there up to the ceiling, and whatever is listed."""
     plan = plan_of(make_plan, "create")
     none = np.empty(0, dtype=U64)
-    assert NamesOracle(plan, (60,)).slots_to_check(0, none).tolist() == [*range(28, 68)]
+    assert NameOracle(plan, (60,)).slots_to_check(0, none).tolist() == [*range(28, 68)]
     listed = np.array([99, 3, 40], dtype=U64)
-    assert NamesOracle(plan, (60,)).slots_to_check(0, listed).tolist() == [3, *range(28, 68), 99]
-    assert NamesOracle(plan, None).slots_to_check(0, listed).tolist() == [3, 40, 99]
+    assert NameOracle(plan, (60,)).slots_to_check(0, listed).tolist() == [3, *range(28, 68), 99]
+    assert NameOracle(plan, None).slots_to_check(0, listed).tolist() == [3, 40, 99]
     for workload in ("rename", "unlink"):
-        oracle = NamesOracle(plan_of(make_plan, workload), (60,))
+        oracle = NameOracle(plan_of(make_plan, workload), (60,))
         assert oracle.slots_to_check(0, listed).tolist() == [*range(32)]
 
 
@@ -177,7 +177,7 @@ def test_a_whole_directory_is_judged_in_bulk(make_plan: MakePlan) -> None:
     disk = written(plan, 3000)
     for slot in (0, 6, 7, 999, 1999):
         disk.remove(0, slot)
-    oracle = NamesOracle(plan, (3000,))
+    oracle = NameOracle(plan, (3000,))
     lookup = look_up(disk, 0, oracle.slots_to_check(0, np.empty(0, dtype=U64)), {})
     wrong = oracle.screen(lookup).wrong
     busy = oracle.in_flight_slots(0).tolist()
@@ -194,5 +194,5 @@ def test_damaged_superblocks_are_findings_of_names_too(make_plan: MakePlan) -> N
     plan = plan_of(make_plan, "create")
     main = bytes(Disk(plan).files[MAIN])
     assert len(main) == plan.main_bytes == 128 << 10
-    assert NamesOracle(plan, (0,)).judge_superblock(1, main[64 << 10 :]).finding is None
-    assert NamesOracle(plan, (0,)).judge_superblock(0, bytes(64 << 10)).finding == "corrupt"
+    assert NameOracle(plan, (0,)).judge_superblock(1, main[64 << 10 :]).finding is None
+    assert NameOracle(plan, (0,)).judge_superblock(0, bytes(64 << 10)).finding == "corrupt"

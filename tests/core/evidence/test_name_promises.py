@@ -99,10 +99,10 @@ def test_an_honest_stack_never_gives_a_finding(
     disk = honest(data, cut)
     for acked in ((cut.acked,), None):
         found = scan(disk, acked)
-        note(f"{cut} testified {found.oracle.testified} {[one.text for one in found.wrong]}")
+        note(f"{cut} proven {found.oracle.proven} {[one.text for one in found.wrong]}")
         assert found.wrong == []
         assert found.above_ceiling == 0
-        assert found.oracle.testified[0] <= cut.done
+        assert found.oracle.proven[0] <= cut.done
 
 
 Breach = Callable[[Disk, int, list[Event]], None]

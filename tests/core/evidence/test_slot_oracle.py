@@ -10,7 +10,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from durability.evidence.observation import EARLIER_RUN, SUPERBLOCK_WRITER
-from durability.evidence.slot_oracle import Oracle
+from durability.evidence.slot_oracle import SlotOracle
 from durability.formats.plan import MAIN, Plan
 from tests.core.evidence.histories import History, histories
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, MakePlan, scan, small, words
@@ -63,10 +63,10 @@ def test_an_honest_drive_never_gives_a_finding(
     """Whatever of the unflushed writes is kept, lost or damaged, every slot is legal or excused."""
     cut = data.draw(histories(make_plan, workload, operations=200))
     found = scan(honest(data, cut), (cut.acked,))
-    note(f"{cut} testified {found.oracle.testified}")
+    note(f"{cut} proven {found.oracle.proven}")
     assert found.wrong == []
     assert found.above_ceiling == 0
-    assert found.oracle.testified[0] <= cut.done
+    assert found.oracle.proven[0] <= cut.done
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
@@ -129,7 +129,7 @@ def test_any_mixture_of_sectors_is_named(make_plan: MakePlan, data: st.DataObjec
     """A slot of one older version is `lost`; any other mixture with an older one is `torn`."""
     plan = small(make_plan, record_bytes=4096, block_bytes=4096)
     disk = written(plan, 250)
-    free = sorted(set(range(plan.slots)) - set(Oracle(plan, (250,)).in_flight_slots(0).tolist()))
+    free = sorted(set(range(plan.slots)) - set(SlotOracle(plan, (250,)).in_flight_slots(0).tolist()))
     slot = data.draw(st.sampled_from(free), label="slot")
     newest = disk.newest(0, slot, 250)
     versions = [newest]
@@ -192,7 +192,9 @@ def test_data_of_other_runs_are_told_apart(make_plan: MakePlan) -> None:
     """An earlier run's record in its place is `lost`; of another place or target it is `foreign`."""
     plan = small(make_plan)
     disk = written(plan, 100)
-    slots = [slot for slot in range(plan.slots) if slot not in Oracle(plan, (100,)).in_flight_slots(0)][:3]
+    slots = [slot for slot in range(plan.slots) if slot not in SlotOracle(plan, (100,)).in_flight_slots(0)][
+        :3
+    ]
     earlier = Disk(dataclasses.replace(plan, run=99))
     stranger = Disk(dataclasses.replace(plan, target=99))
     disk.put(0, slots[0], earlier.record(0, slots[0], 0))
@@ -208,7 +210,7 @@ def test_an_intact_sector_that_the_plan_does_not_have_is_foreign(make_plan: Make
     """A seq that the schedule never sends to this slot is no version of it, however sound its checks are."""
     plan = small(make_plan)
     disk = written(plan, 100)
-    slot = next(slot for slot in range(plan.slots) if slot not in Oracle(plan, (100,)).in_flight_slots(0))
+    slot = next(slot for slot in range(plan.slots) if slot not in SlotOracle(plan, (100,)).in_flight_slots(0))
     disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, 100) + 1))
     assert only(scan(disk, (100,))) == ("foreign", slot)
 
@@ -217,7 +219,7 @@ def test_an_unreadable_sector_is_a_finding_only_without_a_write_in_flight(make_p
     """An I/O error is `unreadable` in an idle slot and counted as damage in one in flight."""
     plan = small(make_plan)
     disk = written(plan, 100)
-    busy = Oracle(plan, (100,)).in_flight_slots(0).tolist()
+    busy = SlotOracle(plan, (100,)).in_flight_slots(0).tolist()
     idle = next(slot for slot in range(plan.slots) if slot not in busy)
     assert only(scan(disk, (100,), {(0, idle): {1}})) == ("unreadable", idle)
     found = scan(disk, (100,), {(0, busy[0]): {1}})
@@ -245,7 +247,7 @@ def test_a_slot_may_have_two_versions_in_flight(make_plan: MakePlan) -> None:
     assert lay(oldest, middle, middle, oldest).wrong == []
     # A sector of the newest proves the middle one acknowledged, and with it all that the window lacks.
     found = lay(oldest, middle, newest, middle)
-    assert found.oracle.testified == (newest - 1,)
+    assert found.oracle.proven == (newest - 1,)
     assert slot in [one.slot for one in found.wrong if one.order_violation]
     assert slot not in [one.slot for one in lay(newest, middle, newest, middle).wrong]
 
@@ -254,7 +256,7 @@ def test_an_older_version_in_a_slot_in_flight_is_lost(make_plan: MakePlan) -> No
     """A write in flight excuses damage, never an intact version older than the newest acknowledged one."""
     plan = small(make_plan)
     disk = written(plan, 200)
-    slot = int(Oracle(plan, (200,)).in_flight_slots(0)[0])
+    slot = int(SlotOracle(plan, (200,)).in_flight_slots(0)[0])
     newest = disk.newest(0, slot, 200)
     older = disk.newest(0, slot, newest - 1)
     disk.put(0, slot, disk.record(0, slot, older))
@@ -269,7 +271,7 @@ def test_testimony_is_per_writer(make_plan: MakePlan) -> None:
     plan = small(make_plan, writers=2)
     disk = written(plan, 100)
     disk.write(0, *range(101, 106))
-    assert scan(disk, (100, 100)).oracle.testified == (104, 100)
+    assert scan(disk, (100, 100)).oracle.proven == (104, 100)
 
 
 def test_a_misdirected_sector_testifies(make_plan: MakePlan) -> None:
@@ -278,10 +280,12 @@ def test_a_misdirected_sector_testifies(make_plan: MakePlan) -> None:
     disk = written(plan, 100)
     disk.write(1, 101, 102, 103, 104)
     slot = disk.slot_of(1, 105)
-    idle = next(slot for slot in range(plan.slots) if slot not in Oracle(plan, (100, 100)).in_flight_slots(0))
+    idle = next(
+        slot for slot in range(plan.slots) if slot not in SlotOracle(plan, (100, 100)).in_flight_slots(0)
+    )
     disk.put(0, idle, disk.record(1, slot, 105)[:SECTOR])
     found = scan(disk, (100, 100))
-    assert found.oracle.testified == (100, 104)
+    assert found.oracle.proven == (100, 104)
     assert only(found) == ("misdirected", idle)
 
 
@@ -292,7 +296,7 @@ def test_a_version_above_the_ceiling_is_no_finding_but_is_told(make_plan: MakePl
     found = scan(disk, (100,))
     assert found.wrong == []
     assert found.above_ceiling == 12
-    assert found.oracle.testified == (107,)
+    assert found.oracle.proven == (107,)
 
 
 def test_damage_beside_a_slot_in_flight_is_collateral(make_plan: MakePlan) -> None:
@@ -322,7 +326,7 @@ def test_the_worst_class_names_a_slot(make_plan: MakePlan) -> None:
     """A slot that is wrong in several ways counts once, under the class that says most."""
     plan = small(make_plan, record_bytes=2048, block_bytes=2048)
     disk = written(plan, 100)
-    slot = next(slot for slot in range(plan.slots) if slot not in Oracle(plan, (100,)).in_flight_slots(0))
+    slot = next(slot for slot in range(plan.slots) if slot not in SlotOracle(plan, (100,)).in_flight_slots(0))
     disk.put(0, slot, disk.record(0, slot, 0)[:SECTOR])
     disk.put(0, slot, DAMAGE, 1)
     assert only(scan(disk, (100,))) == ("corrupt", slot)
@@ -339,7 +343,7 @@ def test_superblock_copies_are_judged(
     data = bytes(Disk(plan).files[MAIN][plan.superblock_offsets[1] :])
     if content is not None:
         data = content + data[SECTOR:] if content else b""
-    judgement = Oracle(plan, (0,)).judge_superblock(1, data)
+    judgement = SlotOracle(plan, (0,)).judge_superblock(1, data)
     assert (judgement.finding, judgement.writer, judgement.slot) == (expected, SUPERBLOCK_WRITER, 1)
 
 
@@ -421,7 +425,7 @@ def test_without_a_log_only_an_order_violation_is_a_finding(make_plan: MakePlan)
     disk.put(0, stale, disk.record(0, stale, disk.newest(0, stale, 89)))
     disk.put(0, damaged, DAMAGE)
     found = scan(disk, None)
-    assert found.oracle.testified == (99,)
+    assert found.oracle.proven == (99,)
     assert only(found) == ("lost", stale)
     assert found.wrong[0].order_violation
     assert scan(written(plan, 0), None).wrong == []
@@ -434,8 +438,8 @@ def test_the_control_arm_counts_completed_writes_that_are_gone(make_plan: MakePl
     writer = plan.control_writer
     disk.write(writer, 1, 3, 4, 5)
     data = words(bytes(disk.files[".control"]))
-    assert Oracle(plan, (0,)).screen_control(0, data, 4) == 1
-    assert Oracle(plan, (0,)).screen_control(0, data, 0) == 0
+    assert SlotOracle(plan, (0,)).screen_control(0, data, 4) == 1
+    assert SlotOracle(plan, (0,)).screen_control(0, data, 0) == 0
 
 
 @pytest.mark.slow
@@ -447,7 +451,7 @@ def test_screening_in_pieces_is_screening_at_once(make_plan: MakePlan) -> None:
         disk.put(0, slot, DAMAGE)
     extent = plan.extent(0)
     data = words(bytes(disk.files[MAIN][extent.offset_bytes : extent.end_bytes]))
-    oracle = Oracle(plan, (12_000,))
+    oracle = SlotOracle(plan, (12_000,))
     pieces = [0, 1, 700, 8191, 9_000]
     found = [
         start + int(number)

@@ -9,7 +9,7 @@ import pytest
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.protocol.messages import Message
-from durability.protocol.state_machine import ClientSession, ServerSession
+from durability.protocol.state_machine import ClientProtocol, ServerProtocol
 
 TOKEN = b"a token of both machines"
 STATISTICS: dict[str, Value] = {
@@ -61,15 +61,15 @@ def samples() -> dict[type[Message], Message]:
 
 
 @pytest.fixture(scope="session")
-def make_ends() -> Callable[..., tuple[ClientSession, ServerSession]]:
+def make_ends() -> Callable[..., tuple[ClientProtocol, ServerProtocol]]:
     """A function that makes both ends of a connection, not joined yet."""
 
     def make(
         role: str = "run", *, client_token: bytes = TOKEN, server_token: bytes = TOKEN
-    ) -> tuple[ClientSession, ServerSession]:
+    ) -> tuple[ClientProtocol, ServerProtocol]:
         return (
-            ClientSession(role, client_token, nonce=b"c" * 32, software="durability test"),
-            ServerSession(server_token, nonce=b"s" * 32, server_id="server", heartbeat_ns=50_000_000),
+            ClientProtocol(role, client_token, nonce=b"c" * 32, software="durability test"),
+            ServerProtocol(server_token, nonce=b"s" * 32, server_id="server", heartbeat_ns=50_000_000),
         )
 
     return make
@@ -77,11 +77,11 @@ def make_ends() -> Callable[..., tuple[ClientSession, ServerSession]]:
 
 @pytest.fixture(scope="session")
 def make_open(
-    make_ends: Callable[..., tuple[ClientSession, ServerSession]],
-) -> Callable[..., tuple[ClientSession, ServerSession]]:
+    make_ends: Callable[..., tuple[ClientProtocol, ServerProtocol]],
+) -> Callable[..., tuple[ClientProtocol, ServerProtocol]]:
     """A function that makes both ends of a connection whose handshake is over."""
 
-    def make(role: str = "run") -> tuple[ClientSession, ServerSession]:
+    def make(role: str = "run") -> tuple[ClientProtocol, ServerProtocol]:
         client, server = make_ends(role)
         client.start()
         for _ in range(2):

@@ -20,9 +20,9 @@ from durability.protocol.messages import (
     decode,
     encode,
 )
-from durability.protocol.state_machine import ClientSession, ServerSession
+from durability.protocol.state_machine import ClientProtocol, ServerProtocol
 
-Ends: TypeAlias = tuple[ClientSession, ServerSession]
+Ends: TypeAlias = tuple[ClientProtocol, ServerProtocol]
 
 SEED = 20240607
 MALFORMED = 100_000
@@ -94,14 +94,14 @@ def test_malformed_frames_are_refused_as_such(
             assert session.receive(rng.randbytes(50)) == [], f"seed {SEED}, after {refused} frames"
 
 
-def begin_run(client: ClientSession, server: ServerSession, samples: dict[type[Message], Message]) -> None:
+def begin_run(client: ClientProtocol, server: ServerProtocol, samples: dict[type[Message], Message]) -> None:
     for kind in (Register, Accepted, Arm, Armed):
         source, sink = (client, server) if issubclass(kind, ClientMessage) else (server, client)
         source.send(samples[kind])
         sink.receive(source.outgoing())
 
 
-def refuse_one(session: ClientSession | ServerSession, streams: Iterator[bytes]) -> None:
+def refuse_one(session: ClientProtocol | ServerProtocol, streams: Iterator[bytes]) -> None:
     """Feeds `session` malformed frames until it refuses one; a few of them happen to be well-formed."""
     while True:
         data = next(streams)

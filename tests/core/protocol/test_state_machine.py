@@ -37,11 +37,11 @@ from durability.protocol.state_machine import (
     HANDSHAKE,
     READY,
     ROLES,
-    ClientSession,
-    ServerSession,
+    ClientProtocol,
+    ServerProtocol,
 )
 
-Ends: TypeAlias = tuple[ClientSession, ServerSession]
+Ends: TypeAlias = tuple[ClientProtocol, ServerProtocol]
 MakeEnds: TypeAlias = Callable[..., Ends]
 Samples: TypeAlias = dict[type[Message], Message]
 
@@ -88,7 +88,7 @@ def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[bytes]:
 
 
 def exchange(
-    client: ClientSession, server: ServerSession, sizes: Iterable[int] = (1 << 20,)
+    client: ClientProtocol, server: ServerProtocol, sizes: Iterable[int] = (1 << 20,)
 ) -> list[Message]:
     """Carries bytes both ways, cut into pieces of `sizes`, until both ends are quiet; what came out there."""
     endless = cycle(sizes)
@@ -103,7 +103,7 @@ def exchange(
             received += client.receive(piece)
 
 
-def failure_of(session: ClientSession | ServerSession) -> Failure:
+def failure_of(session: ClientProtocol | ServerProtocol) -> Failure:
     """The failure that a closed session leaves as the last frame to send."""
     assert session.closed
     *_, last = FrameDecoder(limits.FRAME_BYTES_HELLO_MAX).feed(session.outgoing())

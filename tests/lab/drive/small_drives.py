@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive, HangingReadError
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import Media, SparseMedia
 
 SIZE_BYTES = 256 << 10
@@ -51,7 +51,7 @@ class Host:
     seed: int
     sector_bytes: int = 512
     media: Media = field(default_factory=lambda: SparseMedia(SIZE_BYTES))
-    account: Account | None = None
+    drive_log: DriveLog | None = None
     newest: list[bytes | None] = field(init=False)
     legal: list[set[bytes]] = field(init=False)
 
@@ -64,7 +64,7 @@ class Host:
             seed=self.seed,
             sector_bytes=self.sector_bytes,
             clock=self.clock,
-            account=self.account,
+            drive_log=self.drive_log,
         )
         self.sectors = SIZE_BYTES // self.sector_bytes
         self.newest = [bytes(self.sector_bytes)] * self.sectors

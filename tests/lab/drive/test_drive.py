@@ -265,13 +265,13 @@ def test_thread_that_keeps_time_does_what_is_due_unasked() -> None:
 
 
 def test_model_needs_the_standard_library_only() -> None:
-    """nbdkit's embedded Python, which has no packages, can run every model and keep its account."""
+    """nbdkit's embedded Python, which has no packages, can run every model and keep its drive log."""
     command = (
         "import sys; sys.path.append(sys.argv[1])\n"
-        "from durability_lab.drive import drive_log as account, drive, faults, media\n"
+        "from durability_lab.drive import drive, drive_log, faults, media\n"
         "for spec in faults.CATALOGUE:\n"
         "    made = drive.Drive(\n"
-        "        media.SparseMedia(65536), faults.parse(spec), seed=1, account=account.Account()\n"
+        "        media.SparseMedia(65536), faults.parse(spec), seed=1, drive_log=drive log.Account()\n"
         "    )\n"
         "    made.write(0, bytes(512), fua=True); made.flush(); made.cut()\n"
         "assert {name.partition('.')[0] for name in sys.modules} <= set(sys.stdlib_module_names) | "

@@ -11,7 +11,7 @@ from dataclasses import fields
 import pytest
 
 from durability_lab.drive.drive import Drive, HangingReadError, Model
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.faults import CATALOGUE, parse
 from durability_lab.drive.media import SparseMedia
 from durability_lab.drive.pages import PAGE_BYTES
@@ -58,14 +58,14 @@ def after_cut(drive: Drive) -> bytes:
 def synced_load(spec: str, seed: int, sector_bytes: int, *, fua: bool) -> Counter[str]:
     """Prefill a target and overwrite pages of it at random, each synced, for a random while; the cut, and the
     promises that it broke, by their kinds."""
-    chance, clock, account = random.Random(seed), Clock(), Account()
+    chance, clock, drive_log = random.Random(seed), Clock(), DriveLog()
     drive = Drive(
         SparseMedia(DRIVE_BYTES),
         parse(spec),
         seed=seed,
         sector_bytes=sector_bytes,
         clock=clock,
-        account=account,
+        drive_log=drive_log,
     )
     for offset in range(0, TARGET_BYTES, 1 << 18):
         drive.write(TARGET_OFFSET + offset, chance.randbytes(1 << 18))
@@ -79,7 +79,7 @@ def synced_load(spec: str, seed: int, sector_bytes: int, *, fua: bool) -> Counte
         clock.now_s += 1 / RATE
     drive.cut()
     drive.power_on()
-    return Counter(broken.kind for broken in account.broken(drive.peek, drive.size_bytes))
+    return Counter(broken.kind for broken in drive_log.broken(drive.peek, drive.size_bytes))
 
 
 def variants() -> Iterator[Model]:
@@ -196,17 +196,17 @@ def test_honest_drive_breaks_none(spec: str, fua: bool) -> None:
 
 @pytest.mark.parametrize("spec", [spec for spec in LIARS if spec not in {"hanging", "smaller:share=0.5"}])
 def test_book_and_account_agree_on_what_is_broken(spec: str) -> None:
-    """By the account exactly those sectors are broken that were ever promised and hold what they must not."""
+    """By the log exactly those sectors are broken that were ever promised and hold what they must not."""
     for seed in range(5):
-        host = Host(spec, seed, account=Account())
+        host = Host(spec, seed, drive_log=DriveLog())
         for _ in range(2):
             host.work(60)
             host.cut()
-        assert host.account is not None
-        reported = {broken.offset // SECTOR for broken in host.account.broken(host.drive.peek, 256 << 10)}
+        assert host.drive_log is not None
+        reported = {broken.offset // SECTOR for broken in host.drive_log.broken(host.drive.peek, 256 << 10)}
         by_the_book = host.broken()
         assert reported <= by_the_book, f"seed {seed}"
-        # What was never promised is zeros by the book, and anything by the account.
+        # What was never promised is zeros by the book, and anything by the drive log.
         assert all(bytes(SECTOR) in host.legal[sector] for sector in by_the_book - reported), f"seed {seed}"
 
 

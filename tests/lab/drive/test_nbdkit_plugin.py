@@ -14,7 +14,7 @@ import pytest
 
 import durability_lab
 from durability_lab.drive.drive import Drive
-from durability_lab.drive.drive_log import Account
+from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.faults import parse
 from durability_lab.drive.media import FileMedia, SparseMedia
 from tests.lab.drive.nbd_client import NbdClient
@@ -43,10 +43,10 @@ def nbdkit() -> None:
 
 
 class Served:
-    """A drive that nbdkit serves: a media file and an account, and the process for as long as it lives."""
+    """A drive that nbdkit serves: a media file and a log, and the process for as long as it lives."""
 
     def __init__(self, directory: Path, spec: str, sector_bytes: int = SECTOR) -> None:
-        self.media, self.account = directory / "media", directory / "account"
+        self.media, self.drive_log = directory / "media", directory / "drive_log"
         self.media.write_bytes(bytes(SIZE_BYTES))
         self._directory = directory
         self._spec = spec
@@ -61,7 +61,7 @@ class Served:
         self._process = subprocess.Popen(
             [
                 *("nbdkit", "-f", "-U", self.socket, "-P", ready, "python", PLUGIN),
-                *(f"media={self.media}", f"model={self._spec}", "seed=7", f"account={self.account}"),
+                *(f"media={self.media}", f"model={self._spec}", "seed=7", f"drive_log={self.drive_log}"),
                 *(f"sector_bytes={self._sector_bytes}", f"cuts={self._starts}"),
             ]
         )
@@ -123,10 +123,10 @@ def readable(drive: Drive | NbdClient, size_bytes: int) -> list[bytes | None]:
 def test_killed_drive_is_as_damaged_as_one_that_was_cut_here(
     spec: str, sector_bytes: int, serve: Callable[..., Served]
 ) -> None:
-    """Reads are right until SIGKILL; then media, size, answers and account are those of the same drive in
+    """Reads are right until SIGKILL; then media, size, answers and log are those of the same drive in
     this process after the same requests and a cut."""
-    account = Account()
-    here = Drive(SparseMedia(SIZE_BYTES), parse(spec), seed=7, sector_bytes=sector_bytes, account=account)
+    drive_log = DriveLog()
+    here = Drive(SparseMedia(SIZE_BYTES), parse(spec), seed=7, sector_bytes=sector_bytes, drive_log=drive_log)
     load(here, sector_bytes)
     here.cut()
     media = here.media.read(0, SIZE_BYTES)
@@ -144,8 +144,8 @@ def test_killed_drive_is_as_damaged_as_one_that_was_cut_here(
     drive.start()
     client = NbdClient(drive.socket)
     assert client.size_bytes == here.size_bytes
-    there = Account(str(drive.account))
-    assert there.broken(here.peek, here.size_bytes) == account.broken(here.peek, here.size_bytes)
+    there = DriveLog(str(drive.drive_log))
+    assert there.broken(here.peek, here.size_bytes) == drive_log.broken(here.peek, here.size_bytes)
     if not spec.startswith("hanging"):
         assert readable(client, here.size_bytes) == readable(here, here.size_bytes)
     client.close()
@@ -184,7 +184,7 @@ def test_hanging_read_keeps_nobody_else_waiting_and_dies_with_the_drive(serve: C
 
 
 def test_account_goes_on_after_a_kill(serve: Callable[..., Served]) -> None:
-    """What was promised in the first life is in the account of the second, which adds its own."""
+    """What was promised in the first life is in the log of the second, which adds its own."""
     drive = serve("honest")
     for number in (1, 2):
         client = NbdClient(drive.socket)
@@ -192,10 +192,10 @@ def test_account_goes_on_after_a_kill(serve: Callable[..., Served]) -> None:
         drive.kill()
         drive.start()
         client.close()
-    account = Account(str(drive.account))
-    assert account.promises().sectors == 16
-    assert account.promises().writes == 2
-    assert account.broken(FileMedia(str(drive.media)).read, SIZE_BYTES) == []
+    drive_log = DriveLog(str(drive.drive_log))
+    assert drive_log.promises().sectors == 16
+    assert drive_log.promises().writes == 2
+    assert drive_log.broken(FileMedia(str(drive.media)).read, SIZE_BYTES) == []
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_account_goes_on_after_a_kill(serve: Callable[..., Served]) -> None:
         ((), "needs media, model, sector_bytes, seed"),
         (("model=liar",), "no drive model 'liar'"),
         (("model=early-ack:delay=1",), "has no parameter 'delay'"),
-        (("behaviour=honest",), "knows account, cuts, media, model, sector_bytes, seed, not behaviour"),
+        (("behaviour=honest",), "knows cuts, drive_log, media, model, sector_bytes, seed, not behaviour"),
     ],
 )
 def test_wrong_settings_are_explained(settings: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, power_on, powered, running, verify
 from durability_lab.support.loads import FileSystemName, Load
-from durability_lab.support.local_server import loopback
+from durability_lab.support.local_server import local_server
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
@@ -77,7 +77,7 @@ def test_a_growing_file_does_not_sync_after_a_commit_that_failed(
 @pytest.mark.parametrize("load", LOADS, ids=str)
 async def test_honest_drive_is_durable(load: Load, seed: int) -> None:
     """A cut of an honest drive under load: durable, class power, with records at risk."""
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, "honest", load, seed=seed)
     assert outcome.as_expected, outcome
     assert outcome.truth is not None
@@ -89,9 +89,9 @@ async def test_honest_drive_is_durable(load: Load, seed: int) -> None:
 async def test_liar_is_loss(load: Load, seed: int) -> None:
     """A cut of a drive that ignores flush: loss, also where its file system does not mount any more.
 
-    Each finding is one that the drive's account bears out.
+    Each finding is one that the drive's log confirms.
     """
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, "flush-ignored", load, seed=seed)
     assert outcome.as_expected, outcome
     assert outcome.truth is not None
@@ -102,7 +102,7 @@ async def test_liar_is_loss(load: Load, seed: int) -> None:
 @pytest.mark.parametrize("drive", ["write-through", "filter-honest"])
 async def test_other_honest_drives_are_durable(drive: str, seed: int) -> None:
     """A drive without a volatile cache, and one that shares no code with the model, pass as well."""
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, drive, EXT4, seed=seed)
     assert outcome.as_expected, outcome
 
@@ -110,7 +110,7 @@ async def test_other_honest_drives_are_durable(drive: str, seed: int) -> None:
 @pytest.mark.parametrize("load", [EXT4, Load(file_system=None)], ids=str)
 async def test_drive_that_comes_back_empty_is_loss(load: Load, seed: int) -> None:
     """No superblock, no file system, nothing: the drive's identity alone makes it the run's target."""
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, "filter-amnesiac", load, seed=seed)
     assert not outcome.mounted
     assert outcome.as_expected, outcome
@@ -118,7 +118,7 @@ async def test_drive_that_comes_back_empty_is_loss(load: Load, seed: int) -> Non
 
 async def test_cut_that_nobody_attests_is_inconclusive(seed: int) -> None:
     """An honest drive after a real cut, but without the operator's word: not durable, and no loss."""
-    async with loopback() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
+    async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         async with running(lab, rig.target, EXT4, acked=1000) as client:
             rig.cut()
             await client.end()
@@ -131,7 +131,7 @@ async def test_cut_that_nobody_attests_is_inconclusive(seed: int) -> None:
 
 async def test_client_that_stopped_cleanly_is_inconclusive(seed: int) -> None:
     """Records that met no cut prove nothing, whatever the operator attests."""
-    async with loopback() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
+    async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         async with running(lab, rig.target, EXT4, acked=1000) as client:
             client.process.terminate()
             await client.end()
@@ -144,7 +144,7 @@ async def test_client_that_stopped_cleanly_is_inconclusive(seed: int) -> None:
 @pytest.mark.parametrize("attested", [True, False])
 async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int) -> None:
     """A client that dies alone, on a machine that stays up, met no cut, attested or not."""
-    async with loopback() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
+    async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         async with running(lab, rig.target, EXT4, acked=1000) as client:
             client.process.kill()
             await client.end()
@@ -156,7 +156,7 @@ async def test_wrong_places_are_no_loss(tmp_path: Path, seed: int) -> None:
     """Another file, and the target's path while its file system is not mounted: exit 5, never loss."""
     other = tmp_path / "other"
     other.write_bytes(bytes(1 << 20))
-    async with loopback() as lab, powered(BlockRig("flush-ignored", "ext4", seed=seed)) as rig:
+    async with local_server() as lab, powered(BlockRig("flush-ignored", "ext4", seed=seed)) as rig:
         async with running(lab, rig.target, EXT4, acked=1000) as client:
             run = client.run
             rig.cut()
@@ -169,7 +169,7 @@ async def test_wrong_places_are_no_loss(tmp_path: Path, seed: int) -> None:
 
 async def test_target_of_a_later_run_is_superseded(seed: int) -> None:
     """After another run on the same target the earlier one cannot be judged, and is no loss."""
-    async with loopback() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
+    async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         runs = []
         for _ in range(2):
             async with running(lab, rig.target, EXT4, acked=1000) as client:

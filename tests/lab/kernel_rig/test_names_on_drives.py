@@ -16,7 +16,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import cycle
 from durability_lab.support.loads import FileSystemName, Load
-from durability_lab.support.local_server import loopback
+from durability_lab.support.local_server import local_server
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
@@ -45,7 +45,7 @@ def seed() -> int:
 @pytest.mark.parametrize("load", LOADS, ids=str)
 async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> None:
     """A cut of an honest drive while names are made, replaced or removed: durable, with records at risk."""
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, "honest", load, seed=seed)
     assert outcome.as_expected, outcome
     assert outcome.answer.document["at_risk"]["ms1000"] > 0
@@ -76,7 +76,7 @@ def test_a_directory_does_not_sync_after_a_commit_that_failed(file_system: FileS
 @pytest.mark.parametrize("load", LOADS[::2], ids=str)
 async def test_names_on_a_drive_that_ignores_flush_are_lost(load: Load, seed: int) -> None:
     """A cut of a liar: loss, of names where the file system still mounts, else of the file system."""
-    async with loopback() as lab:
+    async with local_server() as lab:
         outcome = await cycle(lab, "flush-ignored", load, seed=seed)
     assert outcome.as_expected, outcome
     found = {name for name, count in outcome.answer.document["findings"].items() if count}

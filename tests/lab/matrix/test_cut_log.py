@@ -9,16 +9,16 @@ import pytest
 
 from durability.errors import FormatError, SetupError, UsageError
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
-from durability_lab.matrix.graded_cut import Trial, failed
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import GradedCut, failed
+from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.simulated_rig.scenario import Scenario
 
 HEADER = Header(seed=7, options="--quick", cells="0123")
 
 
-def trial(number: int) -> Trial:
+def trial(number: int) -> GradedCut:
     """Any trial."""
-    cell = Cell(rig="a", drive="honest", load=Scenario(), cuts=3)
+    cell = MatrixCell(rig="a", drive="honest", load=Scenario(), cuts=3)
     return failed(cell, number, seed=number, why="ü", duration_s=0.5)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from durability.evidence import verdict
-from durability_lab.matrix.graded_cut import KEPT, Trial, judged
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import KEPT, GradedCut, judged
+from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import simulate
 from durability_lab.truth.comparison import Truth
@@ -41,14 +41,14 @@ def seed() -> int:
     return value
 
 
-def trial_of(drive: str, document: Mapping[str, Any], truth: Truth | None) -> Trial:
+def trial_of(drive: str, document: Mapping[str, Any], truth: Truth | None) -> GradedCut:
     """The grade of a cut of that drive."""
-    cell = Cell(rig="a", drive=drive, load=LOAD, cuts=1)
+    cell = MatrixCell(rig="a", drive=drive, load=LOAD, cuts=1)
     whole = {"loss_window": None, **document}
     return judged(cell, 1, seed=1, document=whole, truth=truth, duration_s=0.1)
 
 
-def cut_of(drive: str, seed: int) -> Trial:
+def cut_of(drive: str, seed: int) -> GradedCut:
     """The same of a real cut."""
     result = simulate(replace(LOAD, model=drive), seed=seed)
     return trial_of(drive, result.document, result.truth)

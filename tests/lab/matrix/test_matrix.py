@@ -18,18 +18,18 @@ from durability.formats.workloads import registry
 from durability_lab.drive import faults
 from durability_lab.matrix import detection_page, matrix_report
 from durability_lab.matrix.cut_log import CutLog, Header, seed_of
-from durability_lab.matrix.cut_workers import Request, workers
+from durability_lab.matrix.cut_workers import CutRequest, workers
 from durability_lab.matrix.cutting import Cutter
 from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios
-from durability_lab.matrix.graded_cut import Agreement, Trial
-from durability_lab.matrix.matrix_cells import Cell, digest, long_cells, quick_cells
+from durability_lab.matrix.graded_cut import Agreement, GradedCut
+from durability_lab.matrix.matrix_cells import MatrixCell, digest, long_cells, quick_cells
 from durability_lab.matrix.matrix_command import MatrixOptions, choose, pending
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.truth import expected_verdict
 
-HONEST = Cell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0), cuts=3)
-LIAR = Cell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
+HONEST = MatrixCell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0), cuts=3)
+LIAR = MatrixCell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
 AGAIN = "--only 'CELL'"
 HEADER = Header(seed=7, options="--quick", cells="0123")
 
@@ -42,10 +42,10 @@ def seed() -> int:
     return value
 
 
-def trial(cell: Cell, number: int = 1, *, broken: int | None = 8, **changes: object) -> Trial:
+def trial(cell: MatrixCell, number: int = 1, *, broken: int | None = 8, **changes: object) -> GradedCut:
     """A trial as it must be."""
     honest = cell.drive == "honest"
-    right = Trial(
+    right = GradedCut(
         cell=cell.name,
         number=number,
         seed=cell.seed(7, number),
@@ -79,7 +79,7 @@ AT_ODDS = trial(LIAR, 2, defects=("writer 0 slot 3: a promise is broken (older),
 
 
 @pytest.mark.parametrize("cells", [quick_cells(), long_cells()], ids=["quick", "long"])
-def test_cells_have_names_of_their_own(cells: list[Cell]) -> None:
+def test_cells_have_names_of_their_own(cells: list[MatrixCell]) -> None:
     """No two cells share a name, and every drive model is among them on rig a."""
     assert len({cell.name for cell in cells}) == len(cells)
     assert {cell.drive.partition(":")[0] for cell in cells if cell.rig == "a"} == set(faults.CATALOGUE)
@@ -106,7 +106,7 @@ def test_long_matrix_is_long_enough() -> None:
     assert any(load.sync == "dsync" and load.direct for load in under_liars)
 
 
-def can_lie(cell: Cell) -> bool:
+def can_lie(cell: MatrixCell) -> bool:
     """Whether the drive is told what it lies about: FUA is sent on rig a alone, and with `dsync`."""
     if cell.drive == "fua-ignored":
         return isinstance(cell.load, Scenario) and cell.load.sync in WRITE_THROUGH_METHODS
@@ -232,7 +232,7 @@ def test_digest_tells_cells_apart() -> None:
     [FALSE_ALARM, UNEXPLAINED, UNSAID, AT_ODDS],
     ids=["false alarm", "miss", "findings and no loss", "at odds"],
 )
-def test_what_must_not_be_fails_the_matrix(wrong: Trial) -> None:
+def test_what_must_not_be_fails_the_matrix(wrong: GradedCut) -> None:
     """A false alarm, a miss without a reason, or of what was found, a finding at odds with the truth: exit 1,
     with the seed."""
     trials = [trial(HONEST), trial(LIAR), wrong]
@@ -274,9 +274,9 @@ def test_fewest_operations_and_shortest_time_are_each_the_least_of_all_cuts() ->
 def test_page_shows_each_workload_on_each_file_system() -> None:
     """Of honest drives what was durable, of liars what was caught, what broke, and all; rig a has neither."""
     rename = Load(file_system="btrfs", workload="rename")
-    honest = Cell(rig="b", drive="honest", load=rename, cuts=1)
-    liar = Cell(rig="b", drive="flush-ignored", load=replace(rename, writers=4), cuts=2)
-    raw = Cell(rig="b", drive="flush-ignored", load=Load(), cuts=1)
+    honest = MatrixCell(rig="b", drive="honest", load=rename, cuts=1)
+    liar = MatrixCell(rig="b", drive="flush-ignored", load=replace(rename, writers=4), cuts=2)
+    raw = MatrixCell(rig="b", drive="flush-ignored", load=Load(), cuts=1)
     trials = [
         trial(HONEST),
         trial(honest),
@@ -296,7 +296,7 @@ def test_points_of_curves_stand_in_no_row() -> None:
     """A drive's row is of its cells; the points of a curve have their table, with an interval."""
     scenario = next(early_ack_scenarios())
     load = replace(scenario, model="honest")
-    point = Cell(rig="a", drive=scenario.model, load=load, cuts=2, curve="early-ack")
+    point = MatrixCell(rig="a", drive=scenario.model, load=load, cuts=2, curve="early-ack")
     trials = [trial(point), trial(point, 2, verdict="durable", grade="missed", reason="so it is", broken=0)]
     assert matrix_report.rows([point], trials, by_cell=False) == []
     assert "| 1 ms | 50 %, 1.2 % to 98.7 % (50 %) |" in detection_page.markdown(
@@ -319,13 +319,13 @@ async def test_worker_that_dies_fails_its_cut_and_no_other(seed: int) -> None:
     """A worker that is killed at work is a failure of that cut; the next one is made by another process."""
     endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9), rate=500.0))
     async with workers(1) as (worker,):
-        await worker.make(Request(cell=HONEST, number=1, seed=seed))
-        cut = asyncio.create_task(worker.make(Request(cell=endless, number=1, seed=seed)))
+        await worker.make(CutRequest(cell=HONEST, number=1, seed=seed))
+        cut = asyncio.create_task(worker.make(CutRequest(cell=endless, number=1, seed=seed)))
         await asyncio.sleep(0)
         assert worker.process is not None
         worker.process.kill()
         failure = await cut
-        again = await worker.make(Request(cell=HONEST, number=2, seed=seed))
+        again = await worker.make(CutRequest(cell=HONEST, number=2, seed=seed))
     assert (failure.grade, failure.wrong) == ("failed", True)
     assert "-9" in failure.reason
     assert again.grade == "right"
@@ -335,8 +335,8 @@ async def test_cut_that_takes_too_long_fails(seed: int) -> None:
     """The process that makes it is killed, the limit is told, and another process makes the next one."""
     endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9), rate=500.0))
     async with workers(1) as (worker,):
-        failure = await worker.make(Request(cell=endless, number=1, seed=seed), deadline_s=0.0)
-        again = await worker.make(Request(cell=HONEST, number=1, seed=seed))
+        failure = await worker.make(CutRequest(cell=endless, number=1, seed=seed), deadline_s=0.0)
+        again = await worker.make(CutRequest(cell=HONEST, number=1, seed=seed))
     assert (failure.grade, failure.wrong) == ("failed", True)
     assert "ended with code -9 after 0 s without an answer" in failure.reason
     assert again.grade == "right"
@@ -346,21 +346,21 @@ async def test_cut_that_cannot_be_made_is_a_failure() -> None:
     """A drive that is refused is a trial with the reason in it, and the worker goes on."""
     impossible = replace(HONEST, load=Scenario(operations=(1, 1), slots=1))
     async with workers(1) as (worker,):
-        failure = await worker.make(Request(cell=impossible, number=1, seed=1))
+        failure = await worker.make(CutRequest(cell=impossible, number=1, seed=1))
         assert failure.grade == "failed"
         assert failure.reason
-        assert (await worker.make(Request(cell=HONEST, number=1, seed=1))).grade == "right"
+        assert (await worker.make(CutRequest(cell=HONEST, number=1, seed=1))).grade == "right"
 
 
 @pytest.mark.usefixtures("rig_machine")
 @pytest.mark.parametrize("file_system", [None, "ext4"], ids=str)
 async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemName | None, seed: int) -> None:
-    """A liar under a real kernel: caught, with findings that its account bears out, each counted once.
+    """A liar under a real kernel: caught, with findings that its log confirms, each counted once.
 
     A raw device can always be read again, and all are compared; a file system may not mount any more, and
     then none is.
     """
-    cell = Cell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=1)
+    cell = MatrixCell(rig="b", drive="early-ack:delay_ms=1000", load=Load(file_system=file_system), cuts=1)
     async with Cutter() as cutter:
         one = await cutter.make(cell, 1, cell.seed(seed, 1))
     assert (one.grade, one.wrong) == ("right", False), one
@@ -373,7 +373,7 @@ async def test_cut_of_rig_b_is_held_against_the_truth(file_system: FileSystemNam
 @pytest.mark.usefixtures("rig_machine")
 async def test_claims_against_a_drive_without_an_account_are_not_judged(seed: int) -> None:
     """Of nbdkit's own filter nobody knows what it promised."""
-    cell = Cell(rig="b", drive="filter-amnesiac", load=Load(), cuts=1)
+    cell = MatrixCell(rig="b", drive="filter-amnesiac", load=Load(), cuts=1)
     async with Cutter() as cutter:
         one = await cutter.make(cell, 1, cell.seed(seed, 1))
     assert (one.grade, one.broken, one.wrong) == ("right", None, False), one

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from durability.evidence.slot_oracle import Oracle
+from durability.evidence.slot_oracle import SlotOracle
 from durability.formats.case import Case
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, Pace, VirtualServer
@@ -23,7 +23,7 @@ GARBAGE = b"\xa5" * SECTOR
 
 def idle_slot(plan: Plan) -> int:
     """A slot without a write in flight."""
-    busy = Oracle(plan, (ACKED,)).in_flight_slots(0).tolist()
+    busy = SlotOracle(plan, (ACKED,)).in_flight_slots(0).tolist()
     return next(slot for slot in range(plan.slots) if slot not in busy)
 
 

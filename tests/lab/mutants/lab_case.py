@@ -24,7 +24,7 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
-from durability_client.run.shared_state import Ledger, Order, WriterState
+from durability_client.run.shared_state import Order, SharedState, WriterState
 from durability_client.run.slot_writer import write_records
 from durability_client.target.storage import Storage
 from durability_client.target.target_files import TargetFiles
@@ -42,7 +42,7 @@ _ALSO = {
     "in_flight_damaged": "damaged in flight",
 }
 Tell = Callable[[Outcome], str]
-Before = Callable[[Files, Ledger, str, int, OpenFile | None], None]
+Before = Callable[[Files, SharedState, str, int, OpenFile | None], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +185,8 @@ def _said(document: Mapping[str, Any], *, counts: bool) -> str:
 # -- real writers --------------------------------------------------------------------------------------------
 
 
-class _Orders(Ledger):
-    """A ledger that grants whatever is asked for, or nothing, and ends a writer that would have to wait."""
+class _Orders(SharedState):
+    """A shared that grants whatever is asked for, or nothing, and ends a writer that would have to wait."""
 
     def __init__(self, plan: Plan, heard: Frontiers, *, grants: bool) -> None:
         super().__init__(plan.writers)
@@ -212,14 +212,14 @@ def written(plan: Plan, before: Before, *, grants: bool = False) -> str:
     files, heard = Files(facts()), Frontiers(plan)
     TargetFiles(files.storage, plan).create()
 
-    def watch(ledger: Ledger) -> None:
-        files.watch(lambda kind, number, file: before(files, ledger, kind, number, file))
+    def watch(shared: SharedState) -> None:
+        files.watch(lambda kind, number, file: before(files, shared, kind, number, file))
 
-    ledger = let_write(plan, files.storage, heard, grants=grants, watch=watch)
+    shared = let_write(plan, files.storage, heard, grants=grants, watch=watch)
     files.cut()
     files.power_on()
     files.now = after_power_loss()
-    return untouched_by_the_cut(files, plan, heard, ledger)
+    return untouched_by_the_cut(files, plan, heard, shared)
 
 
 def let_write(
@@ -228,22 +228,22 @@ def let_write(
     heard: Frontiers,
     *,
     grants: bool = False,
-    watch: Callable[[Ledger], None] = lambda _: None,
-) -> Ledger:
-    """Let the product's writer 0 run to its end on `storage`, `watch` told of its ledger before it starts."""
-    ledger = _Orders(plan, heard, grants=grants)
-    ledger.give_order(Order.GO)
-    watch(ledger)
-    writer = threading.Thread(target=write_records, args=(plan, 0, storage, ledger), daemon=True)
+    watch: Callable[[SharedState], None] = lambda _: None,
+) -> SharedState:
+    """Let the product's writer 0 run to its end on `storage`, `watch` told of its shared before it starts."""
+    shared = _Orders(plan, heard, grants=grants)
+    shared.give_order(Order.GO)
+    watch(shared)
+    writer = threading.Thread(target=write_records, args=(plan, 0, storage, shared), daemon=True)
     writer.start()
     writer.join(DEADLINE_S)
     assert not writer.is_alive()
-    failure = ledger.first_failure()
+    failure = shared.first_failure()
     assert failure is None or failure.errno, failure
-    return ledger
+    return shared
 
 
-def untouched_by_the_cut(files: Files, plan: Plan, heard: Frontiers, ledger: Ledger) -> str:
+def untouched_by_the_cut(files: Files, plan: Plan, heard: Frontiers, shared: SharedState) -> str:
     """The answer on `files` as they are after the cut; the server had received the writer's last frontier."""
-    heard.advance(ledger.frontiers())
+    heard.advance(shared.frontiers())
     return judged(files, make_case(plan, heard.acked, tainted=heard.tainted, grants=heard.grants))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from durability.evidence import verdict
 from durability.protocol.frontiers import Frontiers
-from durability_client.run.name_writer import NamesWriter
-from durability_client.run.slot_writer import _LogWriter, _Writer
-from durability_client.run.writer import AcknowledgingLife
+from durability_client.run.name_writer import NameWriter
+from durability_client.run.slot_writer import _LogWriter, _SlotWriter
+from durability_client.run.writer import AcknowledgingWriter
 from durability_client.target import kernel_storage
 from durability_client.target.kernel_storage import KernelFile
 from durability_client.target.target_files import TargetFiles
@@ -27,7 +27,7 @@ _ACKNOWLEDGING = (
         taken_away="a writer publishes a group, then syncs it",
         noticed_by=("cut-inside-a-sync",),
         change=without(
-            _Writer._write,
+            _SlotWriter._write,
             "                sync()\n",
             "                words[frontier_at] = seq\n                sync()\n",
         ),
@@ -38,7 +38,7 @@ _ACKNOWLEDGING = (
         taken_away="a writer publishes each operation of a group as it is written",
         noticed_by=("cut-inside-the-sync-of-a-group",),
         change=without(
-            _Writer._write,
+            _SlotWriter._write,
             "            pwrite(view, offset)\n",
             "            pwrite(view, offset)\n            words[frontier_at] = seq\n",
         ),
@@ -49,9 +49,9 @@ _ACKNOWLEDGING = (
         taken_away="a writer of names publishes a group, then syncs the directory",
         noticed_by=("cut-inside-the-sync-of-a-directory",),
         change=without(
-            NamesWriter._commit,
+            NameWriter._commit,
             "    directory.sync()\n",
-            "    self._ledger.words[self._ledger.frontier_index(self._writer)] = self._seq\n"
+            "    self._shared.words[self._shared.frontier_index(self._writer)] = self._seq\n"
             "    directory.sync()\n",
         ),
     ),
@@ -61,7 +61,7 @@ _ACKNOWLEDGING = (
         taken_away="a sync that failed counts as done",
         noticed_by=("sync-that-fails-once",),
         change=without(
-            _Writer._write,
+            _SlotWriter._write,
             "                sync()\n",
             "                try:\n                    sync()\n"
             "                except OSError:\n                    pass\n",
@@ -73,7 +73,7 @@ _ACKNOWLEDGING = (
         taken_away="a sync that failed is called once more",
         noticed_by=("sync-that-fails-once",),
         change=without(
-            _Writer._write,
+            _SlotWriter._write,
             "                sync()\n",
             "                try:\n                    sync()\n"
             "                except OSError:\n                    sync()\n",
@@ -84,7 +84,7 @@ _ACKNOWLEDGING = (
         rule=1,
         taken_away="a sync that returns after the halt is published",
         noticed_by=("error-that-another-writer-was-told",),
-        change=without(_Writer._write, "if words[halt_at]:", "if False:"),
+        change=without(_SlotWriter._write, "if words[halt_at]:", "if False:"),
     ),
     Mutant(
         name="believes a sync though the file system has failed",
@@ -112,7 +112,7 @@ _ACKNOWLEDGING = (
         rule=1,
         taken_away="`rename` gives a file its name without a sync of the file",
         noticed_by=("cut-between-renames",),
-        change=without(NamesWriter._settle, "        file.sync()", "        pass"),
+        change=without(NameWriter._settle, "        file.sync()", "        pass"),
     ),
     Mutant(
         name="counts acknowledgements",
@@ -169,8 +169,8 @@ _ACKNOWLEDGING = (
         taken_away="a writer does not wait for grants",
         noticed_by=("server-that-grants-nothing",),
         change=without(
-            AcknowledgingLife._wait_for_credit,
-            "plan.issue_limit(ledger.words[grant_at])",
+            AcknowledgingWriter._wait_for_credit,
+            "plan.issue_limit(shared.words[grant_at])",
             "plan.issue_limit(seq)",
         ),
     ),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from durability.evidence import identity, verdict
-from durability.evidence.name_oracle import NamesOracle, _Legal
+from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
-from durability.evidence.slot_oracle import Oracle
-from durability.evidence.testimony import Testimony
+from durability.evidence.proven_operations import ProvenOperations
+from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
-from durability_client.verify.name_scan import NamesScan
-from durability_client.verify.scan_base import Scanning
+from durability_client.verify.name_scan import NameScan
+from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
@@ -25,9 +25,9 @@ JUDGING = (
             "write-missing-before-one-that-is-there",
         ),
         change=without(
-            Testimony._testify,
-            "max(self._testified[writer], (seq - 1) // group * group)",
-            "self._testified[writer]",
+            ProvenOperations._prove,
+            "max(self._proven[writer], (seq - 1) // group * group)",
+            "self._proven[writer]",
         ),
     ),
     Mutant(
@@ -35,14 +35,14 @@ JUDGING = (
         rule=6,
         taken_away="a sector of seq s proves s acknowledged, not the group before it",
         noticed_by=("write-in-flight-torn",),
-        change=without(Testimony._testify, "(seq - 1) // group * group", "seq"),
+        change=without(ProvenOperations._prove, "(seq - 1) // group * group", "seq"),
     ),
     Mutant(
         name="a sector proves its own group",
         rule=6,
         taken_away="a sector of seq s proves s - 1 acknowledged, though it is of the same group",
         noticed_by=("honest-drive-under-groups", "honest-drive-that-tears"),
-        change=without(Testimony._testify, "(seq - 1) // group * group", "seq - 1"),
+        change=without(ProvenOperations._prove, "(seq - 1) // group * group", "seq - 1"),
     ),
     Mutant(
         name="the control arm proves operations",
@@ -50,9 +50,9 @@ JUDGING = (
         taken_away="an unsynced sector of the control arm raises the first writer's A'",
         noticed_by=("control-record-in-a-slot",),
         change=without(
-            Testimony.testify,
-            "and self._is_writer(span.writer):\n            self._testify(span.writer, span.seq)",
-            "and span.writer >= 0:\n            self._testify(span.writer % self.plan.writers, span.seq)",
+            ProvenOperations.prove_by,
+            "and self._is_writer(span.writer):\n            self._prove(span.writer, span.seq)",
+            "and span.writer >= 0:\n            self._prove(span.writer % self.plan.writers, span.seq)",
         ),
     ),
     Mutant(
@@ -60,7 +60,7 @@ JUDGING = (
         rule=6,
         taken_away="temporary files of `rename` are not read",
         noticed_by=("temporary-that-testifies",),
-        change=answering(NamesScan._survey, "pass"),
+        change=answering(NameScan._survey, "pass"),
     ),
     Mutant(
         name="order violations not counted",
@@ -68,7 +68,7 @@ JUDGING = (
         taken_away="slots that are wrong only under A' are not counted apart",
         noticed_by=("write-missing-before-one-that-is-there",),
         change=without(
-            Oracle._judge,
+            SlotOracle._judge,
             "wrong and self._faults(observation, logged, latest).finding is None",
             "False",
         ),
@@ -78,49 +78,51 @@ JUDGING = (
         rule=6,
         taken_away="a target without a log is not surveyed",
         noticed_by=("log-with-a-hole-that-nobody-heard-of",),
-        change=answering(Testimony.survey, "pass"),
+        change=answering(ProvenOperations.survey, "pass"),
     ),
     Mutant(
         name="nothing is in flight",
         rule=7,
         taken_away="W is taken to be 0",
         noticed_by=("write-in-flight-whole", "honest-drive"),
-        change=without(Testimony.ceiling, "self.acked[writer] + self.plan.credit", "self.acked[writer]"),
+        change=without(
+            ProvenOperations.ceiling, "self.acked[writer] + self.plan.credit", "self.acked[writer]"
+        ),
     ),
     Mutant(
         name="a mix of legal versions is illegal",
         rule=7,
         taken_away="a version in flight counts only if it is whole",
         noticed_by=("write-in-flight-torn", "honest-drive-that-tears"),
-        change=without(Oracle._faults, "expected <= span.seq <= ceiling", "span.seq == expected"),
+        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq == expected"),
     ),
     Mutant(
         name="any version is legal",
         rule=7,
         taken_away="an older version of a slot is as good as the newest",
         noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
-        change=without(Oracle._faults, "expected <= span.seq <= ceiling", "span.seq <= ceiling"),
+        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq <= ceiling"),
     ),
     Mutant(
         name="damage in flight not excused",
         rule=7,
         taken_away="content in flight must be recognisable",
         noticed_by=("garbage-in-flight",),
-        change=without(Oracle._faults, "excused = latest > expected", "excused = False"),
+        change=without(SlotOracle._faults, "excused = latest > expected", "excused = False"),
     ),
     Mutant(
         name="damage excused everywhere",
         rule=7,
         taken_away="unrecognisable or unreadable content counts as a write in flight",
         noticed_by=("drive-that-flips-bits-of-neighbours", "drive-that-cannot-read-its-pages"),
-        change=without(Oracle._faults, "excused = latest > expected", "excused = True"),
+        change=without(SlotOracle._faults, "excused = latest > expected", "excused = True"),
     ),
     Mutant(
         name="shared blocks not marked",
         rule=7,
         taken_away="an idle record that shares a block with one in flight is damaged like any other",
         noticed_by=("neighbour-in-a-shared-block",),
-        change=answering(Oracle._beside_in_flight, "return False"),
+        change=answering(SlotOracle._beside_in_flight, "return False"),
     ),
     Mutant(
         name="only first sectors compared",
@@ -128,7 +130,7 @@ JUDGING = (
         taken_away="only the first sector of a record is compared",
         noticed_by=("drive-that-shears-pages",),
         change=without(
-            Testimony._same,
+            ProvenOperations._same,
             "(wanted.reshape(-1, width) == records.reshape(-1, width))",
             "(wanted.reshape(-1, width) == records.reshape(-1, width))[:, :SECTOR_WORDS]",
         ),
@@ -161,11 +163,11 @@ JUDGING = (
         taken_away="only what was written in the last 32 operations is judged",
         noticed_by=("old-record-lost",),
         change=without(
-            Oracle.screen,
+            SlotOracle.screen,
             "found = np.array(suspects, dtype=np.intp)",
             "found = np.array(suspects, dtype=np.intp)\n"
             "    newest = self._expected(writer, first_slot, len(records))[found]\n"
-            "    found = found[newest + U64(32) > self._testified[writer]]",
+            "    found = found[newest + U64(32) > self._proven[writer]]",
         ),
     ),
     Mutant(
@@ -173,7 +175,7 @@ JUDGING = (
         rule=8,
         taken_away="any content in place of a superblock passes",
         noticed_by=("superblock-gone",),
-        change=without(Testimony.judge_superblock, "elif bytes(data) != wanted:", "elif False:"),
+        change=without(ProvenOperations.judge_superblock, "elif bytes(data) != wanted:", "elif False:"),
     ),
     Mutant(
         name="no second look",
@@ -181,7 +183,7 @@ JUDGING = (
         taken_away="a slot that was wrong once is a finding",
         noticed_by=("cable-that-flips-a-bit-once",),
         change=without(
-            Scanning._conclude,
+            ScanBase._conclude,
             "if second.judgement.finding is None:",
             "if second.judgement.finding is None:\n        second = first\n    if False:",
         ),
@@ -191,7 +193,7 @@ JUDGING = (
         rule=8,
         taken_away="a slot that is right when reread was never wrong",
         noticed_by=("cable-that-flips-a-bit-once",),
-        change=without(Scanning._conclude, "self._tally.unstable += 1", "pass"),
+        change=without(ScanBase._conclude, "self._counts.unstable += 1", "pass"),
     ),
     Mutant(
         name="unstable forgotten",
@@ -205,7 +207,7 @@ JUDGING = (
         rule=8,
         taken_away="a file that is short, or gone, is intact",
         noticed_by=("log-that-is-short", "drive-that-comes-back-smaller"),
-        change=answering(Oracle.absent_slots, "return range(0)"),
+        change=answering(SlotOracle.absent_slots, "return range(0)"),
     ),
     Mutant(
         name="removed files of a log not looked for",
@@ -226,28 +228,28 @@ JUDGING = (
         rule=8,
         taken_away="a name may hold any version, if it is whole",
         noticed_by=("rename-that-came-undone",),
-        change=without(NamesOracle._faults_of_content, "seq >= newest", "True"),
+        change=without(NameOracle._faults_of_content, "seq >= newest", "True"),
     ),
     Mutant(
         name="listed names not looked up",
         rule=8,
         taken_away="a name that nobody asks for is not seen",
         noticed_by=("removed-name-that-is-back",),
-        change=without(NamesOracle.slots_to_check, "np.union1d(listed,", "np.union1d(listed[:0],"),
+        change=without(NameOracle.slots_to_check, "np.union1d(listed,", "np.union1d(listed[:0],"),
     ),
     Mutant(
         name="resurrection accepted",
         rule=8,
         taken_away="a name that was removed may be there",
         noticed_by=("unlinked-name-that-is-back", "removed-name-that-is-back"),
-        change=answering(NamesOracle._faults_of_presence, "return Faults(None, False, False, None)"),
+        change=answering(NameOracle._faults_of_presence, "return Faults(None, False, False, None)"),
     ),
     Mutant(
         name="torn renames accepted",
         rule=7,
         taken_away="what `rename` has in flight may be anything, as with `create`",
         noticed_by=("rename-before-the-data",),
-        change=without(NamesOracle._legal, " & (not self.plan.contract.whole_at_all_times)", ""),
+        change=without(NameOracle._legal, " & (not self.plan.contract.whole_at_all_times)", ""),
     ),
     Mutant(
         name="names being created must be whole",
@@ -255,7 +257,7 @@ JUDGING = (
         taken_away="what `create` has in flight is judged as if it were acknowledged",
         noticed_by=("name-in-the-making",),
         change=without(
-            NamesOracle._legal,
+            NameOracle._legal,
             "rewrite |= (event <= ceiling) & ~takes_away",
             "rewrite |= False",
         ),
@@ -265,7 +267,7 @@ JUDGING = (
         rule=7,
         taken_away="a removal in flight may not have been done",
         noticed_by=("removal-in-flight",),
-        change=without(NamesOracle._legal, "removal |= (event <= ceiling) & takes_away", "removal |= False"),
+        change=without(NameOracle._legal, "removal |= (event <= ceiling) & takes_away", "removal |= False"),
     ),
     Mutant(
         name="identity off",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from durability.evidence import at_risk, cut, flushes, strength, verdict
-from durability.evidence.name_oracle import NamesOracle
-from durability.evidence.testimony import Testimony
-from durability_client.verify.scan_base import Scanning
+from durability.evidence.name_oracle import NameOracle
+from durability.evidence.proven_operations import ProvenOperations
+from durability_client.verify.scan_base import ScanBase
 from durability_server.runs.run import Run
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
@@ -103,7 +103,7 @@ THE_CUT = (
         rule=12,
         taken_away="a name's absence says nothing about the writer that removed it",
         noticed_by=("removals-that-used-up-the-credit",),
-        change=answering(NamesOracle._see_removals, "pass"),
+        change=answering(NameOracle._see_removals, "pass"),
     ),
     Mutant(
         name="nothing at risk accepted",
@@ -132,7 +132,7 @@ THE_CUT = (
         taken_away="the window reaches back to the version expected, not to the one after that found",
         noticed_by=("slot-that-fell-back-two-versions",),
         change=without(
-            Testimony._oldest_lost,
+            ProvenOperations._oldest_lost,
             "return self._versions.after(observation.writer, observation.slot, faults.found)",
             "return expected",
         ),
@@ -150,9 +150,9 @@ THE_CUT = (
         taken_away="writes that were never synced must be there",
         noticed_by=("control-arm-that-lost-writes",),
         change=without(
-            Scanning._read_control,
-            "self._tally.control_lost += lost + chunk.piece.slots - chunk.whole",
-            'self._tally.findings["lost"] += lost + chunk.piece.slots - chunk.whole',
+            ScanBase._read_control,
+            "self._counts.control_lost += lost + chunk.piece.slots - chunk.whole",
+            'self._counts.findings["lost"] += lost + chunk.piece.slots - chunk.whole',
         ),
     ),
     Mutant(
@@ -160,7 +160,7 @@ THE_CUT = (
         rule=15,
         taken_away="the control arm is not compared",
         noticed_by=("control-arm-that-lost-writes",),
-        change=answering(Testimony.screen_control, "return 0"),
+        change=answering(ProvenOperations.screen_control, "return 0"),
     ),
     Mutant(
         name="unverified cuts left out silently",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 
-from durability_client.run.shared_state import Ledger
+from durability_client.run.shared_state import SharedState
 from tests.lab.mutants.lab_case import Before, lab_case, plan_of, written
 from tests.lab.mutants.synced_files import Files, OpenFile
 
@@ -20,7 +20,7 @@ LAST = 40  # the step at which the power goes at the latest
 def cut_at(fatal: str) -> Before:
     """The power goes before step `FATAL` of that kind is done."""
 
-    def before(files: Files, ledger: Ledger, kind: str, number: int, file: OpenFile | None) -> None:
+    def before(files: Files, shared: SharedState, kind: str, number: int, file: OpenFile | None) -> None:
         if (kind, number) == (fatal, FATAL):
             files.cut()
 
@@ -61,7 +61,7 @@ def cut_behind_a_rotation() -> str:
 def sync_that_fails_once() -> str:
     """The 20th sync fails and its data are dropped, as kernels do; the syncs after it return success."""
 
-    def before(files: Files, ledger: Ledger, kind: str, number: int, file: OpenFile | None) -> None:
+    def before(files: Files, shared: SharedState, kind: str, number: int, file: OpenFile | None) -> None:
         if kind == "sync" and number == FATAL and file is not None:
             file.undo()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -75,10 +75,10 @@ def sync_that_fails_once() -> str:
 def error_that_another_writer_was_told() -> str:
     """The data of the 20th sync are dropped; another writer was told so, and this sync returns success."""
 
-    def before(files: Files, ledger: Ledger, kind: str, number: int, file: OpenFile | None) -> None:
+    def before(files: Files, shared: SharedState, kind: str, number: int, file: OpenFile | None) -> None:
         if kind == "sync" and number == FATAL and file is not None:
             file.undo()
-            ledger.halt()
+            shared.halt()
         if number == LAST:
             files.cut()
 
@@ -89,7 +89,7 @@ def error_that_another_writer_was_told() -> str:
 def server_that_grants_nothing() -> str:
     """The server is silent from the start: the writer uses up its credit of 8 and waits."""
 
-    def before(files: Files, ledger: Ledger, kind: str, number: int, file: OpenFile | None) -> None:
+    def before(files: Files, shared: SharedState, kind: str, number: int, file: OpenFile | None) -> None:
         if number == LAST:
             files.cut()
 

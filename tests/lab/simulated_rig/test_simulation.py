@@ -70,8 +70,8 @@ def check(result: CutResult) -> None:
     if "scan-unfinished" in codes(result):
         return
     assert (result.exit_code == EXIT_LOSS) == (findings(result) > 0), result.name
-    for received, testified, returned in zip(result.received, result.testified, result.returned, strict=True):
-        assert received <= testified <= returned, result.name
+    for received, proven, returned in zip(result.received, result.proven, result.returned, strict=True):
+        assert received <= proven <= returned, result.name
 
 
 @pytest.mark.slow

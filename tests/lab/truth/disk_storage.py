@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import cast
 
 from durability.evidence.judgement import Judgement
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN
 from durability_client.target.storage import Storage, WritableBuffer
-from durability_client.verify.scan_base import Listener, ScanJob
+from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_process import scan_here
 from durability_lab.truth.comparison import Claims
-from durability_lab.truth.reference_judge import SecondOpinion
+from durability_lab.truth.reference_judge import ReferenceJudge
 from tests.core.evidence.memory_target import SECTOR, Disk
 
 
@@ -65,11 +65,11 @@ class DiskStorage:
 
 def scanned(
     disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()
-) -> tuple[list[Judgement], Report]:
+) -> tuple[list[Judgement], ScanReport]:
     """What the real scan finds, and its report."""
     findings: list[Judgement] = []
     job = ScanJob(plan=disk.plan, acked=tuple(acked), control_completed=0, block_bytes=SECTOR)
-    listener = Listener(
+    listener = ScanListener(
         tick=lambda: None, progress=lambda _: None, example=lambda _: None, finding=findings.append
     )
     report = scan_here(cast(Storage, DiskStorage(disk, bad)), job, listener)
@@ -82,6 +82,6 @@ def claims_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]]
     return Claims.of_scan(*scanned(disk, acked, bad))
 
 
-def opinion_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()) -> SecondOpinion:
+def opinion_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()) -> ReferenceJudge:
     """What the second opinion says of it."""
-    return SecondOpinion(disk.plan, acked, cast(Storage, DiskStorage(disk, bad)), block_bytes=SECTOR)
+    return ReferenceJudge(disk.plan, acked, cast(Storage, DiskStorage(disk, bad)), block_bytes=SECTOR)

@@ -10,11 +10,11 @@ import pytest
 
 from durability.evidence.document import EXAMPLES_MAX, example
 from durability.evidence.judgement import Judgement
-from durability.evidence.scan_report import Report
+from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN, Plan
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, Kind
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
-from durability_lab.truth.reference_judge import SUPERBLOCK, Place, SecondOpinion, Wrong
+from durability_lab.truth.reference_judge import SUPERBLOCK, Place, ReferenceJudge, Wrong
 from tests.core.evidence.memory_target import SECTOR, Disk, small
 from tests.lab.truth.disk_storage import opinion_on, scanned
 
@@ -51,10 +51,10 @@ class Cut:
         """The drive has not kept what had that label, wherever that was."""
         self.broken.append(Broken(offset=offset, kind=kind, promised=label, found=b""))
 
-    def scan(self) -> tuple[list[Judgement], Report]:
+    def scan(self) -> tuple[list[Judgement], ScanReport]:
         return scanned(self.disk, [self.acked])
 
-    def opinion(self) -> SecondOpinion:
+    def opinion(self) -> ReferenceJudge:
         return opinion_on(self.disk, [self.acked])
 
     def claims(self) -> Claims:
@@ -155,7 +155,7 @@ def test_class_and_operations_must_agree(cut: Cut, tell: Callable[[Wrong], Wrong
 
 def test_frontiers_must_agree(cut: Cut) -> None:
     """A tester that hears more, or less, than the disk testifies is wrong even if that shows nowhere yet."""
-    assert cut.truth(replace(cut.claims(), testified=(ACKED - 1,))).defects
+    assert cut.truth(replace(cut.claims(), proven=(ACKED - 1,))).defects
 
 
 def test_document_of_verify_must_be_what_a_scan_finds(cut: Cut) -> None:

@@ -170,7 +170,7 @@ def test_two_judges_agree_on_any_damage(workload: str) -> None:
         opinion = opinion_on(target.disk, target.acked, target.bad)
         claims = claims_on(target.disk, target.acked, target.bad)
         assert opinion.wrong == claims.places, (seed, number)
-        assert opinion.testified == claims.testified, (seed, number)
+        assert opinion.proven == claims.proven, (seed, number)
         assert claims.counts.total() == len(claims.places), (seed, number)
         found += len(opinion.wrong)
     assert found > TARGETS, "or this shows nothing"

@@ -19,7 +19,7 @@ import pytest
 
 from durability.errors import SetupError
 from durability_lab.vm_rig import guest_kernel, guest_machine, initramfs
-from durability_lab.vm_rig.guest_kernel import Kernel
+from durability_lab.vm_rig.guest_kernel import GuestKernel
 from durability_lab.vm_rig.initramfs import Entry
 from durability_lab.vm_rig.network import SERVER, TAP, Network
 
@@ -83,11 +83,11 @@ def test_newest_fetched_kernel_that_lacks_nothing_is_taken(
     assert len(initramfs.base(found)) > sum(map(len, _unpacked(kernel).values()))
 
 
-def _unpacked(kernel: Kernel) -> dict[str, bytes]:
+def _unpacked(kernel: GuestKernel) -> dict[str, bytes]:
     return {path.name.partition(".")[0]: guest_kernel.read_module(path) for path in kernel.modules}
 
 
-def _fetch(kernel: Kernel, version: str, modules: Sequence[Path], *, packed: bool = False) -> None:
+def _fetch(kernel: GuestKernel, version: str, modules: Sequence[Path], *, packed: bool = False) -> None:
     """Put `kernel` into the cache with some of its modules, as `version`."""
     root = guest_kernel.cache() / version
     directory = root / "lib/modules" / version

@@ -10,11 +10,11 @@ import pytest
 
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.formats.plan import Plan
-from durability_lab.drive.drive_check import Aftermath
+from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken
 from durability_lab.matrix.cutting import vm_result
-from durability_lab.matrix.graded_cut import Trial, judged
-from durability_lab.matrix.matrix_cells import Cell
+from durability_lab.matrix.graded_cut import GradedCut, judged
+from durability_lab.matrix.matrix_cells import MatrixCell
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig.vm_cycle import VmCut
 from tests.core.evidence.memory_target import Disk, small
@@ -62,7 +62,7 @@ def cut(disk: Disk, drive: str, document: Mapping[str, Any], *broken: Broken) ->
         plan=disk.plan,
         acked=(ACKED,),
         session_end="silence",
-        left=Aftermath(flushes=ACKED, promised=999, broken=list(broken)),
+        left=DriveCheck(flushes=ACKED, promised=999, broken=list(broken)),
         mounted=False,
         exit_code=codes[document["verdict"]],
         document=dict(document),
@@ -71,10 +71,10 @@ def cut(disk: Disk, drive: str, document: Mapping[str, Any], *broken: Broken) ->
     )
 
 
-def trial(one: VmCut) -> Trial:
+def trial(one: VmCut) -> GradedCut:
     """What the matrix makes of it."""
     document, truth = vm_result(one)
-    cell = Cell(rig="c", drive=one.drive, load=one.load, cuts=1)
+    cell = MatrixCell(rig="c", drive=one.drive, load=one.load, cuts=1)
     return judged(cell, 1, seed=1, document=document, truth=truth, duration_s=1.0)
 
 

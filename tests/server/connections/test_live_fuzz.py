@@ -20,7 +20,7 @@ from durability.errors import PeerError, ProtocolError
 from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.messages import Message, decode, encode
-from durability.protocol.state_machine import ClientSession
+from durability.protocol.state_machine import ClientProtocol
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, ServerProcess
@@ -80,7 +80,7 @@ class Fuzzer:
                     continue  # closed with a part of the burst unread
 
     def _shake_hands(self, connection: socket.socket) -> None:
-        session = ClientSession(
+        session = ClientProtocol(
             self._chance.choice(ROLES), self._token, nonce=self._chance.randbytes(32), software="fuzz"
         )
         session.start()

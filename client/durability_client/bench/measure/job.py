@@ -23,7 +23,7 @@ from durability.formats.plan import WRITE_THROUGH_METHODS
 from durability.formats.schedule import Schedule
 from durability_client.bench.measure import timed_loops
 from durability_client.bench.measure.clock_readings import Recorded, Recorder
-from durability_client.bench.measure.payload import Pool
+from durability_client.bench.measure.payload import Payload
 from durability_client.bench.measure.timed_loops import Handles, Paced, Step, Sync
 from durability_client.target.kernel_storage import sync_call
 
@@ -65,7 +65,7 @@ class Job:
     def __init__(self, task: Task, look: Callable[[], None]) -> None:
         cell = self._cell = task.cell
         self._look = look
-        self._pool = Pool(cell.data, block_bytes=cell.block_bytes, seed=combine(task.seed, 1))
+        self._pool = Payload(cell.data, block_bytes=cell.block_bytes, seed=combine(task.seed, 1))
         self._order = _Order(task)
         self._read_words = stream(combine(task.seed, 2), _PLACES) % U64(100) < U64(cell.read_percent)
         self._used = self._pool.count  # blocks that were written since they were stamped

@@ -22,7 +22,7 @@ _WORD = 8
 _SECTOR_WORDS = limits.SECTOR_BYTES // _WORD
 
 
-class Pool:
+class Payload:
     """`count` blocks of `block_bytes` in page-aligned memory. The same `seed` gives the same bytes.
 
     `half`: the second half of each sector is zeros; `repeated`: all blocks are the same, always.

@@ -27,7 +27,7 @@ from durability.bench.cells import MIB, Cell
 from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
 from durability_client.bench.measure.job import Task
-from durability_client.bench.measure.payload import Pool
+from durability_client.bench.measure.payload import Payload
 from durability_client.system.mounts import mount_of
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
@@ -361,7 +361,7 @@ def _file_sizes(cells: Sequence[Cell], size_bytes: int) -> list[int]:
 
 def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[int]:
     """Write `size_bytes` of incompressible data (a multiple of 1 MiB), then sync; yields bytes as written."""
-    pool = Pool("unique", block_bytes=MIB, seed=combine(seed, size_bytes))
+    pool = Payload("unique", block_bytes=MIB, seed=combine(seed, size_bytes))
     flags = os.O_WRONLY | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
     with _opened(path, flags) as fd:
         for offset in range(0, size_bytes, MIB):

@@ -21,7 +21,7 @@ from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
 from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
-from durability.bench.result_warnings import cautions
+from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
 from durability_client.bench.report import charts, circumstances
 from durability_client.bench.report import figures as words
@@ -59,7 +59,7 @@ def result_page(result: Result) -> str:
     return _template("result.html").render(
         result=result,
         verdict=plausibility(result),
-        warnings=(*result.facts.warnings, *cautions(result)),
+        warnings=(*result.facts.warnings, *result_warnings(result)),
         headline=_headline(summaries),
         memory=next((one for one in summaries if one.cell.place == "memory"), None),
         figures=(*charts.latency_figures(result), *charts.curve_figures(summaries)),

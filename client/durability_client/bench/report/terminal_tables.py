@@ -19,7 +19,7 @@ from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import inflations
 from durability.bench.plausibility import ControlTime, Plausibility, control_times, plausibility
 from durability.bench.result import Result
-from durability.bench.result_warnings import cautions
+from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench.report import circumstances
@@ -92,7 +92,7 @@ def show_result(result: Result, console: Console) -> None:
     for probe in inflations(result.cells):
         if probe.inflated:
             _say(console, f"data: {probe.text}")
-    for warning in (*result.facts.warnings, *cautions(result)):
+    for warning in (*result.facts.warnings, *result_warnings(result)):
         _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
 
 

@@ -1,9 +1,9 @@
-"""Testimony: what the log and the target itself prove of a run's operations, and what may be in flight.
+"""What the log and the target itself prove of a run's operations, and what may be in flight.
 
 Rules 4 and 6 of docs/explanation/evidence.md, which are the same for all workloads; the oracles of slots in
 files (`slot_oracle`) and of names (`name_oracle`) build on it. The frontiers that the server
-received (A) are given; A' (`testified`) rises as observations testify. What was observed of slots in flight
-is kept until all testimony is in. It refuses to say what is right or wrong, and reads nothing itself.
+received (A) are given; A' (`proven`) rises as observations come in. What was observed of slots in flight
+is kept until all has been read. It refuses to say what is right or wrong, and reads nothing itself.
 """
 
 from __future__ import annotations
@@ -70,15 +70,15 @@ def first_of(found: Collection[FindingClass]) -> FindingClass:
     return next(name for name in PRECEDENCE if name in found)
 
 
-class Testimony:
-    """Of one run's target; A' (`testified`) and the newest versions seen rise as observations testify."""
+class ProvenOperations:
+    """Of one run's target; A' (`proven`) and the newest versions seen rise as observations come in."""
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         self.plan = plan
         self.logged = acked is not None
         self.acked = tuple(acked) if acked is not None else (0,) * plan.writers
         self.above_ceiling = 0  # sectors that claim a version beyond the ceiling
-        self._testified = list(self.acked)
+        self._proven = list(self.acked)
         self._newest_seen = [PREFILL] * plan.writers
         self._observer = Observer(plan)
         self._versions = Versions(plan)
@@ -92,9 +92,9 @@ class Testimony:
         self._odd: dict[tuple[int, int], Observation] = {}
 
     @property
-    def testified(self) -> tuple[int, ...]:
+    def proven(self) -> tuple[int, ...]:
         """A': per writer, the newest operation that the log or the target itself proves acknowledged."""
-        return tuple(self._testified)
+        return tuple(self._proven)
 
     @property
     def newest_seen(self) -> tuple[int, ...]:
@@ -154,7 +154,7 @@ class Testimony:
         there: NDArray[np.bool_] = in_flight[positions] == slots
         return positions, there
 
-    # -- testimony -----------------------------------------------------------------------------------------
+    # -- what is proven ------------------------------------------------------------------------------------
 
     def observe(
         self,
@@ -166,11 +166,11 @@ class Testimony:
         """What `data`, read at the slot's place, holds; see `Observer.observe`."""
         return self._observer.observe(writer, slot, data, unreadable)
 
-    def testify(self, observation: Observation) -> None:
+    def prove_by(self, observation: Observation) -> None:
         """Let the intact sectors of `observation` raise A' (rule 6); keep it if its slot is in flight."""
         for span in observation.spans:
             if span.state in ("version", "stray") and self._is_writer(span.writer):
-                self._testify(span.writer, span.seq)
+                self._prove(span.writer, span.seq)
         if observation.writer >= self.plan.writers:
             return
         slots = np.array([observation.slot], dtype=U64)
@@ -185,7 +185,7 @@ class Testimony:
             self._odd[key] = observation
 
     def survey(self, words: Words) -> None:
-        """Let every intact sector in `words` testify, wherever it was read: where there is no log, and for
+        """Take in what every intact sector in `words` proves, wherever it lay: where there is no log, and for
         what holds no slot."""
         sectors = words.reshape(-1, SECTOR_WORDS)
         claims = (sectors[:, 2] & U64(0xFFFFFFFF) == U64(self.plan.target)) & (
@@ -197,7 +197,7 @@ class Testimony:
                 claims & (writers == U64(writer)) & (sectors[:, 4] > U64(self._newest_seen[writer]))
             )
             for number in newer[np.argsort(sectors[newer, 4])][::-1]:
-                if self._testify_sector(sectors[number : number + 1]):
+                if self._prove_by_sector(sectors[number : number + 1]):
                     break
 
     def screen_control(self, first_slot: int, words: Words, completed: int) -> int:
@@ -306,24 +306,24 @@ class Testimony:
             return expected
         return self._versions.after(observation.writer, observation.slot, faults.found)
 
-    # -- who testifies -------------------------------------------------------------------------------------
+    # -- what proves an operation ----------------------------------------------
 
     def _is_writer(self, writer: int) -> bool:
         """True for a writer, False for the control arm and the superblocks, which prove nothing."""
         return 0 <= writer < self.plan.writers
 
-    def _testify(self, writer: int, seq: int) -> bool:
-        """Let an intact sector of `seq` testify; False where it is beyond the ceiling, and proves nothing."""
+    def _prove(self, writer: int, seq: int) -> bool:
+        """Take in what an intact sector of `seq` proves; False if it is beyond the ceiling: nothing."""
         if seq > self.ceiling(writer):
             self.above_ceiling += 1
             return False
         group = self.plan.group
         self._newest_seen[writer] = max(self._newest_seen[writer], seq)
-        self._testified[writer] = max(self._testified[writer], (seq - 1) // group * group)
+        self._proven[writer] = max(self._proven[writer], (seq - 1) // group * group)
         return True
 
-    def _testify_sector(self, sector: Words) -> bool:
-        """Let one sector that claims to be of this run testify, if it is what it claims. True if it did."""
+    def _prove_by_sector(self, sector: Words) -> bool:
+        """Take in what one sector proves that claims to be of this run. True if it is what it claims."""
         parsed = parse(sector)
         if not parsed.intact[0]:
             return False
@@ -331,7 +331,7 @@ class Testimony:
         span = self._observer.identify(
             parsed, 0, writer=writer, slot=slot, index=index, offset=int(parsed.offset[0])
         )
-        return span.state == "version" and self._testify(writer, span.seq)
+        return span.state == "version" and self._prove(writer, span.seq)
 
     # -- whole records -------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ def test_the_disk_testifies(make_plan: MakePlan) -> None:
     disk.write(0, 61, 63)
     disk.files[".0.62"] = disk.files[".0.62"][:SECTOR]
     found = scan(disk, (60,))
-    assert found.oracle.testified == (62,)
+    assert found.oracle.proven == (62,)
     assert [(one.finding, one.slot) for one in found.wrong] == [("resurrected", 29), ("absent", 61)]
     assert all(one.order_violation for one in found.wrong)
     assert found.oldest_lost == (62,)
@@ -29,7 +29,7 @@ def test_a_temporary_testifies(make_plan: MakePlan) -> None:
     slot = disk.slot_of(0, 62)
     disk.files[f".0.{slot}.tmp"] = bytearray(disk.record(0, slot, 62)[:700])
     found = scan(disk, (60,))
-    assert found.oracle.testified == (61,)
+    assert found.oracle.proven == (61,)
     assert only(found) == ("stale", disk.slot_of(0, 61))
     assert found.wrong[0].order_violation
 
@@ -39,7 +39,7 @@ def test_absence_never_testifies(make_plan: MakePlan) -> None:
     disk = written(plan_of(make_plan, "unlink"), 20)
     disk.write(0, 22, 24)
     found = scan(disk, (20,))
-    assert (found.wrong, found.oracle.testified) == ([], (20,))
+    assert (found.wrong, found.oracle.proven) == ([], (20,))
 
 
 def test_testimony_is_per_writer(make_plan: MakePlan) -> None:
@@ -49,7 +49,7 @@ def test_testimony_is_per_writer(make_plan: MakePlan) -> None:
     disk.write(1, 61, 62)
     disk.files[".0.40"] = bytearray(disk.record(1, 62, 63))
     found = scan(disk, (60, 60))
-    assert found.oracle.testified == (60, 62)
+    assert found.oracle.proven == (60, 62)
     assert only(found) == ("misdirected", 40)
     assert "seq 63 of writer 1 slot 62" in found.wrong[0].text
 
@@ -108,7 +108,7 @@ def test_without_a_log_a_name_of_rename_is_whole_and_not_too_old(make_plan: Make
     disk.files[".0.5"] = bytearray(disk.record(0, 5, 6))
     del disk.files[".0.7"][SECTOR:]
     found = scan(disk, None)
-    assert found.oracle.testified == (59,)
+    assert found.oracle.proven == (59,)
     assert [(one.finding, one.slot) for one in found.wrong] == [("absent", 3), ("stale", 5), ("torn", 7)]
     assert [one.order_violation for one in found.wrong] == [False, True, False]
     assert scan(Disk(plan_of(make_plan, "rename")), None).wrong == []
