@@ -410,6 +410,7 @@ def test_no_path_is_left_to_the_library() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS + LAB_COMMANDS)
+@pytest.mark.slow
 def test_every_option_is_documented(environment: dict[str, str], command: str) -> None:
     """docs/reference/cli.md names each option that `--help` shows."""
     documented = DOCUMENTATION.read_text()

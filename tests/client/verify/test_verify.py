@@ -51,6 +51,8 @@ schema run verdict reasons subject cut acked checked at_risk in_flight in_flight
 order_violations collateral unstable loss_window control strength examples duration_s
 """
 
+pytestmark = pytest.mark.slow  # each starts a server and a scan
+
 
 @pytest.fixture
 async def lab(tmp_path: Path, make_plan: MakePlan) -> AsyncIterator[Lab]:
@@ -97,7 +99,6 @@ async def test_lost_writes_are_a_loss_with_evidence_on_the_server(lab: Lab) -> N
     assert {path.name for path in lab.directory.iterdir()} == {*before, "target"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "finding"), [("create", "absent"), ("rename", "stale"), ("unlink", "resurrected")]
 )

@@ -71,6 +71,7 @@ def test_an_honest_drive_never_gives_a_finding(
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 @given(data=st.data())
+@pytest.mark.slow
 def test_a_dropped_acknowledged_write_is_always_found(
     make_plan: MakePlan, workload: str, data: st.DataObject
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_dropped_acknowledged_write_is_always_found(
 
 
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_flipped_bit_in_an_acknowledged_record_is_corrupt(
     make_plan: MakePlan, data: st.DataObject
 ) -> None:
@@ -113,6 +115,7 @@ def test_any_flipped_bit_in_an_acknowledged_record_is_corrupt(
 
 
 @given(length=st.integers(0, 64 * 1024 - 1))
+@pytest.mark.slow
 def test_any_truncation_of_a_file_is_found(make_plan: MakePlan, length: int) -> None:
     """Every slot that a short file lacks, even in part, is `truncated`, in flight or not."""
     plan = small(make_plan)
@@ -125,6 +128,7 @@ def test_any_truncation_of_a_file_is_found(make_plan: MakePlan, length: int) -> 
 
 
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_mixture_of_sectors_is_named(make_plan: MakePlan, data: st.DataObject) -> None:
     """A slot of one older version is `lost`; any other mixture with an older one is `torn`."""
     plan = small(make_plan, record_bytes=4096, block_bytes=4096)
@@ -150,6 +154,7 @@ def test_any_mixture_of_sectors_is_named(make_plan: MakePlan, data: st.DataObjec
 
 
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_misplaced_record_is_named_with_both_places(make_plan: MakePlan, data: st.DataObject) -> None:
     """A record in another slot, of whichever writer, is `misdirected`, and the text names both places."""
     plan = small(make_plan, writers=2, control_slots=4)

@@ -64,6 +64,7 @@ def cut_of(drive: str, seed: int) -> GradedCut:
     ],
     ids=["no loss", "always tainted", "log always behind"],
 )
+@pytest.mark.slow
 def test_tester_that_never_says_loss_is_wrong(drive: str, change: Change, said: str, seed: int) -> None:
     """All its findings may be true: a liar that it has found out, and passes, is no explained miss."""
     assert cut_of(drive, seed).grade == "right"

@@ -145,6 +145,7 @@ async def test_half_open_strangers_keep_nobody_out(lab: Lab, sqlite_url: str) ->
         await _closed(lab, running, 2)
 
 
+@pytest.mark.slow
 async def test_a_peer_that_does_not_read_is_dropped(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
