@@ -36,10 +36,12 @@ def test_the_documentation_has_the_help_texts(heading: str) -> None:
     found = re.search(
         rf"^### {re.escape(heading)}\n(.*?)(?=^##|\Z)", DOCUMENTATION.read_text("utf-8"), re.M | re.S
     )
-    assert found, f"docs/cli.md has no section {heading}"
+    assert found, f"{DOCUMENTATION} has no section {heading}"
     missing = [line for line in sections()[heading].splitlines() if line not in found[1].splitlines()]
-    assert missing == [], "paste into docs/cli.md:\n" + "\n".join(missing)
-    assert sections()[heading] in found[1], f"docs/cli.md, {heading}: lines in another order, or options gone"
+    assert missing == [], f"paste into {DOCUMENTATION}:\n" + "\n".join(missing)
+    assert sections()[heading] in found[1], (
+        f"{DOCUMENTATION}, {heading}: lines in another order, or options gone"
+    )
 
 
 def test_the_commands_are_in_groups() -> None:

@@ -126,7 +126,9 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
     token.write_text("0123456789abcdef0123456789abcdef\n")
     done = _durability(environment, "runs", "--server", "127.0.0.1:1", "--token-file", token)
     assert done.returncode == 5
-    assert "cannot connect to 127.0.0.1:1: Connection refused; is" in done.stderr
+    assert (
+        "cannot connect to 127.0.0.1:1: Connection refused; check that `durability serve` runs" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
