@@ -86,7 +86,10 @@ def test_an_honest_drive_under_a_sixth_workload_is_durable(pattern: str, writers
     """Written, cut, scanned and judged, without a line about it anywhere else."""
     results = cuts("honest", pattern=pattern, writers=writers, rate=1000)
     assert {result.exit_code for result in results} == {EXIT_OK}
-    assert all(result.document["subject"]["workload"] == "rewind" for result in results)  # type: ignore[index, call-overload]
+    for result in results:
+        subject = result.document["subject"]
+        assert isinstance(subject, dict)
+        assert subject["workload"] == "rewind"
 
 
 @pytest.mark.parametrize("pattern", ["random", "sequential"])
