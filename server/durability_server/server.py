@@ -141,7 +141,9 @@ async def serve(
     """
     host, port = parse_address(listen)
     if not token and not is_loopback(host):
-        raise UsageError(f"{listen} can be reached from other machines: a token is needed, see --token-file")
+        raise UsageError(
+            f"{listen} can be reached from other machines, which needs a token: add --token-file FILE"
+        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _raise_file_limit()
     server = Server(store_url=store_url, token=token, tls=tls)

@@ -32,7 +32,7 @@ def state_directory() -> Path:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise SetupError(f"cannot make the state directory {path}: {error.strerror}") from error
+        raise SetupError(f"cannot create the state directory {path}: {error.strerror}") from error
     return path
 
 
@@ -48,7 +48,7 @@ def load_token(token_file: Path | None) -> tuple[bytes, Path]:
         _make_token(path)
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
-        raise SetupError(f"cannot read or make the token file {path}: {error.strerror}") from error
+        raise SetupError(f"cannot read or create the token file {path}: {error.strerror}") from error
     return parse_token(text, str(path)), path
 
 

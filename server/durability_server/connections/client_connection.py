@@ -129,7 +129,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             self._leave("rst", "the connection was closed here")
         if not self._authenticated and not self._closing_ns:
-            log.info("%s: went away before it said who it is", self.name)
+            log.info("%s: closed the connection before the handshake", self.name)
         self._manager.leave(self)
 
     # The server calls these.
@@ -172,7 +172,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if now_ns > self._deadline_ns:
                 self.fail("timeout", f"no handshake within {limits.HANDSHAKE_TIMEOUT_S:g} s")
         elif quiet_ns > limits.DEAD_PEER_NS:
-            log.warning("%s: closed: nothing came for %.0f s", self.name, quiet_ns / 1e9)
+            log.warning("%s: closed: silent for %.0f s", self.name, quiet_ns / 1e9)
             self._leave("silence", "the connection was given up")
             self.abort()
         else:
@@ -231,7 +231,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _defect(self) -> None:
         log.exception("%s: a defect of this tool", self.name)
-        self.fail("internal", "a defect of the server; its log says more")
+        self.fail("internal", "a defect of the server; see its log")
 
     # Closing.
 

@@ -61,7 +61,9 @@ class ConnectionManager:
         if len(self._unauthenticated) >= UNAUTHENTICATED_MAX:
             oldest = next(iter(self._unauthenticated))
             del self._unauthenticated[oldest]
-            oldest.fail("busy", f"{UNAUTHENTICATED_MAX} newer connections wait to be let in; try again")
+            oldest.fail(
+                "busy", f"{UNAUTHENTICATED_MAX} newer connections wait for their handshake; try again"
+            )
             oldest.abort()
         self._connections[connection] = self._entered % TURNS
         self._entered += 1
@@ -72,7 +74,9 @@ class ConnectionManager:
         """The client has shown that it knows the token."""
         self._unauthenticated.pop(connection, None)
         if len(self._connections) - len(self._unauthenticated) > AUTHENTICATED_MAX:
-            connection.fail("busy", f"the server has {AUTHENTICATED_MAX} connections and takes no more")
+            connection.fail(
+                "busy", f"the server has {AUTHENTICATED_MAX} connections, its maximum; try again later"
+            )
 
     def leave(self, connection: Connection) -> None:
         """The connection is gone."""
@@ -90,7 +94,7 @@ class ConnectionManager:
             await asyncio.sleep((due_ns - clock.now_ns()) / 1e9)
             now_ns = clock.now_ns()
             if now_ns - due_ns > limits.SILENCE_NS // 2:
-                log.warning("the server stood still for %.1f s", (now_ns - due_ns) / 1e9)
+                log.warning("the server did not run for %.1f s", (now_ns - due_ns) / 1e9)
                 continue  # what was sent meanwhile is still in the sockets: no client must seem silent
             for connection in [one for one, its_turn in self._connections.items() if its_turn == turn]:
                 self._tick(connection, now_ns)

@@ -146,7 +146,7 @@ class Requests:
             case Show():
                 reply = await self._show(message)
             case _:
-                raise ProtocolError(f"{type(message).__name__} is no request")
+                raise ProtocolError(f"{type(message).__name__} is not a request")
         return reply
 
     async def _register(self, channel: Channel, message: Register) -> Message:
@@ -192,7 +192,7 @@ class Requests:
         run.attached(clock.now_ns(), channel.name)
         channel.bind(session)
         if older is not None:
-            older.fail("fenced", f"run {format_run(run.id)} goes on over a newer connection")
+            older.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
             session.notice_outage(self._committer.failure)
@@ -203,7 +203,9 @@ class Requests:
         assert session is not None  # the protocol's tables: no Arm before Accepted
         run = session.run
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
-            raise ProtocolError(f"Arm for run {format_run(run.id)}, which is {run.state} and has gone on")
+            raise ProtocolError(
+                f"Arm for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
+            )
         facts = from_value(Facts, message.facts)
         stored = replace(
             run.stored, armed=message.facts, keys=target_keys(facts), series=series_key(run.plan, facts)

@@ -136,7 +136,7 @@ class Run:
         if self.session_end != "live":
             return False
         self.session_end = "silence"
-        self.note(at_ns, "silence", "the connection is open and nothing comes")
+        self.note(at_ns, "silence", "the connection is open but silent")
         return True
 
     def failed(self, at_ns: int, end: SessionEnd, text: str) -> None:

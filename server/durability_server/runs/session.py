@@ -55,7 +55,8 @@ class Session:
             notice = Notice(code="store-recovered", text="the server's store works again")
         else:
             notice = Notice(
-                code="store-unavailable", text=f"the server cannot save, no credit is given: {failure}"
+                code="store-unavailable",
+                text=f"the server cannot save to its store, so writers must wait: {failure}",
             )
         self.channel.send(notice)
 

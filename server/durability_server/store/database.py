@@ -42,7 +42,7 @@ class Database:
         try:
             parsed = make_url(url)
         except ArgumentError:
-            raise UsageError(f"{url!r} is no database URL: use sqlite:///FILE or postgresql://…") from None
+            raise UsageError(f"{url!r} is not a database URL: use sqlite:///FILE or postgresql://…") from None
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
@@ -127,7 +127,9 @@ def _prepare_sqlite(connection: Connection, name: str) -> None:
     driver.execute("PRAGMA locking_mode = EXCLUSIVE")
     mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
-        raise StoreError(f"{name}: SQLite cannot keep a write-ahead log on this file system; use a local one")
+        raise StoreError(
+            f"{name}: SQLite cannot keep a write-ahead log on this file system; use a local file system"
+        )
     driver.execute("PRAGMA synchronous = FULL")
     driver.execute("PRAGMA fullfsync = ON")  # macOS: F_FULLFSYNC; ignored elsewhere
     driver.execute("PRAGMA foreign_keys = ON")
@@ -153,7 +155,7 @@ def _prepare_postgresql(connection: Connection, name: str) -> None:
         value = connection.exec_driver_sql(f"SHOW {setting}").scalar()
         if value != "on":
             raise StoreError(
-                f"{name}: PostgreSQL runs with {setting}={value}: what it commits may be lost; set it on"
+                f"{name}: PostgreSQL runs with {setting}={value}: committed data may be lost; set it to on"
             )
     # Held by the connection, so a server that dies gives it free, if not in the same instant.
     connection.exec_driver_sql(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})")

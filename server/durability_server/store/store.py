@@ -78,7 +78,7 @@ class Store:
                 raise RefusedError(
                     "unverified-run",
                     f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which was armed "
-                    "and neither stopped nor verified: verify it first, or use --force to lose its evidence",
+                    "and neither stopped nor verified: verify it first, or add --force to lose its evidence",
                 )
             number = db.execute(select(func.coalesce(func.max(tables.runs.c.number), 0) + 1)).scalar_one()
             db.execute(
@@ -139,8 +139,8 @@ class Store:
                     return parse_run(row.run)
         raise RefusedError(
             "run-unknown",
-            "the target holds no superblock of a run, and this server knows of no armed run on it: is it the"
-            " right file, and its file system mounted? --run names a run",
+            "the target holds no superblock of a run, and this server has no armed run on it: check"
+            " the path and that its file system is mounted, or name the run with --run",
         )
 
     # What verify needs and leaves.
@@ -172,7 +172,7 @@ class Store:
                 _count(tables.verdicts.c.number, tables.verdicts.c.run == past.run)
             ).scalar_one()
             if count >= VERDICTS_MAX:
-                raise RefusedError("bad-request", f"run {past.run} has {count} verdicts; no more are kept")
+                raise RefusedError("bad-request", f"run {past.run} has {count} verdicts, the maximum")
             db.execute(
                 insert(tables.verdicts).values(
                     run=past.run,
@@ -197,7 +197,7 @@ class Store:
             ).scalar_one()
             if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
                 raise RefusedError(
-                    "bad-request", f"run {format_run(run)} has {total} bytes of evidence; no more are kept"
+                    "bad-request", f"run {format_run(run)} has {total} bytes of evidence, the maximum"
                 )
             db.execute(
                 insert(tables.evidence).values(run=format_run(run), name=name, bytes=len(data), data=data)
