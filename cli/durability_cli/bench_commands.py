@@ -13,6 +13,7 @@ from durability.errors import UsageError
 from durability.units import parse_size
 from durability_cli.options import DestroyData, Json, path
 
+_SEEDS = 1 << 62  # a result file holds no larger number
 Engine: TypeAlias = Literal["durability", "fio"]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
 
@@ -61,9 +62,7 @@ def bench(
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=0, max=(1 << 62) - 1, help="Seed of order and offsets.", show_default="random"
-        ),
+        typer.Option(metavar="N", min=0, help="Seed of order and offsets.", show_default="random"),
     ] = None,
     engine: Annotated[Engine, typer.Option(help="fio: also measure with fio.")] = "durability",
     destroy_data: DestroyData = False,
@@ -108,6 +107,8 @@ def bench(
         raise typer.Exit(bench_command.show(show, sys.stdout, html=html, json=json))
     if target is None:
         raise UsageError("TARGET is missing: name a directory, a file in a directory, or a block device")
+    if seed is not None and seed >= _SEEDS:
+        raise UsageError(f"--seed {seed} is too large: use a number below 2^62")
     if minutes is not None and not accept:
         raise UsageError("--minutes needs --accept")
     options = bench_command.BenchOptions(

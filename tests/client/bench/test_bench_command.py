@@ -109,6 +109,7 @@ def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path
         (("PLACE", "--accept", "--minutes", "1"), "minutes, not 1"),
         (("PLACE", "--only", "no-such-cell"), "no-such-cell"),
         (("PLACE", "--profile", "no-such-profile"), "no profile is named"),
+        (("PLACE", "--seed", str(1 << 62)), "use a number below 2^62"),
         (("PLACE", "--size", "1MB"), "is not a size"),
         (("PLACE", "--size", "1MiB"), "too small"),
         (("PLACE", "--size", "0", "--quick"), "--size is 0 bytes, expected at least 1MiB"),
