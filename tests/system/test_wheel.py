@@ -19,6 +19,14 @@ COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo"
 
 pytestmark = pytest.mark.slow  # builds and installs a wheel
 
+PACKAGES = {
+    "durability": ROOT,
+    "durability_cli": ROOT / "cli",
+    "durability_server": ROOT / "server",
+    "durability_client": ROOT / "client",
+    "durability_lab": ROOT / "lab",
+}
+
 
 def _output(*command: str | Path, cwd: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -68,15 +76,9 @@ def installed(wheel: Path) -> Path:
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     """Every module and type marker is in the wheel, what a guest boots with, the templates of a page, and no
     test or tool is."""
-    folders = {
-        "durability": ROOT,
-        "durability_server": ROOT / "server",
-        "durability_client": ROOT / "client",
-        "durability_lab": ROOT / "lab",
-    }
     wanted = {
         str(path.relative_to(top))
-        for name, top in folders.items()
+        for name, top in PACKAGES.items()
         for path in (top / name).rglob("*")
         if path.suffix in {".py", ".typed"} or path.parent.name in {"guest", "templates"}
     }
@@ -98,7 +100,7 @@ def test_every_installed_module_imports(installed: Path, tmp_path: Path) -> None
     """The declared dependencies are enough to import all that was installed."""
     script = (
         "import importlib, pkgutil\n"
-        "for top in ('durability', 'durability_server', 'durability_client', 'durability_lab'):\n"
+        f"for top in {list(PACKAGES)}:\n"
         "    package = importlib.import_module(top)\n"
         "    for module in pkgutil.walk_packages(package.__path__, top + '.'):\n"
         "        if module.name != 'durability_lab.drive.nbdkit_plugin':  # runs inside nbdkit only\n"

@@ -21,11 +21,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import durability
-import durability_client
 from durability.errors import SetupError, UsageError
 from durability.evidence.verdict import EXIT_CODES, Word
 from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
@@ -54,6 +53,7 @@ CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
 MIB = 16  # of all writers, where it is not NAMES_MIB: credit for seconds, should the server be held up
 _POLL_S = 0.01
+_GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what the guest's commands import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +154,10 @@ async def site() -> AsyncIterator[Site]:
 
 def _compile() -> None:
     """Have the bytecode of what the guest runs lie beside it: the guest cannot keep what it compiles."""
-    for package in (durability, durability_client):
-        for path in package.__path__:
+    for package in _GUEST_PACKAGES:
+        spec = find_spec(package)
+        assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
+        for path in spec.submodule_search_locations:
             compileall.compile_dir(path, quiet=2)
 
 

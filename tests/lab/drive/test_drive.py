@@ -271,7 +271,7 @@ def test_model_needs_the_standard_library_only() -> None:
         "from durability_lab.drive import drive, drive_log, faults, media\n"
         "for spec in faults.CATALOGUE:\n"
         "    made = drive.Drive(\n"
-        "        media.SparseMedia(65536), faults.parse(spec), seed=1, drive_log=drive log.Account()\n"
+        "        media.SparseMedia(65536), faults.parse(spec), seed=1, drive_log=drive_log.DriveLog()\n"
         "    )\n"
         "    made.write(0, bytes(512), fua=True); made.flush(); made.cut()\n"
         "assert {name.partition('.')[0] for name in sys.modules} <= set(sys.stdlib_module_names) | "

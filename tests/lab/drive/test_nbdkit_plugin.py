@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import durability_lab
+from durability_lab.drive import NBDKIT_PLUGIN
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.faults import parse
@@ -21,7 +21,6 @@ from tests.lab.drive.nbd_client import NbdClient
 from tests.lab.drive.small_drives import HONEST, LIARS, SIZE_BYTES
 from tests.waiting import DEADLINE_S, wait_for
 
-PLUGIN = Path(durability_lab.__path__[0]) / "nbdkit_plugin.py"
 SECTOR = 512
 # By the clock of this machine nothing of these happens before the kill, so the damage is the same every time.
 TIMELESS = {
@@ -60,7 +59,7 @@ class Served:
         ready = self._directory / f"ready {self._starts}"
         self._process = subprocess.Popen(
             [
-                *("nbdkit", "-f", "-U", self.socket, "-P", ready, "python", PLUGIN),
+                *("nbdkit", "-f", "-U", self.socket, "-P", ready, "python", NBDKIT_PLUGIN),
                 *(f"media={self.media}", f"model={self._spec}", "seed=7", f"drive_log={self.drive_log}"),
                 *(f"sector_bytes={self._sector_bytes}", f"cuts={self._starts}"),
             ]
@@ -213,7 +212,7 @@ def test_wrong_settings_are_explained(settings: tuple[str, ...], said: str, tmp_
     media.write_bytes(bytes(4096))
     whole = (f"media={media}", "seed=1", "sector_bytes=512") if settings else ()
     socket = tmp_path / "socket"  # one of nbdkit's own choice would leave its directory behind
-    command = ("nbdkit", "-f", "-U", socket, "python", PLUGIN, *whole, *settings, "--run", "true")
+    command = ("nbdkit", "-f", "-U", socket, "python", NBDKIT_PLUGIN, *whole, *settings, "--run", "true")
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
     assert done.returncode != 0
     assert said in done.stderr
