@@ -13,10 +13,10 @@ from tests.waiting import wait_for
 
 SERVER = """
 import asyncio
-from durability_lab.support.local_server import loopback
+from durability_lab.support.local_server import local_server
 
 async def main():
-    async with loopback() as lab:
+    async with local_server() as lab:
         print(lab.token_file.parent, flush=True)
         await asyncio.sleep(600)
 
@@ -25,10 +25,10 @@ asyncio.run(main())
 PROGRAM = """
 import os, subprocess, tempfile
 from pathlib import Path
-from durability_lab.support.cleanup import Caretaker, watched
+from durability_lab.support.cleanup import Cleanup, watched
 
 directory = Path(tempfile.mkdtemp(prefix="durability-rig-"))
-cleanup = Caretaker(directory)
+cleanup = Cleanup(directory)
 command = ("tail", "-f", str(directory / "program.pid"))  # for ever; and none of its own starts another
 subprocess.Popen(watched(directory, "program", command), stdout=subprocess.DEVNULL)
 print(directory, flush=True)  # last: whoever reads it may kill this process at once
