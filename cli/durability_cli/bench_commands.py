@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated
 
 import typer
 
 from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
+from durability.bench.measurement import Engine
 from durability.errors import UsageError
 from durability.units import parse_size
 from durability_cli.options import DestroyData, Json, path
 
 _SEEDS = 1 << 62  # a result file holds no larger number
-Engine: TypeAlias = Literal["durability", "fio"]
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
 
 

@@ -12,6 +12,7 @@ import sys
 import typer
 
 from durability.errors import UsageError
+from durability.formats.workloads import registry
 from durability.units import parse_size
 from durability_cli import options
 
@@ -96,7 +97,7 @@ def vm(
     drives: options.Models = None,
     *,
     file_system: options.GuestFileSystem = "ext4",
-    workload: options.GuestWorkload = "overwrite",
+    workload: options.GuestWorkload = registry.DEFAULT,
     cuts: options.CutsOfDrive = 1,
     seed: options.CutSeed = None,
     keep_log: options.KeepLog = None,

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 import durability
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
 from durability.formats.documents import to_json, to_value
+from durability.formats.workloads import registry
 from durability.units import parse_run, parse_size
 from durability_cli import bench_commands, options, streams
 from durability_cli.lab_commands import lab
@@ -193,11 +194,11 @@ def serve(
 def run(
     target: options.Target,
     *,
-    connection: options.Connection,
+    connection: options.ServerOptions,
     size: options.Size = None,
     record_size: options.RecordSize = "4KiB",
     writers: options.Writers = 1,
-    workload: options.Workload = "overwrite",
+    workload: options.Workload = registry.DEFAULT,
     pattern: options.Pattern = None,
     sync: options.Sync = "fdatasync",
     direct: options.Direct = False,
@@ -250,7 +251,7 @@ def run(
 def verify(
     target: options.VerifyTarget = None,
     *,
-    connection: options.Connection,
+    connection: options.ServerOptions,
     run: options.Run = None,
     attest_cut: options.AttestCut = None,
     cut_class: options.AttestedClass = None,
@@ -304,7 +305,7 @@ def device(target: options.DeviceTarget, json: options.Json = False) -> None:
 @options.on_server
 def runs(
     *,
-    connection: options.Connection,
+    connection: options.ServerOptions,
     limit: options.Limit = 50,
     json: options.Json = False,
 ) -> None:
@@ -319,7 +320,7 @@ def runs(
 def show(
     run: options.RunId,
     *,
-    connection: options.Connection,
+    connection: options.ServerOptions,
     json: options.Json = False,
 ) -> None:
     """Show everything stored about a run."""
@@ -334,7 +335,7 @@ def show(
 def export(
     run: options.RunId,
     *,
-    connection: options.Connection,
+    connection: options.ServerOptions,
     output: options.Output = None,
 ) -> None:
     """Save a run for `verify --from-export`.

@@ -19,6 +19,7 @@ import typer
 
 from durability import limits
 from durability.formats import plan
+from durability.formats.workloads import workload
 from durability.formats.workloads.registry import WORKLOADS
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ TlsFingerprint = Annotated[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ServerOptions:
     """How a command reaches its server. Each field is an option of every command under `on_server`."""
 
     server: Server = ADDRESS
@@ -108,12 +109,12 @@ class Connection:
 
 
 def on_server(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as typer must see it: its parameter `connection` replaced by the fields of `Connection`."""
-    shared = inspect.signature(Connection, eval_str=True).parameters
+    """`command` as typer sees it: its parameter `connection` is replaced by the fields of `ServerOptions`."""
+    shared = inspect.signature(ServerOptions, eval_str=True).parameters
 
     @functools.wraps(command)
     def with_connection(**given: Any) -> None:
-        connection = Connection(**{name: given.pop(name) for name in shared})
+        connection = ServerOptions(**{name: given.pop(name) for name in shared})
         command(connection=connection, **given)
 
     parameters: list[inspect.Parameter] = []
@@ -152,13 +153,19 @@ TlsKey = Annotated[
     Path | None, typer.Option(parser=path, metavar="FILE", help="Private key, if in a separate file (PEM).")
 ]
 
+
+def _those(which: Callable[[workload.Workload], bool]) -> str:
+    """The names of the workloads of which `which` holds."""
+    return ", ".join(one.name for one in WORKLOADS.values() if which(one))
+
+
 # Of `run`.
 Size = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
         help="Space for all writers together.",
-        show_default="1GiB; 64MiB for create, rename, unlink",
+        show_default=f"1GiB; 64MiB for {_those(lambda one: one.layout == 'names')}",
     ),
 ]
 RecordSize = Annotated[str, typer.Option(metavar="BYTES", help="Record size, a multiple of 512 up to 1MiB.")]
@@ -173,7 +180,9 @@ Workload = Annotated[
 ]
 Pattern = Annotated[
     plan.Pattern | None,
-    typer.Option(help="Slot order.", show_default="random; sequential for append, create"),
+    typer.Option(
+        help="Slot order.", show_default=f"random; sequential for {_those(lambda one: one.endless)}"
+    ),
 ]
 Sync = Annotated[plan.SyncMethod, typer.Option(help="Call or flag that makes writes durable.")]
 Direct = Annotated[bool, typer.Option("--direct", help="Bypass the page cache (O_DIRECT).")]
@@ -218,7 +227,9 @@ MinCuts = Annotated[
 ]
 Device = Annotated[
     Path | None,
-    typer.Option(parser=path, metavar="DEVICE", help="Device that held TARGET, if it no longer mounts."),
+    typer.Option(
+        parser=path, metavar="DEVICE", help="Device that held TARGET, if it no longer mounts; needs --run."
+    ),
 ]
 FromExport = Annotated[
     Path | None,

@@ -168,9 +168,10 @@ class Plan:
         if self.group > 1 and self.sync in WRITE_THROUGH_METHODS:
             return f"group {self.group} has no meaning with {self.sync}, which syncs each write"
         if self.credit < limits.CREDIT_GROUPS_MIN * self.group:
-            return f"credit {self.credit} is less than two groups of {self.group}"
+            return f"credit {self.credit} is less than {limits.CREDIT_GROUPS_MIN} groups of {self.group}"
         if self.slots < limits.SLOTS_PER_CREDIT * self.credit:
-            return f"slots {self.slots} per writer are fewer than four times the credit {self.credit}"
+            least = limits.SLOTS_PER_CREDIT * self.credit
+            return f"slots {self.slots} per writer are fewer than {least}, as the credit {self.credit} needs"
         needs_file = self.contract.layout != "region" and self.target_kind != "file"
         in_sequence = self.contract.endless
         if needs_file or (in_sequence and self.pattern != "sequential"):

@@ -15,10 +15,10 @@ from typing import Any
 import typer
 
 from durability_cli.main import app
-from durability_cli.options import Connection
+from durability_cli.options import ServerOptions
 
 CONNECTION = "Options of commands that connect to a server"
-_SHARED = {field.name for field in fields(Connection)}
+_SHARED = {field.name for field in fields(ServerOptions)}
 _HEADER = "| option | default | meaning |\n|---|---|---|"
 _COLUMNS = 118
 _UNBOUNDED = 1 << 60  # a limit that no one reaches by typing

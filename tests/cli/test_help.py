@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
 
+from durability.evidence.cut import CUT_CLASSES
+from durability_cli import options
 from durability_cli.main import GROUPS, app
-from durability_cli.options import BYTES_EPILOG, Connection
+from durability_cli.options import BYTES_EPILOG, ServerOptions
+from durability_lab.matrix import matrix_cells
+from durability_lab.support import loads
+from durability_lab.vm_rig import vm_command
 from tests.cli.help_page import commands, sections
 from tests.places import REFERENCE
 
@@ -73,10 +78,18 @@ def test_connection_options_are_the_same_everywhere() -> None:
     """Each command that connects to a server has all connection options, with the same texts and defaults."""
     names = [name for name in COMMANDS if "server" in options_of(name)]
     assert sorted(names) == ["export", "run", "runs", "show", "verify"]
-    assert set(Connection.__dataclass_fields__) == {"server", "token_file", "tls_ca", "tls_fingerprint"}
-    for field in Connection.__dataclass_fields__:
+    assert set(ServerOptions.__dataclass_fields__) == {"server", "token_file", "tls_ca", "tls_fingerprint"}
+    for field in ServerOptions.__dataclass_fields__:
         texts = {
             (one.help, one.metavar, one.default, one.show_default, tuple(one.opts))
             for one in (options_of(name)[field] for name in names)
         }
         assert len(texts) == 1, field
+
+
+def test_choices_are_those_of_what_they_are_for() -> None:
+    """For its help the command line imports neither side nor lab, so it spells their choices: equal ones."""
+    assert get_args(options.CutClass) == tuple(reversed(CUT_CLASSES[1:]))  # "none" cannot be attested
+    assert get_args(options.FileSystem) == get_args(loads.FileSystemName)
+    assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
+    assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)

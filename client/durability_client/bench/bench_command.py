@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TextIO, TypeAlias
+from typing import TextIO
 
 from durability.bench import catalogue
 from durability.bench.catalogue import Mode
 from durability.bench.cells import MIB, Cell
 from durability.bench.compare import compare
 from durability.bench.json_documents import comparison_document, summary_document
+from durability.bench.measurement import Engine
 from durability.bench.result import Result
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json
@@ -36,8 +37,6 @@ SIZE_ACCEPT_BYTES = 1024 * MIB
 _EXIT_INTERRUPTED = 128 + signal.SIGINT
 _TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
 _TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no name
-
-EngineName: TypeAlias = Literal["durability", "fio"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class BenchOptions:
     destroy_data: bool = False
     force: bool = False
     show_serials: bool = False
-    engine: EngineName = "durability"
+    engine: Engine = "durability"
     html: Path | None = None
     json: bool = False
 

@@ -161,8 +161,8 @@ def _require_replay(facts: Facts) -> None:
         f"{facts.path} is on {facts.file_system.type} mounted with {option}: synced data may be in the log,"
         " which this mount did not replay, so no verdict is possible. Unmount it and mount it without that"
         f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
-        f" {facts.file_system.mount_point}). If it does not mount then, use --device"
-        f" {facts.file_system.source}"
+        f" {facts.file_system.mount_point}). If it does not mount then, add --device"
+        f" {facts.file_system.source} and --run RUN (`durability runs` lists the runs)"
     )
 
 

@@ -22,7 +22,7 @@ TURNS = 10  # in which the connections get their heartbeat, spread over its inte
 log = logging.getLogger(__name__)
 
 
-class Connection(Protocol):
+class ManagedConnection(Protocol):
     """What the manager needs of each connection."""
 
     @property
@@ -47,16 +47,16 @@ class ConnectionManager:
 
     def __init__(self) -> None:
         # With the part of the heartbeat's interval in which it is the connection's turn.
-        self._connections: dict[Connection, int] = {}
+        self._connections: dict[ManagedConnection, int] = {}
         self._entered = 0
-        self._unauthenticated: dict[Connection, None] = {}  # some of `_connections`, oldest first
+        self._unauthenticated: dict[ManagedConnection, None] = {}  # some of `_connections`, oldest first
         self._empty = asyncio.Event()
         self._empty.set()
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: ManagedConnection) -> None:
         """A new connection, unauthenticated."""
         if len(self._unauthenticated) >= UNAUTHENTICATED_MAX:
             oldest = next(iter(self._unauthenticated))
@@ -70,7 +70,7 @@ class ConnectionManager:
         self._unauthenticated[connection] = None
         self._empty.clear()
 
-    def authenticated(self, connection: Connection) -> None:
+    def authenticated(self, connection: ManagedConnection) -> None:
         """The client has shown that it knows the token."""
         self._unauthenticated.pop(connection, None)
         if len(self._connections) - len(self._unauthenticated) > AUTHENTICATED_MAX:
@@ -78,7 +78,7 @@ class ConnectionManager:
                 "busy", f"the server has {AUTHENTICATED_MAX} connections, its maximum; try again later"
             )
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: ManagedConnection) -> None:
         """The connection is gone."""
         self._unauthenticated.pop(connection, None)
         self._connections.pop(connection, None)
@@ -99,7 +99,7 @@ class ConnectionManager:
             for connection in [one for one, its_turn in self._connections.items() if its_turn == turn]:
                 self._tick(connection, now_ns)
 
-    def _tick(self, connection: Connection, now_ns: int) -> None:
+    def _tick(self, connection: ManagedConnection, now_ns: int) -> None:
         try:
             connection.tick(now_ns)
         except Exception:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from durability.evidence import verdict
 from durability.evidence.at_risk import AtRisk
 from durability.evidence.cut import Cut, CutClass
 from durability.evidence.identity import Identity
@@ -220,3 +221,10 @@ def test_every_reason_is_documented() -> None:
     page = (REFERENCE / "cli.md").read_text(encoding="utf-8")
     table = page.partition("## Reasons")[2].partition("\n## ")[0]
     assert re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", table, re.MULTILINE) == list(REASONS.items())
+
+
+def test_the_page_of_the_verdict_quotes_every_durable_headline() -> None:
+    """docs/reference/verdict.md has what each class of cut is called in the first line."""
+    page = (REFERENCE / "verdict.md").read_text(encoding="utf-8")
+    for headline in verdict._DURABLE_HEADLINES.values():
+        assert headline.removeprefix("durable ") in page
