@@ -1,8 +1,8 @@
 """`durability run`: creates a target, arms the run, and writes until power fails or the run is stopped.
 
 The rules of evidence fix the order: safety checks, server, facts, plan, registration, prefill, writers ready,
-facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `writer` defines an
-acknowledgement. This module keeps the order and reports how the run ended.
+facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `slot_writer` and
+`name_writer` define an acknowledgement. This module keeps the order and reports how the run ended.
 """
 
 from __future__ import annotations

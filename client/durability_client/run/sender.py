@@ -1,4 +1,4 @@
-"""The sender: looks at the shared some thousand times a second and tells the server what moved.
+"""The sender: looks at the shared state some thousand times a second and tells the server what moved.
 
 What a drive acknowledged in its last moments is what a cut can lose, so an ack must not wait; and a writer
 must not pay for it, so nobody wakes anybody: one process polls, and sends one cumulative ack for all

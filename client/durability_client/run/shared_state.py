@@ -1,4 +1,4 @@
-"""The shared: shared memory through which writers and the sender talk, without a lock or a system call.
+"""The shared state: memory through which writers and the sender talk, without a lock or a system call.
 
 A writer's commit must cost nothing but the commit, so a writer stores one word when a sync has returned and
 reads two to know that it may go on; the sender, another process, polls. No word is read, changed and written

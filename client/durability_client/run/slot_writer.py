@@ -24,15 +24,15 @@ from durability_client.target.target_files import TargetFiles
 
 
 def write_records(plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
-    """The whole life of writer `writer`. Never raises: the shared says how it ended."""
+    """Run writer `writer` from start to end. Never raises: the shared state says how it ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    life = _class_of(plan, writer)(plan, writer, storage, shared)
+    instance = _class_of(plan, writer)(plan, writer, storage, shared)
     try:
-        life.run()
+        instance.run()
     except OSError as error:
-        life.fail(error.errno or 0, str(error))
+        instance.fail(error.errno or 0, str(error))
     except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
-        life.fail(0, f"{type(error).__name__}: {error}")
+        instance.fail(0, f"{type(error).__name__}: {error}")
     else:
         shared.set_state(writer, WriterState.DONE)
 

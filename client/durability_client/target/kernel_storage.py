@@ -1,7 +1,7 @@
 """The target on a real kernel: files and block devices, opened so that a sync means what the plan says.
 
 Refuses sync methods and O_DIRECT where the system has none, rather than fall back to something weaker; it
-never decides whether a target may be overwritten (`guards` does) and never retries what failed.
+never decides whether a target may be overwritten (`safety_checks` does) and never retries what failed.
 """
 
 from __future__ import annotations

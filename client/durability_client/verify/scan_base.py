@@ -1,8 +1,8 @@
 """What every scan does, whatever a slot is: superblocks, the control arm, second looks, counting and telling.
 
 Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
-not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `scan` reads
-slots in files, `names_scan` files as slots. It decides no verdict and writes nothing.
+not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `slot_scan`
+reads slots in files, `name_scan` files as slots. It decides no verdict and writes nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A drive that can lose power: media, what it only holds in memory over them, and a model of how it errs.
 
-The same drive runs inside the test process (`simulated`, `simulation`) and as a real block device
+The same drive runs inside the test process (`simulated_storage`, `simulation`) and as a real block device
 (`nbdkit_plugin`, which embeds the system's Python 3.11): so this module, `media`, `faults` and `drive_log`
 import the standard library and each other, nothing else.
 

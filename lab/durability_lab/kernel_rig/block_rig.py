@@ -18,7 +18,7 @@ only FUA cannot be told apart here.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
-nor, as `cleanup` sees to it, the process that set it up.
+nor, because of `cleanup`, the process that set it up.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Worker:
                 answer = await process.stdout.readline()
         except TimeoutError:
             late = f" after {deadline_s:g} s without an answer"
-            process.kill()  # what it had set up is the caretakers' now
+            process.kill()  # its cleanup processes remove what it had set up
         except (BrokenPipeError, ConnectionResetError):
             pass
         if answer.endswith(b"\n"):

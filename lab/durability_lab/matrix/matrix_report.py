@@ -1,8 +1,8 @@
-"""What a matrix's trials amount to: rows, the page for people, the JSON document, the exit code.
+"""The report of a matrix's graded cuts: rows, the page for people, the JSON document, the exit code.
 
-Pure: trials in, values out. It judges no trial; `trial` says what each grade means. A row is of one cell, or
-of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are counted, and
-told by `scoreboard`, but stand in no drive's row.
+Pure: graded cuts in, values out. It does not grade; `graded_cut` says what each grade means. A row is of one
+cell, or of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are counted,
+and `detection_page` shows them, but they are in no drive's row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rig A: a run, its power cut and `verify` in virtual time, thousands of times a minute.
 
 The plan, the records, the drive model, the server's `Run`, the scan and every rule of evidence are the real
-ones; processes, the network and time are simulated (`virtual`). There is no socket and no sleep, so a cut is
+ones; processes, the network and time are simulated (`virtual_time`). There is no socket and no sleep, so a cut is
 a function of its scenario and its seed, both of which fit in a line of text: what the lab has found once it
 finds again.
 

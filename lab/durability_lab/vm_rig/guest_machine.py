@@ -14,7 +14,7 @@ honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the
 Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
 
 Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
-its `with` block, nor, as `cleanup` sees to it, the process that set it up.
+its `with` block, nor, because of `cleanup`, the process that set it up.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class GuestMachine:
         self._transport = self._reports = None
 
     def _program(self, name: str, command: list[str], *, group: int) -> subprocess.Popen[bytes]:
-        """Start a program, of which the cleanup knows."""
+        """Start a program that the cleanup process kills if this process dies."""
         with (self._directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 watched(self._directory, name, command),

@@ -162,7 +162,7 @@ def _compile() -> None:
 
 
 def bus_of(load: Load) -> Bus:
-    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see `machine`).
+    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see `guest_machine`).
 
     On a file system that is its journal, which carries what is no overwrite, and each write that is to be
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a

@@ -1,4 +1,4 @@
-"""The shared: words that another process sees, failures in order, and latencies of a ring."""
+"""The shared state: words that another process sees, failures in order, and latencies of a ring."""
 
 from __future__ import annotations
 

@@ -373,8 +373,8 @@ def test_virtual_machines_and_unknown_drives_are_named() -> None:
 def test_eatmydata_in_the_environment_is_seen() -> None:
     """A process started with libeatmydata in LD_PRELOAD is warned of it."""
     program = (
-        "from durability_client.target.target_warnings import cautions\n"
-        "print(cautions(file_system=None, layers=(), drives=(), virtualisation='none')[-1].code)"
+        "from durability_client.target.target_warnings import target_warnings\n"
+        "print(target_warnings(file_system=None, layers=(), drives=(), virtualisation='none')[-1].code)"
     )
     environment = {
         **os.environ,

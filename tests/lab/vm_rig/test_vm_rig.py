@@ -247,5 +247,5 @@ def _wait_for_machine(parent: int) -> dict[Process, list[str]]:
 
 
 def _watched(programs: dict[Process, list[str]]) -> set[Path]:
-    """The directories that the caretakers among these programs watch over."""
+    """The directories that the cleanup processes among these programs watch over."""
     return {Path(line[-1]) for line in programs.values() if "durability-rig-cleanup" in line}
