@@ -244,8 +244,8 @@ def _warnings(
             " with a drive that honours them; if controls are missing, measure without --only"
         )
     for label, result in zip(labels, results, strict=True):
-        for caution in result_warnings(result):
-            yield f"{label}: {caution.text}"
+        for warning in result_warnings(result):
+            yield f"{label}: {warning.text}"
     if len({tuple(one.cell.name for one in result.cells) for result in results}) > 1:
         yield "the results have different cells, so each cell was measured among other cells"
 

@@ -279,7 +279,8 @@ class Stopped(ServerMessage):
 @_wire(0x1C)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(ClientMessage):
-    """What the run did so far, sent every second: a `run_statistics.Statistics` as a value; the newest counts."""
+    """What the run did so far, sent every second: a `run_statistics.Statistics` as a value; the newest
+    counts."""
 
     statistics: Statistics
 

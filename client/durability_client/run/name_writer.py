@@ -2,7 +2,8 @@
 
 The files that a group has written stay open until they are synced, because an error of their writeback is
 told once, to the descriptions that are open by then. The directory has a description of the writer's own for
-the same reason. Refuses what every writer refuses (see `writer`), and to write to a file that it did not make.
+the same reason. Refuses what every writer refuses (see `writer`), and to write to a file that it did not
+make.
 """
 
 from __future__ import annotations

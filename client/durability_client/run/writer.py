@@ -1,9 +1,9 @@
-"""What every writer does, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody is
-left to give orders.
+"""What every writer does, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody
+is left to give orders.
 
 What a writer does to the target between two acknowledgements is its subclass's: `slot_writer` has slots in
-files, `name_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything has
-failed, and to outlive the process that started them.
+files, `name_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything
+has failed, and to outlive the process that started them.
 """
 
 from __future__ import annotations

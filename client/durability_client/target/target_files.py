@@ -79,10 +79,10 @@ class TargetFiles:
         """Superblocks, prefill, names and empty append files, all durable with their directory and its
         ancestors.
 
-        The storage must be locked and its contents checked (`safety_checks.check_contents`); what an earlier run of
-        this tool left is overwritten in place. The superblocks go first, so that a half-made target never
-        looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all. Raises
-        OSError.
+        The storage must be locked and its contents checked (`safety_checks.check_contents`); what an earlier
+        run of this tool left is overwritten in place. The superblocks go first, so that a half-made target
+        never looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all.
+        Raises OSError.
         """
         total = 2 * limits.SUPERBLOCK_BYTES
         total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())

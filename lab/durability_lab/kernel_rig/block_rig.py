@@ -224,8 +224,8 @@ class BlockRig:
         self._nbdkit.kill()
         self._nbdkit = None
 
-    def aftermath(self) -> DriveCheck | None:
-        """What the drive kept of its word; None of a drive of nbdkit's own. To be asked after `cut`, before
+    def drive_check(self) -> DriveCheck | None:
+        """Which promises the drive kept; None for a drive of nbdkit's own. Call it after `cut`, before
         `power_on`."""
         assert self._nbdkit is None, "the drive has power: cut it first"
         if self.drive in FILTERS:

@@ -167,16 +167,16 @@ async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> Cycle
         async with running(lab, rig.target, load, acked=cut_after) as client:
             await asyncio.to_thread(rig.cut)
             await client.end()
-        left = await asyncio.to_thread(rig.aftermath)
+        drive_check = await asyncio.to_thread(rig.drive_check)
         mounted = await power_on(rig)
         options = ["--run", client.run, "--attest-cut", ATTESTATION]
         options += [] if mounted or not rig.file_system else ["--device", str(rig.device)]
         answer = await verify(lab, rig.target, *options)
         truth = None
-        if left is not None and answer.document:
+        if drive_check is not None and answer.document:
             readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
             target = KernelStorage(rig.target) if readable else None
-            truth = await _truth(await _case(lab, client.run, rig), target, answer, left)
+            truth = await _truth(await _case(lab, client.run, rig), target, answer, drive_check)
     return CycleResult(
         drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth
     )
@@ -190,7 +190,7 @@ async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     return case
 
 
-async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: DriveCheck) -> Truth:
+async def _truth(case: Case, target: KernelStorage | None, answer: Answer, drive_check: DriveCheck) -> Truth:
     """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
 
     Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
@@ -200,14 +200,14 @@ async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left:
     told = Claims.of_document(answer.document)
     if target is not None:
         with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
-            opinion = await asyncio.to_thread(
+            reference = await asyncio.to_thread(
                 ReferenceJudge, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
             )
             claims = await asyncio.to_thread(_scan, case, plan, target)
-            truth = compare(claims, opinion, plan, left.broken, promised=left.promised)
+            truth = compare(claims, reference, plan, drive_check.broken, promised=drive_check.promised)
             return replace(truth, defects=(*claims.differences(told), *truth.defects))
     log = LogAlone(plan=plan, acked=case.frontiers)
-    return compare(told, log, plan, left.broken, promised=left.promised)
+    return compare(told, log, plan, drive_check.broken, promised=drive_check.promised)
 
 
 def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:

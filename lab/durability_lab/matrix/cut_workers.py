@@ -52,7 +52,7 @@ class Worker:
         self._said = said
 
     async def make(self, request: CutRequest, *, deadline_s: float = DEADLINE_S) -> GradedCut:
-        """The cut, made by the process; what goes wrong is in the trial, also that it took too long."""
+        """Have the process make the cut; the graded cut says what went wrong, also that it took too long."""
         began_s = time.monotonic()
         process = self.process or await self._start()
         assert process.stdin is not None and process.stdout is not None
@@ -138,12 +138,12 @@ async def _serve() -> None:
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = from_value(CutRequest, from_json(line))
-            trial = await _make(cutter, request)
-            os.write(answers, to_json(to_value(trial)).encode() + b"\n")
+            graded_cut = await _make(cutter, request)
+            os.write(answers, to_json(to_value(graded_cut)).encode() + b"\n")
 
 
 async def _make(cutter: Cutter, request: CutRequest) -> GradedCut:
-    """The trial; a cut that fails, for whatever reason, is one as well."""
+    """Make and grade the cut; one that fails, for whatever reason, is graded as well."""
     began_s = time.monotonic()
     seed = request.cell.seed(request.seed, request.number)
     try:

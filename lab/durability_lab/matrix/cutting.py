@@ -80,5 +80,5 @@ def vm_result(cut: vm_cycle.VmCut) -> Result:
     """
     log = LogAlone(plan=cut.plan, acked=cut.acked)
     claims = Claims.of_document(cut.document)
-    truth = compare(claims, log, cut.plan, cut.left.broken, promised=cut.left.promised)
+    truth = compare(claims, log, cut.plan, cut.drive_check.broken, promised=cut.drive_check.promised)
     return cut.document, replace(truth, defects=(*truth.defects, *cut.shortcomings))

@@ -1,4 +1,4 @@
-"""One cut of a cell and what came of it: the verdict, held against what the drive is and against the truth.
+"""One cut of a cell and what came of it: the verdict, compared with what the drive is and with the truth.
 
 Grades:
 
@@ -128,7 +128,7 @@ def judged(
     truth: Truth | None,
     duration_s: float,
 ) -> GradedCut:
-    """The trial of a cut on which `verify --json` gave `document`."""
+    """Grade a cut on which `verify --json` gave `document`."""
     expected, verdict = expected_of(cell.drive), document["verdict"]
     honest = is_honest(cell.drive)
     grade: Grade = "right"
@@ -158,7 +158,7 @@ def judged(
 
 
 def failed(cell: MatrixCell, number: int, *, seed: int, why: str, duration_s: float) -> GradedCut:
-    """The trial of a cut that came to no verdict."""
+    """Grade a cut that came to no verdict."""
     return GradedCut(
         cell=cell.name,
         number=number,

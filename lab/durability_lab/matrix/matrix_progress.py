@@ -73,18 +73,20 @@ class MatrixProgress:
         """This cut is being made."""
         self._bar.update(self._task, description=escape(f"{request.cell.name} #{request.number}"))
 
-    def done(self, request: CutRequest, trial: GradedCut) -> None:
+    def done(self, request: CutRequest, graded_cut: GradedCut) -> None:
         """It is made."""
         rig = request.cell.rig
         if self._took_s[rig] == [_USUAL_S[rig]]:
             self._took_s[rig].clear()
-        self._took_s[rig].append(trial.duration_s)
+        self._took_s[rig].append(graded_cut.duration_s)
         self._left[rig] -= 1
         rest = f"about {_words(self.left_s)} left"
         self._bar.update(self._task, advance=1, rest=rest)
-        if trial.wrong:
+        if graded_cut.wrong:
             self._wrong += 1
-            self._say(f"wrong: {trial.cell} #{trial.number}, seed {trial.seed}: {_why(trial)}")
+            self._say(
+                f"wrong: {graded_cut.cell} #{graded_cut.number}, seed {graded_cut.seed}: {_why(graded_cut)}"
+            )
         if self._bar.disable and time.monotonic() >= self._next_line_s:
             self._next_line_s = time.monotonic() + _PLAIN_LINE_S
             made = self._total - self._left.total()
@@ -97,8 +99,10 @@ class MatrixProgress:
             self._bar.console.print(line, markup=False, highlight=False)
 
 
-def _why(trial: GradedCut) -> str:
-    return "; ".join([trial.grade, *([trial.reason] if trial.reason else []), *trial.defects[:1]])
+def _why(graded_cut: GradedCut) -> str:
+    return "; ".join(
+        [graded_cut.grade, *([graded_cut.reason] if graded_cut.reason else []), *graded_cut.defects[:1]]
+    )
 
 
 def _words(seconds: float) -> str:

@@ -214,8 +214,8 @@ class GuestMachine:
         self._network.call(self._stop)
         self._close_reports()
 
-    def aftermath(self) -> DriveCheck:
-        """What the drive kept of its word. To be asked after `unplug`, before `boot`."""
+    def drive_check(self) -> DriveCheck:
+        """Which promises the drive kept. Call it after `unplug`, before `boot`."""
         assert self._nbdkit is None, "the drive has power: unplug it first"
         return check_drive(
             media=self._media,

@@ -5,7 +5,8 @@ file of the measurement in it; it goes when the measurement ends, however it end
 cut left behind is recognised by its name and its lock file, which nobody holds any more, and removed by the
 next measurement there. No file that exists is written to or removed. Of one that TARGET names the first and
 the last blocks are looked at, and if it is not this tool's it is refused, because whoever names it expects
-something else. A block device needs the user's consent (see `safety_checks`), and is held against other users of it.
+something else. A block device needs the user's consent (see `safety_checks`), and is held against other users
+of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Figures as words: what the terminal's tables and the page have in common. Rendering only.
+"""Figures as text: what the terminal's tables and the page have in common. Rendering only.
 
 What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
 whatever could move a terminal's cursor is replaced.
