@@ -308,15 +308,16 @@ def test_a_group_fits_the_descriptors_that_a_process_may_have() -> None:
 CLIENT = """
 import sys
 from durability.formats.plan import Plan
-from durability_client.run.writer_processes import Crew
+from durability_client.run.writer_processes import WriterProcesses
 from durability_client.run.shared_state import Order
-from durability_client.target.kernel_storage import KernelStorage, TargetFiles
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.target_files import TargetFiles
 
 if __name__ == "__main__":
     plan = Plan.decode(bytes.fromhex(sys.argv[2]))
     storage = KernelStorage(sys.argv[1])
     TargetFiles(storage, plan).create()
-    writers = Crew(plan, storage)
+    writers = WriterProcesses(plan, storage)
     writers.start()
     writers.shared.give_order(Order.GO)
     while min(writers.shared.frontiers()) < int(sys.argv[3]):

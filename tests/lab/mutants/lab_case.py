@@ -106,7 +106,7 @@ def _disk_of(plan: Plan, acked: tuple[int, ...]) -> Disk:
 
 
 class _CaseInHand:
-    """A `Casebook` with one case."""
+    """A `CaseSource` with one case."""
 
     def __init__(self, case: Case | None) -> None:
         self._case = case

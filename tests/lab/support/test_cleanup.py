@@ -13,10 +13,10 @@ from tests.waiting import wait_for
 
 SERVER = """
 import asyncio
-from durability_lab.support.local_server import loopback
+from durability_lab.support.local_server import local_server
 
 async def main():
-    async with loopback() as lab:
+    async with local_server() as lab:
         print(lab.token_file.parent, flush=True)
         await asyncio.sleep(600)
 

@@ -138,7 +138,7 @@ def test_python_that_the_guest_does_not_see_is_named(tmp_path: Path, hidden: str
             (tmp_path / "link").symlink_to(place)
             path = str(tmp_path / "link")
         done = subprocess.run(
-            (python, "-c", "from durability_lab import machine; print(machine.missing())"),
+            (python, "-c", "from durability_lab.vm_rig import guest_machine; print(guest_machine.missing())"),
             env={**os.environ, "PYTHONPATH": os.pathsep.join((path, *sys.path))},
             capture_output=True,
             text=True,
