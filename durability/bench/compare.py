@@ -54,7 +54,7 @@ class Row:
     """A cell that all results have: the figures of each, and each but the first against the first.
 
     `basis`: what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median
-    of a round's syncs in nanoseconds; "pace", the rate, which is no ground for a comparison.
+    of a round's syncs in nanoseconds; "pace", the rate, on which results cannot be compared.
     """
 
     cell: Cell

@@ -25,9 +25,9 @@ from durability_client.target.safety_checks import holds_run
 
 
 def check_output(path: Path) -> None:
-    """Refuse a place where no file can be written, and to replace what is no plain file, or holds a run.
+    """Refuse a path where no file can be written, whose file is not a regular one, or which holds a run.
 
-    Raises SetupError, and TargetError where it cannot be told.
+    Raises SetupError, and TargetError if that cannot be determined.
     """
     path = Path(os.path.realpath(path))
     directory = path.parent

@@ -43,7 +43,7 @@ TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
-# Errors of the system that are no I/O failure, so that no cut is behind them (rule 12): no room, no right,
+# System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
 # no descriptors, or somebody else's file where a new name belongs.
 _NO_IO_FAILURE = frozenset(
     {

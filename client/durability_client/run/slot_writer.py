@@ -137,7 +137,7 @@ class _LogWriter(_SlotWriter):
 class _ControlWriter(Writer):
     """The control arm: paced, never synced, and only past the page cache.
 
-    A write that completed in the page cache is lost by any cut and shows nothing of the drive, so without
+    Any cut loses a write that completed in the page cache, which shows nothing about the drive, so without
     O_DIRECT this arm writes nothing.
     """
 

@@ -35,7 +35,7 @@ class WriterProcesses:
         self._switch_s = sys.getswitchinterval()
 
     def start(self) -> None:
-        """Start all; signals stay blocked in them for ever, so that Ctrl-C reaches only this process."""
+        """Start all; signals stay blocked in them, so that Ctrl-C reaches only this process."""
         processes = isinstance(self._storage, KernelStorage)
         if processes:
             CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])

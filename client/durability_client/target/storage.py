@@ -126,4 +126,4 @@ class Storage(Protocol):
         """What is known of target and machine now."""
 
     def flushes(self, drive: str) -> int | None:
-        """What `Drive.flushes` of the drive named so is now; cheap enough for every second."""
+        """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""

@@ -72,7 +72,7 @@ class TargetFiles:
     def __init__(self, storage: Storage, plan: Plan) -> None:
         self.storage = storage
         self.plan = plan
-        # A record that is no multiple of a page cannot be prefilled past the page cache on every drive.
+        # A record that is not a multiple of a page cannot be prefilled past the page cache on every drive.
         self._direct = plan.record_bytes % mmap.PAGESIZE == 0
 
     def create(self, progress: PrefillProgress | None = None) -> None:
@@ -116,8 +116,8 @@ class TargetFiles:
         return self.storage.open(suffix, plan=self.plan, create=create)
 
     def try_writer(self) -> None:
-        """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
-        missing here, which is no writer's failure."""
+        """Open and close a file as writers do. Raises UsageError if the sync method or O_DIRECT is missing
+        here, so that no writer fails for it."""
         by_name = self.plan.contract.layout == "names"  # and a name may not be there
         suffix = MAIN if by_name else self.plan.extent(0).suffix
         self.storage.open(suffix, plan=self.plan).close()

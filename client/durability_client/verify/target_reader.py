@@ -89,8 +89,8 @@ class Reader:
         self._file.close()
 
     def read(self, buffer: memoryview, offset: int, length: int) -> Content:
-        """`length` bytes from byte `offset`, in `buffer`. Raises OSError for what is no error of the
-        medium.
+        """`length` bytes from byte `offset`, in `buffer`. Raises OSError for any error that is not the
+        medium's.
         """
         lead = offset % _ALIGNMENT_BYTES
         window = -(-(lead + length) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -76,7 +76,7 @@ async def verify(
     """Judge the target and print the verdict; returns the exit code.
 
     `storage` is a target that is not the kernel's; `out` and `err` are stdout and stderr unless given.
-    Raises SetupError, UsageError and FormatError for what is no verdict.
+    Raises SetupError, UsageError and FormatError if there is no verdict.
     """
     out, err = out or sys.stdout, err or sys.stderr
     case_source = _case_source(options)

@@ -85,7 +85,7 @@ class Model:
         return replace(self)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
-        """How much a drive with media of `size_bytes` shows after so many cuts."""
+        """The capacity that a drive with media of `size_bytes` shows after `cuts` cuts."""
         return size_bytes
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:

@@ -1,4 +1,5 @@
-"""What a drive was told and what it promised, kept beside the drive: the truth that a tester is held against.
+"""What a drive was told to do and what it promised, kept beside the drive: the truth to compare a tester
+with.
 
 A log has one entry for each write, each flush and each FUA write that returned success, and each cut. It is
 kept in memory, or appended to a file, which survives the SIGKILL that is a drive's power cut. It knows no
@@ -21,7 +22,7 @@ Refuses to judge a drive: it says what was promised and is not there, and the le
     the newest version that was promised, and every version that was written after it
 
 since a drive may write back early what nobody has flushed. A cut leaves those legal, but a later flush
-promises nothing of what was written before the cut. Of a sector that was written and never promised, and of
+makes no promise for what was written before the cut. Of a sector that was written and never promised, and of
 one that was never written, nothing is promised: any content is legal, what the media held before included.
 """
 
@@ -97,7 +98,7 @@ class DriveLog:
         self._append(b"c", 0, 0)
 
     def promises(self) -> Promises:
-        """What the drive has promised up to now. Raises OSError where there is no such file."""
+        """What the drive has promised up to now. Raises OSError if the file does not exist."""
         if self._path is None:
             return Promises(memoryview(bytes(self._entries)))
         with open(self._path, "rb") as file:  # noqa: PTH123 - nothing here needs a Path

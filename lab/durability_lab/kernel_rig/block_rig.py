@@ -8,7 +8,7 @@ sees I/O errors, as it does when a drive drops off its bus, and what the drive h
 enumerated anew.
 
 The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
-the models: `filter-honest`, and `filter-amnesiac`, which keeps nothing of what was written since it was
+the models: `filter-honest`, and `filter-amnesiac`, which loses all data written since it was
 powered on.
 
 A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the

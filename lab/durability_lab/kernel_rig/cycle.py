@@ -41,11 +41,11 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
-NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
-SIZE = "8MiB"  # which a run goes through more than once, and appends beyond
+NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
+SIZE = "8MiB"  # a run overwrites all of it more than once, and appends beyond it
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _TIMEOUT_S = 120.0
-_VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
+_VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
 
 
 def _run_options(load: Load) -> list[str]:
@@ -69,7 +69,7 @@ class CycleResult:
     """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
 
     `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
-    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, or
+    `truth`: the answer compared with what the drive promised and broke; None for a drive of nbdkit's, or
     without an answer.
     """
 

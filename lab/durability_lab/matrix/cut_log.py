@@ -51,8 +51,8 @@ class CutLog:
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Raises UsageError for a file of another matrix, or a path that can be no log; FormatError for a
-        file that is no log; SetupError for one that cannot be written."""
+        """Raises UsageError for a file of another matrix, or a path that cannot be a log; FormatError for a
+        file that is not a log; SetupError for one that cannot be written."""
         if self._path is not None:
             self._file = _open(self._path)
             try:

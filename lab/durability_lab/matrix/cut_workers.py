@@ -44,7 +44,7 @@ class CutRequest:
 class Worker:
     """One such process, seen from the matrix. It is started when it is first needed.
 
-    What it says on stderr goes to the file `said`, of which only the last line before a death is told.
+    Its stderr goes to the file `said`; if it dies, only the last line is reported.
     """
 
     def __init__(self, said: IO[bytes]) -> None:
@@ -134,7 +134,7 @@ async def _serve() -> None:
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     answers = sys.stdout.fileno()
-    sys.stdout = sys.stderr  # whatever else is printed is no answer
+    sys.stdout = sys.stderr  # whatever else is printed is not an answer
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = from_value(CutRequest, from_json(line))

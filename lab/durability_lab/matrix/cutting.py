@@ -43,7 +43,7 @@ class Cutter:
         await self._kept.aclose()
 
     async def make(self, cell: MatrixCell, number: int, seed: int) -> GradedCut:
-        """Cut `number` of `cell`, by `seed`. Raises SetupError where there is no verdict."""
+        """Cut `number` of `cell`, by `seed`. Raises SetupError if there is no verdict."""
         began_s = time.monotonic()
         rigs = {"a": self._simulate, "b": self._block_device, "c": self._machine}
         document, truth = await rigs[cell.rig](cell, seed)

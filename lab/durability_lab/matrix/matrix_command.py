@@ -66,7 +66,7 @@ class MatrixOptions:
 async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
     """Make the cuts that are not made yet and tell what all of them came to; the exit code.
 
-    Raises UsageError, SetupError and FormatError where there is no matrix.
+    Raises UsageError, SetupError and FormatError if no matrix can be run.
     """
     cells = choose(options)
     _probe(options)
@@ -82,7 +82,8 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
 
 
 def choose(options: MatrixOptions) -> list[MatrixCell]:
-    """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
+    """The cells that the options ask for. Raises UsageError if there are none, or options contradict each
+    other."""
     if options.cut is not None and (options.seed is None or options.state is not None):
         raise UsageError("--cut repeats a cut of an earlier matrix: give its --seed, and remove --state")
     every = quick_cells() if options.quick else long_cells()
@@ -131,7 +132,7 @@ def _probe(options: MatrixOptions) -> None:
 
 
 def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
-    """Raises FormatError for a log with a cut that is none of the cells', or with one twice."""
+    """Raises FormatError for a log with a cut of no cell, or with a cut twice."""
     wanted = {
         (cell.name, number, cell.seed(log.header.seed, number))
         for cell in cells
@@ -193,7 +194,7 @@ def _workers_by_rig(requests: Sequence[CutRequest]) -> dict[Rig, int]:
 
 
 async def _work(lane: Iterator[CutRequest], count: int, log: CutLog, progress: MatrixProgress) -> None:
-    """Have so many workers make the cuts of a lane."""
+    """Have `count` workers make the cuts of a lane."""
 
     async def work(worker: Worker) -> None:
         for request in lane:

@@ -86,17 +86,17 @@ class CutResult:
 
 
 def replay(name: str) -> CutResult:
-    """The cut of that name once more. Raises ValueError."""
+    """Repeat the cut of that name. Raises ValueError."""
     first, _, scenario = name.partition(" ")
     key, _, seed = first.partition("=")
     if key != "seed":
-        raise ValueError(f"a cut is called 'seed=NUMBER SCENARIO', not {name!r}")
+        raise ValueError(f"expected 'seed=NUMBER SCENARIO' as the name of a cut, found {name!r}")
     return simulate(Scenario.parse(scenario), seed=int(seed))
 
 
 def simulate(scenario: Scenario, *, seed: int) -> CutResult:
-    """Prefill, run, cut, power on, verify. Raises ValueError for a drive, and PlanError for a load, that
-    cannot be."""
+    """Prefill, run, cut, power on, verify. Raises ValueError for an impossible drive and PlanError for an
+    impossible load."""
     return _Cut(scenario, seed).go()
 
 

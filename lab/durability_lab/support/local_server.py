@@ -2,7 +2,7 @@
 or with this process.
 
 It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
-drive after so many of them. Nothing of it is a substitute: clients reach it through a socket and must know
+drive after so many of them. No part of it is a substitute: clients reach it through a socket and must know
 its token.
 """
 

@@ -1,6 +1,6 @@
 """The truth about one cut: what the drive promised and broke, compared with what the tester says, by place.
 
-Three parties that know nothing of each other: the drive's own log (`drive_log`), which has every promise
+Three parties that know nothing about each other: the drive's own log (`drive_log`), which has every promise
 and every sector that breaks one; a `ReferenceJudge` on the bytes of the target; and the tester's claims. They
 must agree like this:
 
@@ -14,7 +14,8 @@ acknowledged; `in flight`, a newer operation on the slot may have been under way
 `control`, the control arm's write, which nobody acknowledges; `no record`, a promise to somebody else, such
 as a file system; `unread`, the scan did not reach its end, which happens on a drive whose reads hang.
 Whatever does not agree is a defect of the tester or of its lab. A file system may lose a record through its
-own metadata: so there a claim is true as well where the drive broke a promise for what is no record.
+own metadata: so there a claim is true as well where the drive broke a promise for something else than a
+record.
 
 Refuses to count as agreed what nobody compared: a claim whose place is not named, or on a target that the
 reference judge cannot read, is `unjudged`, though what can be said against it, or against silence, is a

@@ -50,7 +50,7 @@ from durability_lab.vm_rig.network import Network
 from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
-NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
+NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
 MIB = 16  # of all writers, where it is not NAMES_MIB: credit for seconds, should the server be held up
 _POLL_S = 0.01
 _GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what the guest's commands import
@@ -165,7 +165,7 @@ def bus_of(load: Load) -> Bus:
     """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see
     `guest_machine`).
 
-    On a file system that is its journal, which carries what is no overwrite, and each write that is to be
+    On a file system that is its journal, which carries what is not an overwrite, and each write that is to be
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
     write, with FUA or without.
     """

@@ -113,7 +113,7 @@ def latency_figures(result: Result) -> Iterator[Figure]:
 
 
 def _others(measured: Sequence[CellRounds]) -> list[Labelled]:
-    """What stands for the standard commits where there are none, as in a profile."""
+    """What replaces the standard commits if there are none, as in a profile."""
     return _named([one for one in measured if one.cell.group not in _NOT_VARIED][:SERIES])
 
 

@@ -111,7 +111,7 @@ def _groups(summaries: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def _order(result: Result) -> Iterator[tuple[str, str]]:
-    """When each round began and of which cell it was, in the order of time."""
+    """When each round began, and its cell, in the order of time."""
     made = [iter(one.rounds) for one in result.cells]
     for index in result.order:
         yield f"{next(made[index]).started_s:.1f}", result.cells[index].cell.name

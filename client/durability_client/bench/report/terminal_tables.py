@@ -33,7 +33,7 @@ _STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A cell: its figures, and beside the name what is no figure. `notes` stand below."""
+    """A cell: its figures, and beside the name what is not a figure. `notes` stand below."""
 
     group: Group
     name: str
