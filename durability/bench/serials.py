@@ -38,7 +38,7 @@ def hash_serials(result: Result) -> Result:
 
 
 def _hasher(facts: Facts) -> Callable[[str], str]:
-    """What replaces in a text all that `facts` tell of serials."""
+    """The replacements that remove the serial numbers in `facts` from a text."""
     secrets = {facts.host.machine_id, *(drive.serial for drive in facts.drives)} - {""}
     if facts.file_system is not None and facts.file_system.uuid:
         secrets.add(facts.file_system.uuid)

@@ -1,4 +1,4 @@
-"""Frames: how messages are told apart in a TCP stream.
+"""Frames: how a TCP stream is divided into messages.
 
     byte      0        1        2        3        4 ... 3 + length
           +--------+--------+--------+--------+------------------------+

@@ -54,7 +54,7 @@ class NameWriter(AcknowledgingWriter):
     def _issue(
         self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_], old: Words
     ) -> bool:
-        """Do the next operations, on `slots`, committing each group; False when told to stop.
+        """Do the next operations, on `slots`, committing each group; False if ordered to stop.
 
         `old`: the slot whose name goes with each of them that puts one, NEVER for none.
         """
@@ -98,7 +98,7 @@ class NameWriter(AcknowledgingWriter):
         self._written.clear()
 
     def _commit(self, directory: TargetDirectory) -> bool:
-        """Sync the open group and publish it; False when told to stop."""
+        """Sync the open group and publish it; False if ordered to stop."""
         self._settle()
         directory.sync()
         now_ns = time.monotonic_ns()

@@ -151,7 +151,7 @@ class _Run:
         self._signals.append(number)
 
     async def run(self, facts: Facts) -> RunSummary:
-        """All of it. Raises DurabilityError, after the server was told why."""
+        """Do all of it. Raises DurabilityError, after reporting the reason to the server."""
         plan, options = self._plan, self._options
         await self.link.register(
             run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force

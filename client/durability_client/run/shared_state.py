@@ -113,7 +113,7 @@ class SharedState:
 
     @property
     def order(self) -> Order:
-        """What all writers were last told to do."""
+        """The last order to all writers."""
         return Order(self.words[self.ORDER])
 
     def give_order(self, order: Order) -> None:

@@ -56,7 +56,7 @@ class _SlotWriter(AcknowledgingWriter):
             pass
 
     def _write(self, file: TargetFile, offsets: list[int]) -> bool:
-        """Write the stamped records, syncing and publishing at the end of each group; False when told to
+        """Write the stamped records, syncing and publishing at the end of each group; False if ordered to
         stop."""
         words, group, limit = self._shared.words, self._plan.group, self._limit
         go, order_at, halt_at = int(Order.GO), SharedState.ORDER, SharedState.HALT
@@ -163,7 +163,7 @@ class _ControlWriter(Writer):
                 due_ns = max(due_ns + self._plan.control_interval_us * 1000, time.monotonic_ns())
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until `due_ns`; False when told to stop before."""
+        """Sleep until `due_ns`; False if ordered to stop before."""
         while self._shared.order == Order.GO and not self._shared.halted:
             left_ns = due_ns - time.monotonic_ns()
             if left_ns <= 0:

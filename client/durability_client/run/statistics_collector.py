@@ -40,7 +40,7 @@ class StatisticsCollector:
         self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
 
     def armed(self, facts: Facts) -> None:
-        """Count flushes from those that `facts` tell of, and the processors' time from now."""
+        """Count flushes from those in `facts`, and the processors' time from now."""
         self._drives = facts.drives
         self._ticks = host.ticks()
 

@@ -189,7 +189,7 @@ class KernelStorage:
             try:
                 return KernelFile(self._open(suffix, flags | new, direct=True), sync=_full_fsync, direct=True)
             except UsageError:
-                new = 0  # this file system has no O_DIRECT, which nobody insisted on; yet it made the file
+                new = 0  # this file system has no O_DIRECT, and it was not required; yet the file was made
         return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:

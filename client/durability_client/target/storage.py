@@ -83,7 +83,7 @@ class Storage(Protocol):
         """
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
-        """Open a file for writing that nobody acknowledges: prefill and control arm.
+        """Open a file for writes that are never acknowledged: prefill and control arm.
 
         Bypasses the page cache where `direct` asks for it and the file system can; `sync` is a full fsync.
         `create` makes the file. A main file that exists is kept, any other is refused (FileExistsError).

@@ -47,7 +47,7 @@ class HangingReadError(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """How a drive treats what it is told: here without a cache and without a fault.
+    """How a drive treats its commands: here without a cache and without a fault.
 
     The fields are a model's parameters, and what a drive of it has to remember besides: so every drive has a
     model of its own, which `fresh` makes. `honest`: after a cut everything is there that a flush or FUA

@@ -21,7 +21,7 @@ Refuses to judge a drive: it says what was promised and is not there, and the le
 
     the newest version that was promised, and every version that was written after it
 
-since a drive may write back early what nobody has flushed. A cut leaves those legal, but a later flush
+since a drive may write back early what was not flushed. A cut leaves those legal, but a later flush
 makes no promise for what was written before the cut. Of a sector that was written and never promised, and of
 one that was never written, nothing is promised: any content is legal, what the media held before included.
 """
@@ -54,9 +54,10 @@ _READ_BYTES = 1 << 20
 class Broken:
     """A sector that the drive had promised and that now holds what it must not.
 
-    `kind`: `older` a version of before the promised one; `blank` zeros, which nobody wrote there; `elsewhere`
-    what was written to another sector; `garbage` what nobody ever wrote; `unreadable`; `gone`, beyond the end
-    of the drive. `promised` and `found`: the labels of what should be and of what is there, b"" without one.
+    `kind`: `older` a version of before the promised one; `blank` zeros, which were not written there;
+    `elsewhere` what was written to another sector; `garbage` what was never written; `unreadable`; `gone`,
+    beyond the end of the drive. `promised` and `found`: the labels of what should be and of what is there,
+    b"" without one.
     """
 
     offset: int
@@ -135,7 +136,7 @@ class DriveLog:
 
 
 class Promises:
-    """What a log amounts to.
+    """Summary of a log.
 
     `writes` and `flushes`: how many there were. `end`: where its last whole entry ends, in bytes. A version
     of a sector is named by where its digest lies in the log.

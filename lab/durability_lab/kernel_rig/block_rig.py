@@ -14,7 +14,7 @@ powered on.
 A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the
 rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, as it does with a real such
 drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
-only FUA cannot be told apart here.
+only FUA cannot be distinguished here.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;

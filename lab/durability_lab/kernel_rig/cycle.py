@@ -193,13 +193,13 @@ async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
 async def _truth(case: Case, target: KernelStorage | None, answer: Answer, drive_check: DriveCheck) -> Truth:
     """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
 
-    Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
-    tells of all of them, and must come to what `verify` has said.
+    If it can be read, each place is compared: the product's own scan is repeated here, where it reports every
+    place, and its result must equal that of `verify`.
     """
     plan = Plan.decode(bytes.fromhex(case.plan))
     told = Claims.of_document(answer.document)
     if target is not None:
-        with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
+        with suppress(OSError):  # a file system that mounts may still have unreadable directories
             reference = await asyncio.to_thread(
                 ReferenceJudge, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
             )

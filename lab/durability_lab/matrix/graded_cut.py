@@ -9,8 +9,8 @@ Grades:
     failed        there is no verdict: the cut could not be made, or the tester gave up
 
 A grade other than `right` has its reason. Only a miss can be explained, by the truth: what the drive promised
-and broke, and that nobody could have seen it. Refuses to explain a miss of what was seen: where something was
-found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
+and broke, and that no tester could have seen it. Refuses to explain a miss of what was seen: where something
+was found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
 Where findings and truth do not agree, place by place or as far as they can be compared, that is a defect
 whatever the grade.
 """

@@ -156,7 +156,7 @@ _MACHINES: tuple[tuple[str, Load], ...] = (
 
 
 def long_cells() -> list[MatrixCell]:
-    """The matrix that docs/explanation/detection.md tells of."""
+    """The matrix reported in docs/explanation/detection.md."""
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
         *_cells("a", _LIARS, _LIAR_SCENARIOS, cuts=12),

@@ -34,7 +34,7 @@ from durability_lab.matrix.matrix_progress import MatrixProgress
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
-_PLAIN_COLUMNS = 144  # where nobody's terminal says how many there are
+_PLAIN_COLUMNS = 144  # if no terminal says how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How far a matrix is: a bar on a terminal, a line now and then elsewhere; what is wrong is told at once.
+"""How far a matrix is: a bar on a terminal, a line now and then elsewhere; wrong cuts are reported at once.
 
 The time left is that of the slowest lane: its cuts still to be made, each as long as those of its rig have
 taken so far.
@@ -21,7 +21,7 @@ from durability_lab.matrix.cut_workers import CutRequest
 from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Rig
 
-_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_PLAIN_LINE_S = 10.0  # between lines without a terminal
 _USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # of a cut, until some are done
 
 

@@ -11,13 +11,13 @@ must agree like this:
 The reasons: `unheard`, the promise was for a newer operation than log and target prove to have been
 acknowledged; `in flight`, a newer operation on the slot may have been under way, which excuses damage;
 `covered`, a newer version of the slot has been acknowledged and lies elsewhere, or its file was removed;
-`control`, the control arm's write, which nobody acknowledges; `no record`, a promise to somebody else, such
-as a file system; `unread`, the scan did not reach its end, which happens on a drive whose reads hang.
+`control`, the control arm's write, which is never acknowledged; `no record`, a promise to another writer,
+such as a file system; `unread`, the scan did not reach its end, which happens on a drive whose reads hang.
 Whatever does not agree is a defect of the tester or of its lab. A file system may lose a record through its
 own metadata: so there a claim is true as well where the drive broke a promise for something else than a
 record.
 
-Refuses to count as agreed what nobody compared: a claim whose place is not named, or on a target that the
+Refuses to count as agreed what was not compared: a claim whose place is not named, or on a target that the
 reference judge cannot read, is `unjudged`, though what can be said against it, or against silence, is a
 defect.
 """

@@ -7,7 +7,7 @@ instant, with the guest's memory and the drive's cache, and nothing says goodbye
 the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
 kernel and programs say goes to its console, which is kept.
 
-The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write and tells nobody:
+The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write without an error:
 what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
 honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
 

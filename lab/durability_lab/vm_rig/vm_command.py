@@ -54,7 +54,7 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     """
     _check(options)
     tell = partial(print, file=err, flush=True)
-    # That a guest is gone is told here.
+    # This command reports that a guest is gone.
     logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]

@@ -1,12 +1,12 @@
 """Rig C: two machines and the plug, all on one machine.
 
 A guest boots, makes a file system on its drive and starts the client; the server runs outside, beyond a
-network that falls silent with the guest. After a number of acknowledged operations that a seed draws the plug
-is pulled. The guest boots again and verifies by itself: another boot id of the same machine proves the cut,
-so nobody attests anything. The class that this shows is `os`; a virtual machine's drive has no counter that
-would show more.
+network that falls silent with the guest. After a number of acknowledged operations, drawn by a seed, its
+power is cut. The guest boots again and verifies by itself: another boot id of the same machine proves the
+cut, so no attestation is needed. The class that this shows is `os`; a virtual machine's drive has no counter
+that would show more.
 
-Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` holds that against what the drive
+Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` compares that with what the drive
 is.
 """
 
@@ -184,7 +184,7 @@ async def cut(
 ) -> VmCut:
     """Boot, run, pull the plug, boot, verify: on a new machine with a new drive, a model's spec.
 
-    `seed` draws the moment of the cut and the drive's chances; `tell` is told what happens; what the guest
+    `seed` draws the moment of the cut and the drive's chances; `tell` gets what happens; what the guest
     says is appended to `log`. Raises UsageError for a load that no guest can have, and SetupError where it
     does not get as far as a verdict.
     """

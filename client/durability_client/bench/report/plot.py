@@ -148,7 +148,7 @@ def _cut(label: str) -> str:
 
 
 def _thinned(places: Sequence[Place], nearest: float = 0.6) -> list[Place]:
-    """`places` without those that nobody could tell from the one before; the last one always is there."""
+    """`places` without those indistinguishable from the one before; the last one is always kept."""
     kept: list[Place] = []
     for place in places[:-1]:
         if not kept or max(abs(place[0] - kept[-1][0]), abs(place[1] - kept[-1][1])) >= nearest:
