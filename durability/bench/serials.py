@@ -1,7 +1,7 @@
 """Results that can be shown to others: what identifies a machine, a drive or a file system, as a hash.
 
 The same serial gives the same hash, so two results still tell whether they are of one drive. Hides a serial
-from readers, not from somebody who can try all serials of a maker.
+from readers, not from an attacker who can try all serials of a maker.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server: listens, keeps the store open, and ends in an orderly way.
 
 `Server` is one running server; `serve` runs one until a signal says stop. It refuses to listen beyond
-loopback without a token, because anybody could then write into the evidence.
+loopback without a token, because any host could then write into the evidence.
 """
 
 from __future__ import annotations

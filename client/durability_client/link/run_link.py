@@ -41,7 +41,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect
 
 _BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one repeats
-# The run is over or somebody else's: trying again cannot help.
+# The run is over or belongs to another process: trying again cannot help.
 FINAL_CODES = frozenset({"fenced", "run-ended", "run-unknown", "version", "bad-request"})
 
 Ending = Stop | TargetFailed | ClientFailed

@@ -44,7 +44,7 @@ _STOP_TICK_S = 0.005
 _LINE_S = 1.0
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
 # System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
-# no descriptors, or somebody else's file where a new name belongs.
+# no descriptors, or another program's file where a new name belongs.
 _NO_IO_FAILURE = frozenset(
     {
         errno.ENOSPC,

@@ -77,7 +77,7 @@ class SharedState:
 
     def __init__(self, writers: int) -> None:
         self.writers = writers
-        # A cache line for order and halt, which every writer reads all the time and hardly anybody writes.
+        # A cache line for order and halt, which every writer reads all the time and which is rarely written.
         self._frontier_at = 8
         self._grant_at = self._frontier_at + -(-writers // 8) * 8
         self._state_at = self._grant_at + -(-writers // 8) * 8

@@ -116,7 +116,7 @@ class Storage(Protocol):
         """Hold the target until `unlock` or the end of the process, against other users of it.
 
         `create` makes an empty main file where there is none; without it a missing file has nothing to hold.
-        Raises TargetBusyError where somebody else holds it.
+        Raises TargetBusyError if another process holds it.
         """
 
     def unlock(self) -> None:

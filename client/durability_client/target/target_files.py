@@ -176,7 +176,7 @@ class TargetFiles:
 
 
 class _Counter:
-    """Bytes done so far, told to whoever asked."""
+    """Reports the bytes done so far, if a callback was given."""
 
     def __init__(self, total: int, progress: PrefillProgress | None) -> None:
         self._total = total

@@ -42,7 +42,7 @@ _PATIENCE_S = 0.001  # of the thread that keeps time: under load the requests ar
 
 
 class HangingReadError(OSError):
-    """A read that would never return, where somebody asked for it without waiting."""
+    """A read that would never return, if the caller asked not to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

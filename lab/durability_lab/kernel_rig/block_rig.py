@@ -182,7 +182,7 @@ class BlockRig:
     def power_on(self) -> None:
         """Start the drive and attach its block device, anew after a cut. Does not mount.
 
-        Raises SetupError where a part does not start, or where somebody still holds the device of before.
+        Raises SetupError where a part does not start, or if a process still holds the previous device.
         """
         if self.power_ons:
             self._detach()
@@ -272,7 +272,7 @@ class BlockRig:
         if self._attached:
             self._attached = False
             with suppress(SetupError, OSError):
-                _set_write_cache(self.loop, "write back")  # or whoever has it next would send no flush
+                _set_write_cache(self.loop, "write back")  # or its next user would send no flush
             with suppress(SetupError):
                 _run("losetup", "--detach", self.loop)
         _unmount(self._device_file)

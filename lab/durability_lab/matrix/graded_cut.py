@@ -114,7 +114,7 @@ class GradedCut:
     @property
     def _unseen(self) -> bool:
         """Whether it is a miss of what the tester did not find, on a drive with a log: `defects` says
-        whether it had to. Who finds something, or says loss, has no such excuse."""
+        whether it had to. A cut with findings, or a verdict of loss, has no such excuse."""
         seen = self.lost > 0 or self.verdict == "loss"
         return self.grade == "missed" and self.broken is not None and not seen
 

@@ -262,7 +262,7 @@ class ReferenceJudge:
         return Held("earlier" if earlier else "foreign")
 
     def _stamp_one(self, place: Place, seq: int) -> frozenset[bytes]:
-        """The sectors of a version, or of a superblock; none where the plan has no such version."""
+        """The sectors of a version, or of a superblock; empty if the plan lacks that version."""
         writer, slot = place
         plan = self._plan
         if writer == SUPERBLOCK:

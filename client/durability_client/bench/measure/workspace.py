@@ -308,7 +308,7 @@ def _remove(directory: Path) -> None:
 
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
-    """Whether somebody holds the lock of the measurement that `directory` belongs to."""
+    """Whether a process holds the lock of the measurement that `directory` belongs to."""
     try:
         fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
