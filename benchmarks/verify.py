@@ -92,10 +92,10 @@ def dd_s(path: Path, *flags: str) -> float:
 
 async def scan_s(storage: KernelStorage, plan: Plan) -> float:
     """The time of a scan in its process, from the first read to the report."""
-    with ScanProcess(storage, stall_s=limits.SCAN_STALL_S_MIN) as scanner:
-        await scanner.superblocks(plan)
+    with ScanProcess(storage, stall_s=limits.SCAN_STALL_S_MIN) as scan_process:
+        await scan_process.superblocks(plan)
         began_s = time.perf_counter()
-        report = await scanner.scan(job_of(plan), on_progress=lambda _: None, on_example=lambda _: None)
+        report = await scan_process.scan(job_of(plan), on_progress=lambda _: None, on_example=lambda _: None)
         elapsed_s = time.perf_counter() - began_s
     check(report, plan)
     return elapsed_s

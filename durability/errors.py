@@ -7,7 +7,7 @@
     └── SetupError                  5  the environment or the peer is not as required
         ├── TargetError             5  the file or device under test
         │   ├── NotOursError        5  it holds something that this tool did not write
-        │   ├── TargetBusyError     5  somebody else holds it
+        │   ├── TargetBusyError     5  another process holds it
         │   └── WrongTargetError    5  it is not the target of this run
         ├── PeerError               5  the other machine
         │   ├── ProtocolError       5  it broke the protocol

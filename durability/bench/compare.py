@@ -54,7 +54,7 @@ class Row:
     """A cell that all results have: the figures of each, and each but the first against the first.
 
     `basis`: what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median
-    of a round's syncs in nanoseconds; "pace", the rate, which is no ground for a comparison.
+    of a round's syncs in nanoseconds; "pace", the rate, on which results cannot be compared.
     """
 
     cell: Cell
@@ -244,8 +244,8 @@ def _warnings(
             " with a drive that honours them; if controls are missing, measure without --only"
         )
     for label, result in zip(labels, results, strict=True):
-        for caution in result_warnings(result):
-            yield f"{label}: {caution.text}"
+        for warning in result_warnings(result):
+            yield f"{label}: {warning.text}"
     if len({tuple(one.cell.name for one in result.cells) for result in results}) > 1:
         yield "the results have different cells, so each cell was measured among other cells"
 

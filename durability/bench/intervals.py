@@ -2,8 +2,8 @@
 
 The interval of a median is the bootstrap's: rounds are drawn with replacement, as many as there are, and the
 median is taken of each draw. With few rounds every draw can be counted, so this is exact, the same on every
-machine, and needs no random numbers. It says what chance did to rounds that are alike and independent, and
-nothing of what differs between one run and the next. From fewer than 5 rounds there is no interval: even
+machine, and needs no random numbers. It covers chance among rounds that are alike and independent, not what
+differs between one run and the next. Fewer than 5 rounds give no interval: even
 their whole range would miss the true median too often (n rounds: once in 2^(n-1)).
 
 With 5 rounds the 95 % bootstrap interval of a median is their whole range, and holds the true median in 94 %
@@ -70,7 +70,7 @@ def percentile(histogram: FineHistogram, percent: float) -> int | None:
 
 
 def spread(values: Sequence[float]) -> Spread | None:
-    """`values`, one of each round, in short; None if there are none."""
+    """A summary of `values`, one of each round; None if `values` is empty."""
     if not values:
         return None
     ordered = np.sort(np.asarray(values, dtype=np.float64))
@@ -106,8 +106,8 @@ def paired_ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
     """The median of the ratios round by round, of rounds that were interleaved, so that what changes slowly
     cancels out.
 
-    None where there is no pair, or a round that is not positive. Of unlike numbers of rounds the last ones of
-    the longer are left out.
+    None without a pair, or if a round is not positive. If the numbers of rounds differ, the last rounds of
+    the longer series are left out.
     """
     pairs = list(zip(of, to, strict=False))
     if not pairs or not _positive(of) or not _positive(to):

@@ -59,9 +59,9 @@ FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writer
 RPM_ASSUMED, RPM_MAX = 7200, 15_000
 MEDIA_MARGIN = 1.1  # above what the platter allows
 LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
-# C - W is like F0 up to so many of it, and the noise: of a system call, and of a write as long as W.
+# C - W is like F0 up to this multiple of it, and the noise: of a system call, and of a write as long as W.
 ALIKE_FACTOR, ALIKE_NS, ALIKE_SHARE = 1.5, 20_000, 0.1
-FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0 and C - W, from so many of it
+FAR_FACTOR = 2.0  # C is far above W + F0, F(n) far above F0 and C - W, from this factor on
 _SYMBOLS = (  # whether of the whole commit, or of its sync alone
     ("W", "a direct write of 4 KiB", WRITE_CONTROL, True),
     ("F0", "a sync with nothing to write", FLUSH_CONTROL, False),
@@ -455,7 +455,7 @@ def _means(code: Code, controls: Controls) -> Iterator[str]:
 
 def _commands(controls: Controls) -> Iterator[str]:
     """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards."""
-    # A path with a serial in it has been hashed, one that is no text escaped: neither can be typed.
+    # A path with a serial in it was hashed, one that is not text was escaped: neither can be typed.
     device = controls.kind == "device"
     path = controls.path if device else f"{controls.path.rstrip('/')}/{RUN_FILE}"
     target = "TARGET" if HASHED in path or "\\x" in path else _quoted(path)

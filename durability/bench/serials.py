@@ -1,7 +1,7 @@
 """Results that can be shown to others: what identifies a machine, a drive or a file system, as a hash.
 
 The same serial gives the same hash, so two results still tell whether they are of one drive. Hides a serial
-from readers, not from somebody who can try all serials of a maker.
+from readers, not from an attacker who can try all serials of a maker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def hash_serials(result: Result) -> Result:
 
 
 def _hasher(facts: Facts) -> Callable[[str], str]:
-    """What replaces in a text all that `facts` tell of serials."""
+    """The replacements that remove the serial numbers in `facts` from a text."""
     secrets = {facts.host.machine_id, *(drive.serial for drive in facts.drives)} - {""}
     if facts.file_system is not None and facts.file_system.uuid:
         secrets.add(facts.file_system.uuid)

@@ -3,7 +3,7 @@
 The windows are SNIA's (Solid State Storage Performance Test Specification): of five in a row the range is at
 most 20 % of their mean, and the line fitted through them rises or falls by at most 10 % of it. A long round
 is cut into five; else five rounds or more, spread over the run, are the windows. In a long round the last
-third is also held against the first, which shows a fast cache that filled, credits that ran out, and
+third is also compared with the first, which shows a fast cache that filled, credits that ran out, and
 throttling. Refuses to speak of what was too short, or was paced by this tool itself, and never says that what
 was steady here stays so.
 """

@@ -1,4 +1,4 @@
-"""Summaries: what is said of a cell, derived from its rounds each time that somebody asks.
+"""Summaries: what is said of a cell, derived from its rounds each time that it is asked for.
 
 Latencies of rounds are merged before a percentile is taken of them, and a percentile is given only where the
 sample supports it. Refuses to fill a gap: what was not measured is None.

@@ -31,7 +31,7 @@ EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict and everything that it rests on. `case` None: there is no server's log.
+    """A verdict and everything that it depends on. `case` None: there is no server's log.
 
     `facts`: the target as found. `examples`: a few of the slots that were wrong or damaged, with their bytes.
     `duration_s`: how long the verify took.

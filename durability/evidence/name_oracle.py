@@ -45,7 +45,7 @@ MISSING = -1  # the length of a file that is not there
 class Lookup:
     """What a number of names of one writer were found to hold; row i is slot `slots[i]`, slots ascending.
 
-    `lengths`, shape (n,): bytes of each file, as far as it was read; MISSING where there is no such name.
+    `lengths`, shape (n,): bytes of each file, as far as it was read; MISSING if the name does not exist.
     `words`, shape (n, record words): the first record of each, of no meaning past its length. `unreadable`:
     by row the numbers of the sectors whose reads failed; they count as part of the length.
     """
@@ -60,7 +60,7 @@ class Lookup:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
     """`wrong`: to be judged now. `pending`: odd ones of slots in flight, which `in_flight()` gives later.
-    `checked`: names that were held against an operation, or are there."""
+    `checked`: names that were compared with an operation, or exist."""
 
     wrong: list[Observation]
     pending: list[Observation]
@@ -94,7 +94,7 @@ class NameOracle(ProvenOperations):
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
 
-        `listed`: the slots of which the directory lists a name, in any order. Of `create` the rules ask for
+        `listed`: the slots whose names the directory lists, in any order. Of `create` the rules ask for
         those that were not removed before A, up to the ceiling; without a log, for none.
         """
         if not self.plan.contract.endless:

@@ -21,7 +21,7 @@ from durability.formats.versions import Versions
 # version: an intact sector of this very slot. stray: intact, of this run, but of another place. earlier:
 # intact, of another run on this target, written to this place. foreign: intact, but neither. zero: nothing
 # but zeros. damaged: its checks fail. unreadable: the read failed. absent: past the end of the file or
-# device. Of names only: missing: there is no such name. excess: the file goes on where the record ends.
+# device. Of names only: missing: the name does not exist. excess: the file goes on where the record ends.
 SectorState: TypeAlias = Literal[
     "version",
     "stray",
@@ -74,7 +74,7 @@ class Observation:
 
     @property
     def missing(self) -> bool:
-        """Whether there is no such name."""
+        """Whether the name does not exist."""
         return self.spans[0].state == "missing"
 
 

@@ -32,7 +32,7 @@ from durability.formats.record import SECTOR_WORDS, Stamper, parse, superblock
 from durability.formats.versions import Versions
 
 _STAMPED_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
-# What is held of a slot in flight of which no whole version was seen: nothing yet, or that it has no name.
+# Entry for a slot in flight without a whole version: nothing was seen yet, or its name does not exist.
 UNSEEN = U64((1 << 64) - 1)
 GONE = U64((1 << 64) - 2)
 CLASS_OF_STATE: Mapping[str, FindingClass] = {

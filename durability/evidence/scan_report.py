@@ -35,10 +35,10 @@ class Example:
 class ScanReport:
     """The outcome of a scan, or of as much of it as was done.
 
-    `checked` counts slots. `proven` and `newest_seen` per writer as `Oracle` has them. `oldest_lost`: per
-    writer the first acknowledged operation that is known to be lost, else None; `newest_lost` the last one.
-    `control_lost`: completed writes of the control arm that are not there. `failure` says why the scan ended
-    before it was `finished`, for people.
+    `checked` counts slots. `proven` and `newest_seen` per writer as the oracles (`SlotOracle`, `NameOracle`)
+    have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
+    `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
+    `failure` says why the scan ended before it was `finished`, for people.
     """
 
     finished: bool

@@ -42,7 +42,7 @@ def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float
     1 - (1 - confidence)^(1/n) for no loss; 1.0 for no cut at all, or if every cut lost.
     """
     if not 0 <= losses <= cuts:
-        raise ValueError(f"{losses} losses in {cuts} cuts cannot be")
+        raise ValueError(f"{losses} losses in {cuts} cuts are impossible")
     if losses == cuts:
         return 1.0
     if losses == 0:

@@ -108,7 +108,7 @@ def case_from_value(value: object) -> Case:
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != CASE_SCHEMA:
         raise FormatError(
-            f"schema is {schema!r}, expected {CASE_SCHEMA!r}: no export of a run, or one of another release"
+            f"schema is {schema!r}, expected {CASE_SCHEMA!r}: not an export of a run, or from another release"
         )
     case = from_value(Case, value)
     if case.statistics is not None:

@@ -59,7 +59,7 @@ def shown(text: str) -> str:
 
 
 def escaped(document: T) -> T:
-    """`document`, a dataclass or a part of one, with bytes that are no UTF-8 as backslash escapes.
+    """`document`, a dataclass or a part of one, with bytes that are not UTF-8 as backslash escapes.
 
     Names of files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those.
     """

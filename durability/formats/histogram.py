@@ -130,7 +130,7 @@ def _integers(value: object) -> list[int]:
 
 
 def supported(samples: int, percent: float) -> bool:
-    """Whether `percent` can be printed of so many samples: at least 10 of them must lie beyond it.
+    """Whether `samples` are enough to print `percent`: at least 10 of them must lie beyond it.
 
     So p50 takes 20 samples, p95 200, p99 1000 and p99.9 10,000.
     """

@@ -1,4 +1,5 @@
-"""64-bit integer mixing, the same on every machine and for ever: scalar and numpy forms of one function.
+"""64-bit integer mixing, fixed, and the same on every machine: scalar and numpy forms of one
+function.
 
 The formats need a keyed permutation and a check that numpy can compute for thousands of sectors at once.
 Neither numpy's nor Python's `random` promises the same numbers in the next version, so they are not used.

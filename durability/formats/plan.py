@@ -154,7 +154,7 @@ class Plan:
                 return f"{name} is not a positive 64-bit number"
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                return f"{name} {getattr(self, name)!r} is none of {', '.join(allowed)}"
+                return f"{name} {getattr(self, name)!r} is not one of {', '.join(allowed)}"
         for name, (low, high) in _RANGES.items():
             if not low <= getattr(self, name) <= high:
                 return f"{name} {getattr(self, name)} is not within {low} to {high}"
@@ -175,7 +175,7 @@ class Plan:
         needs_file = self.contract.layout != "region" and self.target_kind != "file"
         in_sequence = self.contract.endless
         if needs_file or (in_sequence and self.pattern != "sequential"):
-            return f"{self.workload} needs a file{' and goes in sequence' if in_sequence else ''}"
+            return f"{self.workload} needs a file{' and is always sequential' if in_sequence else ''}"
         return None
 
     @property
@@ -208,7 +208,7 @@ class Plan:
         return _CONTROL_ARM if writer == self.control_writer else self.contract
 
     def schedule(self, writer: int) -> Schedule:
-        """The schedule of `writer`; append and create have none (seq k is slot k-1 for ever)."""
+        """The schedule of `writer`; append and create have none (seq k is always slot k-1)."""
         control = writer == self.control_writer
         return self.contract_of(writer).schedule(
             seed=self.seed,

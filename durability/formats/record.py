@@ -20,8 +20,8 @@ A sector is 64 little-endian 64-bit words, whatever the block size of the device
 The header is trusted before the body: its check holds or it says nothing. A record's body comes from a pool
 of `POOL_ROWS` rows that the plan's seed fixes, starting at a row that the header fixes; the XOR makes equal
 rows unlike each other, so that neither compression nor deduplication can shrink the data. Because the
-pool's digests are known beforehand, thousands of sectors are stamped, or held against what they should be,
-in a few numpy calls.
+pool's digests are known beforehand, a few numpy calls stamp thousands of sectors, or compare them with what
+they should be.
 """
 
 from __future__ import annotations

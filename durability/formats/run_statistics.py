@@ -2,7 +2,7 @@
 
 The client sends them about once per second and at a clean stop, the server keeps the newest, and the case
 brings them to `verify` and `show`. So a run that ended in a power cut has them up to its last second. They
-are no evidence of what was acknowledged: that is the frontiers' alone. Refuses a histogram that contradicts
+are not evidence of what was acknowledged: only the frontiers are. Refuses a histogram that contradicts
 itself.
 """
 

@@ -26,7 +26,7 @@ class Versions:
         self._last = (-1, -1, -1, False)  # the last answer of `is_version`
 
     def endless(self, writer: int) -> bool:
-        """True where seq k of `writer` is slot k-1 for ever, and no slot has a prefill."""
+        """Whether seq k of `writer` is always slot k-1, and no slot has a prefill."""
         return self._plan.contract_of(writer).endless
 
     def place(self, writer: int, slot: int) -> tuple[str, int, int]:
@@ -65,7 +65,7 @@ class Versions:
         return contract.slots_of(schedule, seqs)
 
     def touched(self, writer: int, seqs: Words) -> Words:
-        """Every slot of which one of `seqs` is an event, ascending."""
+        """Every slot with an event in `seqs`, ascending."""
         contract, schedule = self._of(writer)
         return contract.touched(schedule, seqs)
 

@@ -1,13 +1,13 @@
-"""Frames: how messages are told apart in a TCP stream.
+"""Frames: how a TCP stream is divided into messages.
 
     byte      0        1        2        3        4 ... 3 + length
           +--------+--------+--------+--------+------------------------+
           |     length, 32 bits, big-endian   | body: one message      |
           +--------+--------+--------+--------+------------------------+
 
-`length` counts the body alone, at least 1. It is held against the limit as soon as its four bytes are there,
+`length` counts the body alone, at least 1. It is compared with the limit as soon as its four bytes are there,
 before anything is buffered or allocated for the body. The limit is small until the peer has shown that it
-knows the token, and is raised then. After a bad length there is no way back into step: the connection ends.
+knows the token, and is raised then. After a bad length the frames cannot be found again: the connection ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frontiers: what a run may claim to have had acknowledged, held against what it was granted (rules 2 and 4).
+"""Frontiers: what a run reports as acknowledged, compared with what it was granted (rules 2 and 4).
 
 A frontier is the seq up to which every operation of a writer was acknowledged; it moves by whole groups. A
 writer may issue up to its last grant plus the plan's credit and no further, so an honest client cannot report
@@ -32,8 +32,8 @@ class Frontiers:
         self.tainted = ""
 
     def advance(self, frontiers: Sequence[int]) -> bool:
-        """Take in a cumulative report; whether any frontier rose. Writers of which the report breaks a rule
-        stay.
+        """Take in a cumulative report; whether any frontier rose. The frontier of a writer whose report
+        breaks a rule stays.
 
         Raises ProtocolError where the number of writers is not the plan's.
         """

@@ -8,7 +8,7 @@
 Codes stay below 128 and the count (code and fields) below 16, so the first two bytes say which message it
 is. They are looked at first: an unknown code, or a body longer than its message can be, is refused before
 anything is decoded. Then every field must be there, of exactly its type and within its bounds. What does not
-fit is a ProtocolError that names the field. Which message is legal when is the matter of `session`.
+fit is a ProtocolError that names the field. Which message is legal when is decided by `state_machine`.
 """
 
 from collections.abc import Callable, Mapping
@@ -279,7 +279,8 @@ class Stopped(ServerMessage):
 @_wire(0x1C)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(ClientMessage):
-    """What the run did so far, sent every second: a `statistics.Statistics` as a value; the newest counts."""
+    """What the run did so far, sent every second: a `run_statistics.Statistics` as a value; the newest
+    counts."""
 
     statistics: Statistics
 

@@ -12,7 +12,7 @@ any error the session is closed and `outgoing` holds the `Failure` to send, wher
       | <-----------     Welcome   |
       | the messages of the role   |
 
-It does not judge what messages mean: frontiers are `frontier`'s, runs are the server's.
+It does not judge what messages mean: `frontiers` checks frontiers, the server runs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A field reads what msgpack decoded and refuses everything that is not exactly its type and within its bounds.
 It writes through the same check, so that a wrong value fails where it was made and not on the other machine;
 only text is made to fit instead, because an error report must not fail over the words in it. Refuses to
-coerce: a float or a bool is no integer.
+coerce: a float or a bool is not an integer.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ async def _run_until_cut(
         await client
     except TargetError:
         if cut:
-            return  # as it must be: the drive is gone
+            return  # expected: the drive is gone
     raise SetupError(f"the client ended before the cut: {said.getvalue()}")
 
 

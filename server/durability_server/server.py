@@ -1,7 +1,7 @@
 """The server: listens, keeps the store open, and ends in an orderly way.
 
 `Server` is one running server; `serve` runs one until a signal says stop. It refuses to listen beyond
-loopback without a token, because anybody could then write into the evidence.
+loopback without a token, because any host could then write into the evidence.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Server:
     async def start(self, host: str, port: int, *, listener: socket.socket | None = None) -> tuple[str, int]:
         """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError.
 
-        `listener`: a socket that is bound already; then nobody looks at `host` and `port`.
+        `listener`: a socket that is bound already; then `host` and `port` are ignored.
         """
         try:
             await self._thread.call(self._store.open)
@@ -135,7 +135,7 @@ async def serve(
     tls: ssl.SSLContext | None = None,
     ready: Callable[[str, int], None] | None = None,
 ) -> None:
-    """Runs a server on `listen`, HOST:PORT, until SIGTERM or SIGINT. `ready` is told where it listens.
+    """Runs a server on `listen`, HOST:PORT, until SIGTERM or SIGINT. `ready` gets the address it listens on.
 
     Raises UsageError, SetupError or StoreError if it cannot start.
     """

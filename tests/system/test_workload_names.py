@@ -18,7 +18,7 @@ EXEMPT = {
     "durability/formats/workloads": "the workloads themselves",
     "durability/bench": "the benchmark's cells have workloads of their own, some of them called the same",
     "client/durability_client/bench": "what measures these cells",
-    "lab/durability_lab/truth/reference_judge.py": "the second opinion is independent on purpose",
+    "lab/durability_lab/truth/reference_judge.py": "the reference judge is independent on purpose",
 }
 
 

@@ -64,10 +64,10 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
-    with StopSignals() as endings:
+    with StopSignals() as stop_signals:
         try:
             with Bar(err) as bar:
-                outcome = measure(wanted, bar, endings.hold)
+                outcome = measure(wanted, bar, stop_signals.hold)
         except (KeyboardInterrupt, SystemExit) as ending:
             print("durability: ended before the first measurement; no result was saved", file=err)
             return _exit_code(ending)

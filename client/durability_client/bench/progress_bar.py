@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from durability_client.system.processes import signals_blocked
 
-_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_PLAIN_LINE_S = 10.0  # between lines without a terminal
 _BAR_S = 0.1  # between drawings of the bar while files are written
 
 

@@ -240,7 +240,7 @@ class _Measurement:
 
     def _memory_place(self) -> Place | None:
         if not any(cell.place == "memory" for cell in self._options.cells):
-            target.remove_leftovers(target.MEMORY)  # nobody else would give the memory back
+            target.remove_leftovers(target.MEMORY)  # nothing else frees this memory
             return None
         place = target.memory(self._options.size_bytes)
         return None if place is None else self._keep(place)

@@ -1,7 +1,7 @@
 """Result files: written whole or not at all, and read with a clear word on what is wrong with one.
 
-A result that nobody asked to be kept elsewhere goes to the state directory, since a minute's measurement that
-cannot be compared any more is a minute lost. A file that exists is replaced only when it was named.
+A result goes to the state directory unless another place is named, since a measurement that was not kept
+cannot be compared later. A file that exists is replaced only when it was named.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from durability_client.target.safety_checks import holds_run
 
 
 def check_output(path: Path) -> None:
-    """Refuse a place where no file can be written, and to replace what is no plain file, or holds a run.
+    """Refuse a path where no file can be written, whose file is not a regular one, or which holds a run.
 
-    Raises SetupError, and TargetError where it cannot be told.
+    Raises SetupError, and TargetError if that cannot be determined.
     """
     path = Path(os.path.realpath(path))
     directory = path.parent

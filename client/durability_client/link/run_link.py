@@ -1,9 +1,10 @@
 """The link of a run to its server, which outlives its connections.
 
-It connects again, for ever and with growing pauses, proves with the run's secret that it is the same process,
-and sends again what the server has not confirmed. A server that no longer knows the token is tried for ever
-too, and `trouble` says what to do: it may have been started by mistake with another token file, and giving up
-would cost the run. It refuses to go on once the server says that the run is no longer this client's.
+It reconnects without limit and with growing pauses, proves with the run's secret that it is the same process,
+and sends again what the server has not confirmed. A server that no longer knows the token is tried without
+limit too, and `trouble` says what to do: it may have been started by mistake with another token file, and
+giving up would cost the run. It refuses to go on once the server says that the run is no longer this
+client's.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from durability.protocol.messages import (
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import CONNECT_TIMEOUT_S, Connection, connect
 
-_BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one for ever
-# The run is over or somebody else's: trying again cannot help.
+_BACKOFF_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)  # pauses between attempts; the last one repeats
+# The run is over or belongs to another process: trying again cannot help.
 FINAL_CODES = frozenset({"fenced", "run-ended", "run-unknown", "version", "bad-request"})
 
 Ending = Stop | TargetFailed | ClientFailed

@@ -2,7 +2,8 @@
 
 The files that a group has written stay open until they are synced, because an error of their writeback is
 told once, to the descriptions that are open by then. The directory has a description of the writer's own for
-the same reason. Refuses what every writer refuses (see `life`), and to write to a file that it did not make.
+the same reason. Refuses what every writer refuses (see `writer`), and to write to a file that it did not
+make.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class NameWriter(AcknowledgingWriter):
     def _issue(
         self, directory: TargetDirectory, slots: Words, removals: NDArray[np.bool_], old: Words
     ) -> bool:
-        """Do the next operations, on `slots`, committing each group; False when told to stop.
+        """Do the next operations, on `slots`, committing each group; False if ordered to stop.
 
         `old`: the slot whose name goes with each of them that puts one, NEVER for none.
         """
@@ -97,7 +98,7 @@ class NameWriter(AcknowledgingWriter):
         self._written.clear()
 
     def _commit(self, directory: TargetDirectory) -> bool:
-        """Sync the open group and publish it; False when told to stop."""
+        """Sync the open group and publish it; False if ordered to stop."""
         self._settle()
         directory.sync()
         now_ns = time.monotonic_ns()

@@ -1,8 +1,8 @@
 """`durability run`: creates a target, arms the run, and writes until power fails or the run is stopped.
 
 The rules of evidence fix the order: safety checks, server, facts, plan, registration, prefill, writers ready,
-facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `writer` defines an
-acknowledgement. This module keeps the order and reports how the run ended.
+facts again, armed, and only then the first record. `safety_checks` and `planning` refuse, `slot_writer` and
+`name_writer` define an acknowledgement. This module keeps the order and reports how the run ended.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
-# Errors of the system that are no I/O failure, so that no cut is behind them (rule 12): no room, no right,
-# no descriptors, or somebody else's file where a new name belongs.
+# System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
+# no descriptors, or another program's file where a new name belongs.
 _NO_IO_FAILURE = frozenset(
     {
         errno.ENOSPC,
@@ -151,7 +151,7 @@ class _Run:
         self._signals.append(number)
 
     async def run(self, facts: Facts) -> RunSummary:
-        """All of it. Raises DurabilityError, after the server was told why."""
+        """Do all of it. Raises DurabilityError, after reporting the reason to the server."""
         plan, options = self._plan, self._options
         await self.link.register(
             run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force

@@ -1,7 +1,7 @@
-"""The sender: looks at the shared some thousand times a second and tells the server what moved.
+"""The sender: looks at the shared state some thousand times a second and tells the server what moved.
 
 What a drive acknowledged in its last moments is what a cut can lose, so an ack must not wait; and a writer
-must not pay for it, so nobody wakes anybody: one process polls, and sends one cumulative ack for all
+must not pay for it, so no process wakes another: one process polls, and sends one cumulative ack for all
 writers. asyncio's usual selector sleeps in whole milliseconds, hence a loop of our own (`run_in_fine_loop`).
 In any other loop the sender works as well, a millisecond later.
 """

@@ -1,4 +1,4 @@
-"""The shared: shared memory through which writers and the sender talk, without a lock or a system call.
+"""The shared state: memory through which writers and the sender talk, without a lock or a system call.
 
 A writer's commit must cost nothing but the commit, so a writer stores one word when a sync has returned and
 reads two to know that it may go on; the sender, another process, polls. No word is read, changed and written
@@ -77,7 +77,7 @@ class SharedState:
 
     def __init__(self, writers: int) -> None:
         self.writers = writers
-        # A cache line for order and halt, which every writer reads all the time and hardly anybody writes.
+        # A cache line for order and halt, which every writer reads all the time and which is rarely written.
         self._frontier_at = 8
         self._grant_at = self._frontier_at + -(-writers // 8) * 8
         self._state_at = self._grant_at + -(-writers // 8) * 8
@@ -113,7 +113,7 @@ class SharedState:
 
     @property
     def order(self) -> Order:
-        """What all writers were last told to do."""
+        """The last order to all writers."""
         return Order(self.words[self.ORDER])
 
     def give_order(self, order: Order) -> None:

@@ -24,15 +24,15 @@ from durability_client.target.target_files import TargetFiles
 
 
 def write_records(plan: Plan, writer: int, storage: Storage, shared: SharedState) -> None:
-    """The whole life of writer `writer`. Never raises: the shared says how it ended."""
+    """Run writer `writer` from start to end. Never raises: the shared state says how it ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    life = _class_of(plan, writer)(plan, writer, storage, shared)
+    instance = _class_of(plan, writer)(plan, writer, storage, shared)
     try:
-        life.run()
+        instance.run()
     except OSError as error:
-        life.fail(error.errno or 0, str(error))
+        instance.fail(error.errno or 0, str(error))
     except BaseException as error:  # MemoryError and SystemExit too: left unsaid, the others would write on
-        life.fail(0, f"{type(error).__name__}: {error}")
+        instance.fail(0, f"{type(error).__name__}: {error}")
     else:
         shared.set_state(writer, WriterState.DONE)
 
@@ -56,7 +56,7 @@ class _SlotWriter(AcknowledgingWriter):
             pass
 
     def _write(self, file: TargetFile, offsets: list[int]) -> bool:
-        """Write the stamped records, syncing and publishing at the end of each group; False when told to
+        """Write the stamped records, syncing and publishing at the end of each group; False if ordered to
         stop."""
         words, group, limit = self._shared.words, self._plan.group, self._limit
         go, order_at, halt_at = int(Order.GO), SharedState.ORDER, SharedState.HALT
@@ -137,7 +137,7 @@ class _LogWriter(_SlotWriter):
 class _ControlWriter(Writer):
     """The control arm: paced, never synced, and only past the page cache.
 
-    A write that completed in the page cache is lost by any cut and shows nothing of the drive, so without
+    Any cut loses a write that completed in the page cache, which shows nothing about the drive, so without
     O_DIRECT this arm writes nothing.
     """
 
@@ -163,7 +163,7 @@ class _ControlWriter(Writer):
                 due_ns = max(due_ns + self._plan.control_interval_us * 1000, time.monotonic_ns())
 
     def _wait_until(self, due_ns: int) -> bool:
-        """Sleep until `due_ns`; False when told to stop before."""
+        """Sleep until `due_ns`; False if ordered to stop before."""
         while self._shared.order == Order.GO and not self._shared.halted:
             left_ns = due_ns - time.monotonic_ns()
             if left_ns <= 0:

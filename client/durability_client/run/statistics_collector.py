@@ -1,7 +1,7 @@
-"""The collector of a run: what the server is told of it every second, so that it survives the cut.
+"""Statistics of a run, sent to the server every second, so that they survive the cut.
 
 Collects the latencies of commits and looks at how many flushes reached the drives; never on a writer's path.
-Figures are totals since arming, so one that does not reach the server is made up for by the next. Latencies
+Figures are totals since arming, so the next report replaces one that does not reach the server. Latencies
 that a full ring has dropped are not counted.
 """
 
@@ -40,7 +40,7 @@ class StatisticsCollector:
         self._digested = [0] * plan.writers  # commits of each writer whose latencies were counted
 
     def armed(self, facts: Facts) -> None:
-        """Count flushes from those that `facts` tell of, and the processors' time from now."""
+        """Count flushes from those in `facts`, and the processors' time from now."""
         self._drives = facts.drives
         self._ticks = host.ticks()
 

@@ -27,7 +27,7 @@ from durability.formats.documents import to_json
 from durability.units import duration
 
 RUN_SCHEMA = "durability.run/1"
-_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_PLAIN_LINE_S = 10.0  # between lines without a terminal
 
 State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnecting", "stopping", "stopped"]
 

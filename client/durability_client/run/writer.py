@@ -1,9 +1,9 @@
-"""The life of a writer, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody is
-left to give orders.
+"""What every writer does, whatever it writes: stamping, orders, credit, publishing, and noticing that nobody
+is left to give orders.
 
-What a writer does to the target between two acknowledgements is its subclass's: `writer` has slots in files,
-`names_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything has
-failed, and to outlive the process that started them.
+What a writer does to the target between two acknowledgements is its subclass's: `slot_writer` has slots in
+files, `name_writer` files as slots. What all refuse: to issue beyond their credit, to publish once anything
+has failed, and to outlive the process that started them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Writer:
         raise NotImplementedError
 
     def fail(self, errno: int, text: str) -> None:
-        """Say in the shared why this writer ends."""
+        """Say in the shared state why this writer ends."""
         self._shared.fail(
             WriterFailure(
                 at_ns=time.monotonic_ns(), writer=self._writer, errno=errno, seq=self._seq, text=text

@@ -35,7 +35,7 @@ class WriterProcesses:
         self._switch_s = sys.getswitchinterval()
 
     def start(self) -> None:
-        """Start all; signals stay blocked in them for ever, so that Ctrl-C reaches only this process."""
+        """Start all; signals stay blocked in them, so that Ctrl-C reaches only this process."""
         processes = isinstance(self._storage, KernelStorage)
         if processes:
             CONTEXT.set_forkserver_preload(["__main__", write_records.__module__])
@@ -67,7 +67,7 @@ class WriterProcesses:
         return sum(self.shared.frontiers()[self._plan.writers :])
 
     def look(self) -> None:
-        """Enter a writer that died without a word into the shared as a failure."""
+        """Enter a failure into the shared state for a writer that died without reporting one."""
         for writer, member in enumerate(self._members):
             if not member.is_alive() and self.shared.state(writer) not in _ENDED:
                 code = member.exitcode if isinstance(member, BaseProcess) else None

@@ -18,7 +18,7 @@ ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends prog
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """Processes that are started within the block have what ends programs blocked for ever."""
+    """Processes started within the block keep the signals that end programs blocked."""
     resource_tracker.ensure_running()  # it unblocks such signals when it starts, so that must be before
     with signals_blocked():
         yield

@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 class Terminal(Console):
-    """A console that tells its caller when nobody reads stdout any more.
+    """A console that reports to its caller when the reader closed stdout.
 
     rich's own would end the program with 1, which is this tool's word for a defect.
     """

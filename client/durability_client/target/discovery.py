@@ -190,7 +190,7 @@ def _host() -> Host:
 
 
 def _virtualisation() -> str:
-    """The hypervisor's name; a container is no machine and does not count."""
+    """The hypervisor's name; a container is not a machine and does not count."""
     if named := output_of("systemd-detect-virt", "--vm"):
         return named
     product = f"{_first_line('/sys/class/dmi/id/sys_vendor')} {_first_line('/sys/class/dmi/id/product_name')}"

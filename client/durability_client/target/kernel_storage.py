@@ -1,7 +1,7 @@
 """The target on a real kernel: files and block devices, opened so that a sync means what the plan says.
 
 Refuses sync methods and O_DIRECT where the system has none, rather than fall back to something weaker; it
-never decides whether a target may be overwritten (`guards` does) and never retries what failed.
+never decides whether a target may be overwritten (`safety_checks` does) and never retries what failed.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class KernelStorage:
             try:
                 return KernelFile(self._open(suffix, flags | new, direct=True), sync=_full_fsync, direct=True)
             except UsageError:
-                new = 0  # this file system has no O_DIRECT, which nobody insisted on; yet it made the file
+                new = 0  # this file system has no O_DIRECT, and it was not required; yet the file was made
         return KernelFile(self._open(suffix, flags | new, direct=False), sync=_full_fsync, direct=False)
 
     def exists(self, suffix: str) -> bool:

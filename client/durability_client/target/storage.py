@@ -83,7 +83,7 @@ class Storage(Protocol):
         """
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> TargetFile:
-        """Open a file for writing that nobody acknowledges: prefill and control arm.
+        """Open a file for writes that are never acknowledged: prefill and control arm.
 
         Bypasses the page cache where `direct` asks for it and the file system can; `sync` is a full fsync.
         `create` makes the file. A main file that exists is kept, any other is refused (FileExistsError).
@@ -116,7 +116,7 @@ class Storage(Protocol):
         """Hold the target until `unlock` or the end of the process, against other users of it.
 
         `create` makes an empty main file where there is none; without it a missing file has nothing to hold.
-        Raises TargetBusyError where somebody else holds it.
+        Raises TargetBusyError if another process holds it.
         """
 
     def unlock(self) -> None:
@@ -126,4 +126,4 @@ class Storage(Protocol):
         """What is known of target and machine now."""
 
     def flushes(self, drive: str) -> int | None:
-        """What `Drive.flushes` of the drive named so is now; cheap enough for every second."""
+        """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""

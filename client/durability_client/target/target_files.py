@@ -72,17 +72,17 @@ class TargetFiles:
     def __init__(self, storage: Storage, plan: Plan) -> None:
         self.storage = storage
         self.plan = plan
-        # A record that is no multiple of a page cannot be prefilled past the page cache on every drive.
+        # A record that is not a multiple of a page cannot be prefilled past the page cache on every drive.
         self._direct = plan.record_bytes % mmap.PAGESIZE == 0
 
     def create(self, progress: PrefillProgress | None = None) -> None:
         """Superblocks, prefill, names and empty append files, all durable with their directory and its
         ancestors.
 
-        The storage must be locked and its contents checked (`guards.check_contents`); what an earlier run of
-        this tool left is overwritten in place. The superblocks go first, so that a half-made target never
-        looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all. Raises
-        OSError.
+        The storage must be locked and its contents checked (`safety_checks.check_contents`); what an earlier
+        run of this tool left is overwritten in place. The superblocks go first, so that a half-made target
+        never looks like the earlier run with its data gone. `progress` gets bytes done and bytes in all.
+        Raises OSError.
         """
         total = 2 * limits.SUPERBLOCK_BYTES
         total += sum(extent.slots * extent.record_bytes for extent in self.plan.extents())
@@ -116,8 +116,8 @@ class TargetFiles:
         return self.storage.open(suffix, plan=self.plan, create=create)
 
     def try_writer(self) -> None:
-        """Open and close a file as writers do. Raises UsageError for a sync method or O_DIRECT that is
-        missing here, which is no writer's failure."""
+        """Open and close a file as writers do. Raises UsageError if the sync method or O_DIRECT is missing
+        here, so that no writer fails for it."""
         by_name = self.plan.contract.layout == "names"  # and a name may not be there
         suffix = MAIN if by_name else self.plan.extent(0).suffix
         self.storage.open(suffix, plan=self.plan).close()
@@ -176,7 +176,7 @@ class TargetFiles:
 
 
 class _Counter:
-    """Bytes done so far, told to whoever asked."""
+    """Reports the bytes done so far, if a callback was given."""
 
     def __init__(self, total: int, progress: PrefillProgress | None) -> None:
         self._total = total

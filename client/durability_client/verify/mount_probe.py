@@ -49,8 +49,8 @@ class MountProbe:
 
 
 def probe_mount(device: Path) -> MountProbe:
-    """Try to mount the file system on `device`; needs root. Raises TargetError where that cannot be tried, or
-    fails by what is no damage.
+    """Try to mount the file system on `device`; needs root. Raises TargetError if that cannot be tried, or
+    fails for another reason than damage.
     """
     if not device.is_block_device():
         raise TargetError(
@@ -84,8 +84,8 @@ def _recognise(device: Path) -> tuple[str, str]:
 
 
 def _mount(device: Path, kind: str, options: str) -> str:
-    """Mount `device` for a moment; why that failed, or "" where it did not. Raises TargetError where the
-    failure says nothing of the file system.
+    """Mount `device` for a moment; why that failed, or "" if it did not. Raises TargetError if the failure
+    says nothing about the file system.
     """
     with tempfile.TemporaryDirectory(prefix="durability-probe-") as directory:
         # The directory is listed inside, by the same shell: outside the namespace nothing is mounted.

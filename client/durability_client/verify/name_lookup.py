@@ -56,7 +56,7 @@ class NameLookup:
     def look_up(self, request: Request, buffer: memoryview) -> Lookup:
         """What the names of `request` hold, read into `buffer`.
 
-        Raises OSError for what is no error of the medium.
+        Raises OSError for any error that is not the medium's.
         """
         lengths = np.empty(len(request.slots), dtype=np.int64)
         unreadable: dict[int, frozenset[int]] = {}

@@ -1,8 +1,8 @@
-"""What every scan does, whatever a slot is: superblocks, the control arm, second looks, counting and telling.
+"""What every scan does, whatever a slot is: superblocks, the control arm, rereads, counts and reports.
 
 Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
-not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `scan` reads
-slots in files, `names_scan` files as slots. It decides no verdict and writes nothing.
+not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `slot_scan`
+reads slots in files, `name_scan` files as slots. It decides no verdict and writes nothing.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ScanProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanListener:
-    """Whom a scan tells. `tick` after each read that returned, from the thread that read; `progress` after
-    each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked at,
-    kept or not (of slots that end before their file does, only the edges are).
+    """Gets a scan's reports. `tick` after each read that returned, from the thread that read; `progress`
+    after each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked
+    at, kept or not (of slots that end before their file does, only the edges are).
     """
 
     tick: Callable[[], None]
@@ -94,7 +94,7 @@ class ScanBase:
         self._done = self._total = 0
 
     def run(self) -> ScanReport:
-        """Scan everything. Raises OSError for what is no error of the medium: the rest was not read."""
+        """Scan everything. Raises OSError for an error that is not the medium's: the rest was not read."""
         raise NotImplementedError
 
     @property
@@ -143,7 +143,7 @@ class ScanBase:
     # -- second look ---------------------------------------------------------------------------------------
 
     def _sort_out(self, judgements: Sequence[Judgement], data: Sequence[bytes]) -> list[Suspect]:
-        """Count those of `judgements`, made of `data`, that are no findings; the others, to be read again."""
+        """Count the `judgements` of `data` that are not findings; return the others, to be read again."""
         suspects: list[Suspect] = []
         for judgement, record in zip(judgements, data, strict=True):
             if judgement.finding is not None:

@@ -1,4 +1,4 @@
-"""Reading a target back: unreadable blocks are told apart one by one, and the next chunk is read meanwhile.
+"""Reading a target back: finds each unreadable block, and reads the next chunk meanwhile.
 
 An I/O error of a large read says little, so it is narrowed down to logical blocks. Only errors that mean
 "the medium does not give this back" are narrowed; a drive that went away, or a link that timed out, is an
@@ -76,7 +76,7 @@ class Reader:
 
     def __init__(self, storage: Storage, suffix: str, *, block_bytes: int, tick: Callable[[], None]) -> None:
         self._file = storage.open(suffix)
-        # What is read through the page cache is read by pages, so no smaller piece can be told apart.
+        # The page cache reads whole pages, so a smaller unreadable piece cannot be found.
         self._block_bytes = block_bytes if self._file.direct else max(block_bytes, _ALIGNMENT_BYTES)
         self._tick = tick
 
@@ -89,8 +89,8 @@ class Reader:
         self._file.close()
 
     def read(self, buffer: memoryview, offset: int, length: int) -> Content:
-        """`length` bytes from byte `offset`, in `buffer`. Raises OSError for what is no error of the
-        medium.
+        """`length` bytes from byte `offset`, in `buffer`. Raises OSError for any error that is not the
+        medium's.
         """
         lead = offset % _ALIGNMENT_BYTES
         window = -(-(lead + length) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

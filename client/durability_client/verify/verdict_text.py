@@ -96,7 +96,7 @@ def first_line(outcome: Outcome) -> str:
         return f"DURABLE{verdict.headline.removeprefix('durable')}"
     first, *others = (reason.code for reason in verdict.reasons)
     if first == "findings":
-        # The copies of the superblock may be among the findings; they are no slots.
+        # The copies of the superblock may be among the findings; they are not slots.
         wrong = min(sum(report.findings.values()), report.checked)
         if outcome.plan.contract.layout == "names":
             return f"LOSS: {wrong:,} of {report.checked:,} names are not as acknowledged"
@@ -209,7 +209,7 @@ def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
     if lost:
-        what = "a volatile cache below the kernel lost them, as it may"
+        what = "a volatile cache below the kernel lost them; nothing was promised for them"
     else:
         what = "this proves nothing, since other flushes, write-through or power-loss protection keep them"
     return f"{lost:,} of {completed:,} writes that were never synced are lost: {what}"

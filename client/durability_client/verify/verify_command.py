@@ -76,7 +76,7 @@ async def verify(
     """Judge the target and print the verdict; returns the exit code.
 
     `storage` is a target that is not the kernel's; `out` and `err` are stdout and stderr unless given.
-    Raises SetupError, UsageError and FormatError for what is no verdict.
+    Raises SetupError, UsageError and FormatError if there is no verdict.
     """
     out, err = out or sys.stdout, err or sys.stderr
     case_source = _case_source(options)
@@ -115,17 +115,17 @@ async def examine(
 ) -> Outcome:
     """Look at a locked target and judge it. Raises as `verify` does."""
     started_s = time.monotonic()
-    with ScanProcess(storage, stall_s=options.stall_s) as scanner:
+    with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
         facts = await asyncio.to_thread(storage.facts)
         _require_replay(facts)
-        found, stalled = await _found(facts, scanner, None)
+        found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
         case = await case_source.open(run, found.facts, end=False)
         plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
             found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
         elif not stalled:  # the plan says where the second copy is
-            found, stalled = await _found(facts, scanner, plan)
+            found, stalled = await _found(facts, scan_process, plan)
         if case is not None:  # the run is ended only now that its target is known to be the right one
             _require_target_of(case, found, storage.path)
             case = await case_source.open(plan.run, found.facts, end=True)
@@ -139,7 +139,7 @@ async def examine(
         if stalled:
             report = empty_report(plan, failure=stalled)
         else:
-            report = await scanner.scan(job, on_progress=on_progress, on_example=examples.append)
+            report = await scan_process.scan(job, on_progress=on_progress, on_example=examples.append)
     return judge(
         plan=plan,
         case=case,
@@ -187,10 +187,10 @@ def _storage(options: VerifyOptions) -> Storage:
     return storage
 
 
-async def _found(facts: Facts, scanner: ScanProcess, plan: Plan | None) -> tuple[Found, str]:
+async def _found(facts: Facts, scan_process: ScanProcess, plan: Plan | None) -> tuple[Found, str]:
     """The target as found, and why it could not be read even for its superblocks, or ""."""
     try:
-        return Found(facts=facts, superblocks=await scanner.superblocks(plan)), ""
+        return Found(facts=facts, superblocks=await scan_process.superblocks(plan)), ""
     except StalledError as error:
         return Found(facts=facts, superblocks=()), str(error)
 

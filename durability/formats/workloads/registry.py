@@ -22,4 +22,4 @@ def workload(name: str) -> Workload:
     try:
         return WORKLOADS[name]
     except KeyError:
-        raise PlanError(f"workload {name!r} is none of {', '.join(WORKLOADS)}") from None
+        raise PlanError(f"workload {name!r} is not one of {', '.join(WORKLOADS)}") from None

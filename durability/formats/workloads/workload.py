@@ -49,7 +49,7 @@ class Workload:
 
     @property
     def endless(self) -> bool:
-        """Whether seq k goes to slot k-1 for ever, in sequence, and a slot is put only once."""
+        """Whether seq k always goes to slot k-1, in sequence, so that a slot is written only once."""
         return False
 
     @property
@@ -90,7 +90,7 @@ class Workload:
         return np.full(len(slots), NEVER, dtype=U64)
 
     def touched(self, schedule: Schedule, seqs: Words) -> Words:
-        """Every slot of which one of `seqs` is an event, ascending."""
+        """Every slot with an event in `seqs`, ascending."""
         return np.unique(self.slots_of(schedule, seqs))
 
     def are_versions(self, schedule: Schedule, slots: Words, seqs: Words) -> NDArray[np.bool_]:
@@ -125,7 +125,7 @@ class Workload:
 
 
 class EndlessWorkload(Workload):
-    """Seq k puts slot k-1, once and for ever."""
+    """Seq k writes slot k-1, and nothing else does."""
 
     __slots__ = ()
 

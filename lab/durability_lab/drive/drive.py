@@ -1,6 +1,6 @@
 """A drive that can lose power: media, what it only holds in memory over them, and a model of how it errs.
 
-The same drive runs inside the test process (`simulated`, `simulation`) and as a real block device
+The same drive runs inside the test process (`simulated_storage`, `simulation`) and as a real block device
 (`nbdkit_plugin`, which embeds the system's Python 3.11): so this module, `media`, `faults` and `drive_log`
 import the standard library and each other, nothing else.
 
@@ -42,12 +42,12 @@ _PATIENCE_S = 0.001  # of the thread that keeps time: under load the requests ar
 
 
 class HangingReadError(OSError):
-    """A read that would never return, where somebody asked for it without waiting."""
+    """A read that would never return, if the caller asked not to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """How a drive treats what it is told: here without a cache and without a fault.
+    """How a drive treats its commands: here without a cache and without a fault.
 
     The fields are a model's parameters, and what a drive of it has to remember besides: so every drive has a
     model of its own, which `fresh` makes. `honest`: after a cut everything is there that a flush or FUA
@@ -85,7 +85,7 @@ class Model:
         return replace(self)
 
     def capacity_bytes(self, size_bytes: int, *, cuts: int) -> int:
-        """How much a drive with media of `size_bytes` shows after so many cuts."""
+        """The capacity that a drive with media of `size_bytes` shows after `cuts` cuts."""
         return size_bytes
 
     def accept(self, drive: Drive, offset: int, data: bytes, *, fua: bool) -> None:

@@ -2,7 +2,7 @@
 
 After the SIGKILL everything that the drive will ever answer is decided by its media, model, seed and the
 number of its cuts. So the same model, here in this process, tells what a host would read, before any host
-reads, replays a log or mounts; and it tells of a read that never returns without waiting for it.
+reads, replays a log or mounts; and it reports a read that never returns without waiting for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a drive was told and what it promised, kept beside the drive: the truth that a tester is held against.
+"""What a drive was told to do and what it promised, kept beside the drive: the truth to compare a tester
+with.
 
 A log has one entry for each write, each flush and each FUA write that returned success, and each cut. It is
 kept in memory, or appended to a file, which survives the SIGKILL that is a drive's power cut. It knows no
@@ -20,8 +21,8 @@ Refuses to judge a drive: it says what was promised and is not there, and the le
 
     the newest version that was promised, and every version that was written after it
 
-since a drive may write back early what nobody has flushed. A cut leaves those legal, but a later flush
-promises nothing of what was written before the cut. Of a sector that was written and never promised, and of
+since a drive may write back early what was not flushed. A cut leaves those legal, but a later flush
+makes no promise for what was written before the cut. Of a sector that was written and never promised, and of
 one that was never written, nothing is promised: any content is legal, what the media held before included.
 """
 
@@ -53,9 +54,10 @@ _READ_BYTES = 1 << 20
 class Broken:
     """A sector that the drive had promised and that now holds what it must not.
 
-    `kind`: `older` a version of before the promised one; `blank` zeros, which nobody wrote there; `elsewhere`
-    what was written to another sector; `garbage` what nobody ever wrote; `unreadable`; `gone`, beyond the end
-    of the drive. `promised` and `found`: the labels of what should be and of what is there, b"" without one.
+    `kind`: `older` a version of before the promised one; `blank` zeros, which were not written there;
+    `elsewhere` what was written to another sector; `garbage` what was never written; `unreadable`; `gone`,
+    beyond the end of the drive. `promised` and `found`: the labels of what should be and of what is there,
+    b"" without one.
     """
 
     offset: int
@@ -97,7 +99,7 @@ class DriveLog:
         self._append(b"c", 0, 0)
 
     def promises(self) -> Promises:
-        """What the drive has promised up to now. Raises OSError where there is no such file."""
+        """What the drive has promised up to now. Raises OSError if the file does not exist."""
         if self._path is None:
             return Promises(memoryview(bytes(self._entries)))
         with open(self._path, "rb") as file:  # noqa: PTH123 - nothing here needs a Path
@@ -134,7 +136,7 @@ class DriveLog:
 
 
 class Promises:
-    """What a log amounts to.
+    """Summary of a log.
 
     `writes` and `flushes`: how many there were. `end`: where its last whole entry ends, in bytes. A version
     of a sector is named by where its digest lies in the log.

@@ -1,8 +1,8 @@
 """What a drive keeps its bytes on: in memory, or in a file that outlives the process. Standard library only.
 
-Media know nothing of caches and faults. They keep every byte that was written, and of the parts that are to
-be written as one they keep all or none, also if the process is killed in between: that is how a drive changes
-its mapping table.
+Media know nothing about caches and faults. They keep every byte that was written, and of the parts that are
+to be written as one they keep all or none, also if the process is killed in between: that is how a drive
+changes its mapping table.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ r"""The drive model as an NBD server: run by nbdkit's Python plugin, never impor
     nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \
         [cuts=1] [drive_log=FILE]
 
-nbdkit embeds the system's Python, which knows nothing of this project's environment; so what runs here uses
+nbdkit embeds the system's Python, which does not see this project's environment; so what runs here uses
 the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power cut:
 what the drive held in memory is gone, and what was on media is in the file. The next nbdkit on that file is
 told by `cuts` how often that has happened.

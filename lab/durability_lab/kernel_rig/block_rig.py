@@ -8,17 +8,17 @@ sees I/O errors, as it does when a drive drops off its bus, and what the drive h
 enumerated anew.
 
 The drives: each model of `faults`, and the two that nbdkit's own cache filter makes, which share no code with
-the models: `filter-honest`, and `filter-amnesiac`, which keeps nothing of what was written since it was
+the models: `filter-honest`, and `filter-amnesiac`, which loses all data written since it was
 powered on.
 
 A loop device says of itself that it has a volatile cache, whatever lies below. For a drive without one the
 rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, as it does with a real such
 drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
-only FUA cannot be told apart here.
+only FUA cannot be distinguished here.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
-nor, as `cleanup` sees to it, the process that set it up.
+nor, because of `cleanup`, the process that set it up.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class BlockRig:
     def power_on(self) -> None:
         """Start the drive and attach its block device, anew after a cut. Does not mount.
 
-        Raises SetupError where a part does not start, or where somebody still holds the device of before.
+        Raises SetupError where a part does not start, or if a process still holds the previous device.
         """
         if self.power_ons:
             self._detach()
@@ -224,8 +224,8 @@ class BlockRig:
         self._nbdkit.kill()
         self._nbdkit = None
 
-    def aftermath(self) -> DriveCheck | None:
-        """What the drive kept of its word; None of a drive of nbdkit's own. To be asked after `cut`, before
+    def drive_check(self) -> DriveCheck | None:
+        """Which promises the drive kept; None for a drive of nbdkit's own. Call it after `cut`, before
         `power_on`."""
         assert self._nbdkit is None, "the drive has power: cut it first"
         if self.drive in FILTERS:
@@ -272,7 +272,7 @@ class BlockRig:
         if self._attached:
             self._attached = False
             with suppress(SetupError, OSError):
-                _set_write_cache(self.loop, "write back")  # or whoever has it next would send no flush
+                _set_write_cache(self.loop, "write back")  # or its next user would send no flush
             with suppress(SetupError):
                 _run("losetup", "--detach", self.loop)
         _unmount(self._device_file)

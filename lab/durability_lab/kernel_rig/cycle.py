@@ -41,11 +41,11 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
-NAMES_CUT_AFTER = range(200, 1000)  # of which each takes two syncs or three
-SIZE = "8MiB"  # which a run goes through more than once, and appends beyond
+NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
+SIZE = "8MiB"  # a run overwrites all of it more than once, and appends beyond it
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _TIMEOUT_S = 120.0
-_VERIFY_TIMEOUT_S = 300.0  # of which it gives a drive that hangs two minutes
+_VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
 
 
 def _run_options(load: Load) -> list[str]:
@@ -69,7 +69,7 @@ class CycleResult:
     """One cycle: a cut after `cut_after` acknowledged operations, and what `verify` answered.
 
     `mounted`: the file system could be mounted after the cut; on the raw device there is none to mount.
-    `truth`: the answer held against what the drive promised and broke; None for a drive of nbdkit's, or
+    `truth`: the answer compared with what the drive promised and broke; None for a drive of nbdkit's, or
     without an answer.
     """
 
@@ -167,16 +167,16 @@ async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> Cycle
         async with running(lab, rig.target, load, acked=cut_after) as client:
             await asyncio.to_thread(rig.cut)
             await client.end()
-        left = await asyncio.to_thread(rig.aftermath)
+        drive_check = await asyncio.to_thread(rig.drive_check)
         mounted = await power_on(rig)
         options = ["--run", client.run, "--attest-cut", ATTESTATION]
         options += [] if mounted or not rig.file_system else ["--device", str(rig.device)]
         answer = await verify(lab, rig.target, *options)
         truth = None
-        if left is not None and answer.document:
+        if drive_check is not None and answer.document:
             readable = (mounted or not rig.file_system) and drive.partition(":")[0] != "hanging"
             target = KernelStorage(rig.target) if readable else None
-            truth = await _truth(await _case(lab, client.run, rig), target, answer, left)
+            truth = await _truth(await _case(lab, client.run, rig), target, answer, drive_check)
     return CycleResult(
         drive=drive, load=load, cut_after=cut_after, mounted=mounted, answer=answer, truth=truth
     )
@@ -190,24 +190,24 @@ async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     return case
 
 
-async def _truth(case: Case, target: KernelStorage | None, answer: Answer, left: DriveCheck) -> Truth:
+async def _truth(case: Case, target: KernelStorage | None, answer: Answer, drive_check: DriveCheck) -> Truth:
     """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
 
-    Of a target that can be, each place is compared: the product's own scan is made once more, here, where it
-    tells of all of them, and must come to what `verify` has said.
+    If it can be read, each place is compared: the product's own scan is repeated here, where it reports every
+    place, and its result must equal that of `verify`.
     """
     plan = Plan.decode(bytes.fromhex(case.plan))
     told = Claims.of_document(answer.document)
     if target is not None:
-        with suppress(OSError):  # a file system that mounts may still have directories that nobody can read
-            opinion = await asyncio.to_thread(
+        with suppress(OSError):  # a file system that mounts may still have unreadable directories
+            reference = await asyncio.to_thread(
                 ReferenceJudge, plan, case.frontiers, target, block_bytes=block_bytes_of(target.facts())
             )
             claims = await asyncio.to_thread(_scan, case, plan, target)
-            truth = compare(claims, opinion, plan, left.broken, promised=left.promised)
+            truth = compare(claims, reference, plan, drive_check.broken, promised=drive_check.promised)
             return replace(truth, defects=(*claims.differences(told), *truth.defects))
     log = LogAlone(plan=plan, acked=case.frontiers)
-    return compare(told, log, plan, left.broken, promised=left.promised)
+    return compare(told, log, plan, drive_check.broken, promised=drive_check.promised)
 
 
 def _scan(case: Case, plan: Plan, target: KernelStorage) -> Claims:

@@ -39,20 +39,20 @@ class Header:
 
 
 class CutLog:
-    """The trials of one matrix: those that are done, and those to come. Use it in a `with` statement.
+    """The graded cuts of one matrix: those that are done, and those to come. Use it in a `with` statement.
 
-    `trials` has them in the order in which they were finished.
+    `graded_cuts` has them in the order in which they were finished.
     """
 
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header = header
-        self.trials: list[GradedCut] = []
+        self.graded_cuts: list[GradedCut] = []
         self._path = path
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        """Raises UsageError for a file of another matrix, or a path that can be no log; FormatError for a
-        file that is no log; SetupError for one that cannot be written."""
+        """Raises UsageError for a file of another matrix, or a path that cannot be a log; FormatError for a
+        file that is not a log; SetupError for one that cannot be written."""
         if self._path is not None:
             self._file = _open(self._path)
             try:
@@ -68,11 +68,11 @@ class CutLog:
         if self._file is not None:
             self._file.close()
 
-    def add(self, trial: GradedCut) -> None:
-        """Keep a trial: from now on a kill of this process does not lose it. Raises SetupError."""
-        self.trials.append(trial)
+    def add(self, graded_cut: GradedCut) -> None:
+        """Keep a graded cut: from now on a kill of this process does not lose it. Raises SetupError."""
+        self.graded_cuts.append(graded_cut)
         if self._file is not None:
-            self._write(self._file, trial)
+            self._write(self._file, graded_cut)
 
     def _resume(self, file: IO[bytes]) -> None:
         try:
@@ -87,7 +87,7 @@ class CutLog:
         if lines:
             self._check(_parse(Header, lines[0], f"{self._path}:1"))
             for number, line in enumerate(lines[1:], 2):
-                self.trials.append(_parse(GradedCut, line, f"{self._path}:{number}"))
+                self.graded_cuts.append(_parse(GradedCut, line, f"{self._path}:{number}"))
         elif not _BEGINNING.startswith(torn[: len(_BEGINNING)]):
             raise FormatError(f"{self._path} is not a --state file; name another file")
         file.truncate(file.seek(0, 2) - len(torn))

@@ -44,7 +44,7 @@ class CutRequest:
 class Worker:
     """One such process, seen from the matrix. It is started when it is first needed.
 
-    What it says on stderr goes to the file `said`, of which only the last line before a death is told.
+    Its stderr goes to the file `said`; if it dies, only the last line is reported.
     """
 
     def __init__(self, said: IO[bytes]) -> None:
@@ -52,7 +52,7 @@ class Worker:
         self._said = said
 
     async def make(self, request: CutRequest, *, deadline_s: float = DEADLINE_S) -> GradedCut:
-        """The cut, made by the process; what goes wrong is in the trial, also that it took too long."""
+        """Have the process make the cut; the graded cut says what went wrong, also that it took too long."""
         began_s = time.monotonic()
         process = self.process or await self._start()
         assert process.stdin is not None and process.stdout is not None
@@ -64,7 +64,7 @@ class Worker:
                 answer = await process.stdout.readline()
         except TimeoutError:
             late = f" after {deadline_s:g} s without an answer"
-            process.kill()  # what it had set up is the caretakers' now
+            process.kill()  # its cleanup processes remove what it had set up
         except (BrokenPipeError, ConnectionResetError):
             pass
         if answer.endswith(b"\n"):
@@ -134,16 +134,16 @@ async def _serve() -> None:
     assert task is not None
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     answers = sys.stdout.fileno()
-    sys.stdout = sys.stderr  # whatever else is printed is no answer
+    sys.stdout = sys.stderr  # whatever else is printed is not an answer
     async with Cutter() as cutter:
         while line := await asyncio.to_thread(sys.stdin.readline):
             request = from_value(CutRequest, from_json(line))
-            trial = await _make(cutter, request)
-            os.write(answers, to_json(to_value(trial)).encode() + b"\n")
+            graded_cut = await _make(cutter, request)
+            os.write(answers, to_json(to_value(graded_cut)).encode() + b"\n")
 
 
 async def _make(cutter: Cutter, request: CutRequest) -> GradedCut:
-    """The trial; a cut that fails, for whatever reason, is one as well."""
+    """Make and grade the cut; one that fails, for whatever reason, is graded as well."""
     began_s = time.monotonic()
     seed = request.cell.seed(request.seed, request.number)
     try:

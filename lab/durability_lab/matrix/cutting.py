@@ -43,7 +43,7 @@ class Cutter:
         await self._kept.aclose()
 
     async def make(self, cell: MatrixCell, number: int, seed: int) -> GradedCut:
-        """Cut `number` of `cell`, by `seed`. Raises SetupError where there is no verdict."""
+        """Cut `number` of `cell`, by `seed`. Raises SetupError if there is no verdict."""
         began_s = time.monotonic()
         rigs = {"a": self._simulate, "b": self._block_device, "c": self._machine}
         document, truth = await rigs[cell.rig](cell, seed)
@@ -80,5 +80,5 @@ def vm_result(cut: vm_cycle.VmCut) -> Result:
     """
     log = LogAlone(plan=cut.plan, acked=cut.acked)
     claims = Claims.of_document(cut.document)
-    truth = compare(claims, log, cut.plan, cut.left.broken, promised=cut.left.promised)
+    truth = compare(claims, log, cut.plan, cut.drive_check.broken, promised=cut.drive_check.promised)
     return cut.document, replace(truth, defects=(*truth.defects, *cut.shortcomings))

@@ -1,7 +1,7 @@
 """Detection curves: the loads under which two lies are cut, so that what hides them can be read off.
 
-The points of one curve differ in what it is about and in nothing else. `matrix` cuts them, as often as it is
-told to, and `scoreboard` shows the shares caught. Refuses to judge.
+The points of one curve differ in what it is about and in nothing else. `matrix_command` cuts them, as often
+as it is told to, and `detection_page` shows the shares caught. Refuses to judge.
 """
 
 from __future__ import annotations

@@ -24,27 +24,27 @@ _EXAMPLES = 3
 
 
 def markdown(
-    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, options: str, again: str
+    cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: str
 ) -> str:
     """The page. `options`: those that chose the cells; `again`: those that find a cell called CELL among
     them."""
     sections = [
-        _head(trials, seed=seed, options=options, again=again),
-        _honest(cells, trials),
-        _liars(cells, trials),
-        _loads(cells, trials),
-        _classes(trials),
-        _early_ack(cells, trials),
-        _flush_skipped(cells, trials),
-        _uncaught(trials),
-        _wrong(trials),
-        _misses(cells, trials),
+        _head(graded_cuts, seed=seed, options=options, again=again),
+        _honest(cells, graded_cuts),
+        _liars(cells, graded_cuts),
+        _loads(cells, graded_cuts),
+        _classes(graded_cuts),
+        _early_ack(cells, graded_cuts),
+        _flush_skipped(cells, graded_cuts),
+        _uncaught(graded_cuts),
+        _wrong(graded_cuts),
+        _misses(cells, graded_cuts),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def _head(trials: Sequence[GradedCut], *, seed: int, options: str, again: str) -> list[str]:
-    count = matrix_report.totals(trials)
+def _head(graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: str) -> list[str]:
+    count = matrix_report.totals(graded_cuts)
     words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
     today = datetime.datetime.now(datetime.UTC).date()
     return [
@@ -55,7 +55,7 @@ def _head(trials: Sequence[GradedCut], *, seed: int, options: str, again: str) -
         f"    {words} --state FILE --markdown docs/explanation/detection.md",
         "",
         _paragraph(f"""
-            {counted(len(trials), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
+            {counted(len(graded_cuts), "power cut")}. Of {count["honest"]:,} cuts of honest drives,
             {count["false_alarms"]} were called a loss and {count["undecided"]} got no verdict. Of
             {count["liars"]:,} cuts of lying drives, {count["caught"]:,} were caught and
             {count["missed"]:,} were not: in {count["missed_kept"]:,} of these the drive kept every promise,
@@ -73,13 +73,13 @@ def _head(trials: Sequence[GradedCut], *, seed: int, options: str, again: str) -
     ]
 
 
-def _honest(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
-    every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if row.honest]
+def _honest(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
+    every = [row for row in matrix_report.rows(cells, graded_cuts, by_cell=False) if row.honest]
     lines = (
         (
             row.rig.upper(),
             f"`{row.drive}`",
-            f"{len(row.trials):,}",
+            f"{len(row.graded_cuts):,}",
             f"{row.graded('right'):,}",
             str(row.graded("false alarm")),
             str(row.graded("undecided") + row.graded("failed")),
@@ -95,8 +95,8 @@ def _honest(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[st
     ]
 
 
-def _liars(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
-    every = [row for row in matrix_report.rows(cells, trials, by_cell=False) if not row.honest]
+def _liars(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
+    every = [row for row in matrix_report.rows(cells, graded_cuts, by_cell=False) if not row.honest]
     return [
         "## Lying drives",
         "",
@@ -134,9 +134,9 @@ def _liar(row: Row) -> tuple[str, ...]:
     return (
         row.rig.upper(),
         f"`{row.drive}`",
-        str(len(row.trials)),
+        str(len(row.graded_cuts)),
         "" if row.broke is None else str(row.broke),
-        _of(row.graded("right"), len(row.trials)),
+        _of(row.graded("right"), len(row.graded_cuts)),
         _of(row.caught_of_broke, row.broke) if row.broke else "",
         matrix_report.smallest(row),
         f"{row.agreement.compared:,}",
@@ -150,7 +150,7 @@ def _of(part: int, whole: int) -> str:
     return f"{part}/{whole} ({share(part / whole)})"
 
 
-def _loads(cells: Sequence[MatrixCell], trials: Iterable[GradedCut]) -> list[str]:
+def _loads(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut]) -> list[str]:
     """What became of each workload on each file system, on the rigs that have these."""
     places = {
         cell.name: (cell.rig.upper(), cell.load.file_system or "raw device", cell.load.workload)
@@ -160,9 +160,9 @@ def _loads(cells: Sequence[MatrixCell], trials: Iterable[GradedCut]) -> list[str
     grouped: dict[tuple[str, str, str], list[GradedCut]] = {
         place: [] for place in sorted(places.values(), key=lambda place: place[:2])
     }
-    for trial in trials:
-        if trial.cell in places:
-            grouped[places[trial.cell]].append(trial)
+    for graded_cut in graded_cuts:
+        if graded_cut.cell in places:
+            grouped[places[graded_cut.cell]].append(graded_cut)
     if not grouped:
         return []
     lines = (
@@ -187,20 +187,20 @@ def _loads(cells: Sequence[MatrixCell], trials: Iterable[GradedCut]) -> list[str
     ]
 
 
-def _load(trials: Sequence[GradedCut]) -> tuple[str, ...]:
-    honest = [trial for trial in trials if trial.honest]
-    liars = [trial for trial in trials if not trial.honest]
-    durable = sum(trial.grade == "right" for trial in honest)
+def _load(graded_cuts: Sequence[GradedCut]) -> tuple[str, ...]:
+    honest = [graded_cut for graded_cut in graded_cuts if graded_cut.honest]
+    liars = [graded_cut for graded_cut in graded_cuts if not graded_cut.honest]
+    durable = sum(graded_cut.grade == "right" for graded_cut in honest)
     return (
         f"{durable}/{len(honest)}" if honest else "",
-        str(sum(trial.grade == "right" for trial in liars)) if liars else "",
-        str(sum(trial.broken != 0 for trial in liars)) if liars else "",
+        str(sum(graded_cut.grade == "right" for graded_cut in liars)) if liars else "",
+        str(sum(graded_cut.broken != 0 for graded_cut in liars)) if liars else "",
         str(len(liars)) if liars else "",
     )
 
 
-def _classes(trials: Sequence[GradedCut]) -> list[str]:
-    classes = matrix_report.classes(trials)
+def _classes(graded_cuts: Sequence[GradedCut]) -> list[str]:
+    classes = matrix_report.classes(graded_cuts)
     lines = (
         (
             f"`{name}`",
@@ -218,7 +218,7 @@ def _classes(trials: Sequence[GradedCut]) -> list[str]:
         "## Findings compared with the truth",
         "",
         _paragraph(f"""
-            Places, over all cuts. A claim is true if an independent second judge agrees on class, writer,
+            Places, over all cuts. A claim is true if the independent reference judge agrees on class, writer,
             slot and operations, and the drive log has a broken promise there. *Missed* are places that could
             have been claimed; places that the tester could not know are listed under their reasons.
             Precision and recall exclude {counted(left_out, "claim")} not compared place by place: all on rig
@@ -242,8 +242,8 @@ def _classes(trials: Sequence[GradedCut]) -> list[str]:
     ]
 
 
-def _early_ack(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
-    points = _points(cells, trials, "early-ack")
+def _early_ack(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
+    points = _points(cells, graded_cuts, "early-ack")
     if not points:
         return []
     lines = (
@@ -266,8 +266,8 @@ def _early_ack(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list
     ]
 
 
-def _flush_skipped(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
-    points = _points(cells, trials, "flush-skipped")
+def _flush_skipped(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
+    points = _points(cells, graded_cuts, "flush-skipped")
     if not points:
         return []
     lines = (
@@ -298,34 +298,35 @@ def _load_of(writers: int, rate: float) -> str:
 
 
 def _points(
-    cells: Sequence[MatrixCell], trials: Iterable[GradedCut], curve: Curve
+    cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], curve: Curve
 ) -> dict[tuple[str, int, float], list[GradedCut]]:
-    """The trials of a curve's points, by drive, writers and rate; points without a trial are left out."""
+    """The graded cuts of a curve's points, by drive, writers and rate; points without one are left out."""
     of_curve = {cell.name: cell for cell in cells if cell.curve == curve}
     points: dict[tuple[str, int, float], list[GradedCut]] = defaultdict(list)
-    for trial in trials:
-        cell = of_curve.get(trial.cell)
+    for graded_cut in graded_cuts:
+        cell = of_curve.get(graded_cut.cell)
         if cell is not None and isinstance(cell.load, Scenario):
-            points[cell.drive, cell.load.writers, cell.load.rate].append(trial)
+            points[cell.drive, cell.load.writers, cell.load.rate].append(graded_cut)
     return points
 
 
 def _point(
     points: dict[tuple[str, int, float], list[GradedCut]], drive: str, *, rate: float, writers: int = 1
 ) -> str:
-    trials = points.get((drive, writers, rate))
-    if not trials:
+    graded_cuts = points.get((drive, writers, rate))
+    if not graded_cuts:
         return ""
-    caught = sum(trial.grade == "right" for trial in trials)
-    broke = sum(bool(trial.broken) for trial in trials)
-    low, high = detection_curves.interval(caught, len(trials))
-    return f"{share(caught / len(trials))}, {share(low)} to {share(high)} ({share(broke / len(trials))})"
+    caught = sum(graded_cut.grade == "right" for graded_cut in graded_cuts)
+    broke = sum(bool(graded_cut.broken) for graded_cut in graded_cuts)
+    low, high = detection_curves.interval(caught, len(graded_cuts))
+    cuts = len(graded_cuts)
+    return f"{share(caught / cuts)}, {share(low)} to {share(high)} ({share(broke / cuts)})"
 
 
-def _uncaught(trials: Sequence[GradedCut]) -> list[str]:
+def _uncaught(graded_cuts: Sequence[GradedCut]) -> list[str]:
     lines = (
         (str(len(members)), reason, _drives(members), "; ".join(_examples(members)))
-        for reason, members in matrix_report.reasons(trials).items()
+        for reason, members in matrix_report.reasons(graded_cuts).items()
     )
     return [
         "## Not caught, and why",
@@ -336,39 +337,43 @@ def _uncaught(trials: Sequence[GradedCut]) -> list[str]:
     ]
 
 
-def _drives(trials: Iterable[GradedCut]) -> str:
-    return ", ".join(sorted({f"`{trial.cell.split()[1]}`" for trial in trials}))
+def _drives(graded_cuts: Iterable[GradedCut]) -> str:
+    return ", ".join(sorted({f"`{graded_cut.cell.split()[1]}`" for graded_cut in graded_cuts}))
 
 
-def _examples(trials: Sequence[GradedCut]) -> Iterator[str]:
-    for trial in trials[:_EXAMPLES]:
-        yield matrix_report.name(trial)
+def _examples(graded_cuts: Sequence[GradedCut]) -> Iterator[str]:
+    for graded_cut in graded_cuts[:_EXAMPLES]:
+        yield matrix_report.name(graded_cut)
 
 
-def _wrong(trials: Sequence[GradedCut]) -> list[str]:
-    wrong = matrix_report.wrong(trials)
+def _wrong(graded_cuts: Sequence[GradedCut]) -> list[str]:
+    wrong = matrix_report.wrong(graded_cuts)
     if not wrong:
         return []
     lines = (
         (
-            trial.grade,
-            matrix_report.name(trial),
-            str(trial.seed),
-            "; ".join((trial.reason, *trial.defects)),
+            graded_cut.grade,
+            matrix_report.name(graded_cut),
+            str(graded_cut.seed),
+            "; ".join((graded_cut.reason, *graded_cut.defects)),
         )
-        for trial in wrong
+        for graded_cut in wrong
     )
     return ["## Wrong results", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
 
 
-def _misses(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[str]:
+def _misses(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
     grouped: dict[tuple[str, str], list[GradedCut]] = defaultdict(list)
-    for reason, members in matrix_report.reasons(trials).items():
-        for trial in members:
-            grouped[trial.cell, reason].append(trial)
+    for reason, members in matrix_report.reasons(graded_cuts).items():
+        for graded_cut in members:
+            grouped[graded_cut.cell, reason].append(graded_cut)
     order = {cell.name: number for number, cell in enumerate(cells)}
     lines = (
-        (cell, reason, ", ".join(f"{trial.number} ({trial.seed})" for trial in _in_order(members)))
+        (
+            cell,
+            reason,
+            ", ".join(f"{graded_cut.number} ({graded_cut.seed})" for graded_cut in _in_order(members)),
+        )
         for (cell, reason), members in sorted(grouped.items(), key=lambda one: order[one[0][0]])
     )
     return [
@@ -380,8 +385,8 @@ def _misses(cells: Sequence[MatrixCell], trials: Sequence[GradedCut]) -> list[st
     ]
 
 
-def _in_order(trials: Iterable[GradedCut]) -> list[GradedCut]:
-    return sorted(trials, key=lambda trial: trial.number)
+def _in_order(graded_cuts: Iterable[GradedCut]) -> list[GradedCut]:
+    return sorted(graded_cuts, key=lambda graded_cut: graded_cut.number)
 
 
 def _paragraph(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One cut of a cell and what came of it: the verdict, held against what the drive is and against the truth.
+"""One cut of a cell and what came of it: the verdict, compared with what the drive is and with the truth.
 
 Grades:
 
@@ -9,8 +9,8 @@ Grades:
     failed        there is no verdict: the cut could not be made, or the tester gave up
 
 A grade other than `right` has its reason. Only a miss can be explained, by the truth: what the drive promised
-and broke, and that nobody could have seen it. Refuses to explain a miss of what was seen: where something was
-found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
+and broke, and that no tester could have seen it. Refuses to explain a miss of what was seen: where something
+was found that made no loss, or where the scan did not get to its end, though every read of the drive returns.
 Where findings and truth do not agree, place by place or as far as they can be compared, that is a defect
 whatever the grade.
 """
@@ -114,7 +114,7 @@ class GradedCut:
     @property
     def _unseen(self) -> bool:
         """Whether it is a miss of what the tester did not find, on a drive with a log: `defects` says
-        whether it had to. Who finds something, or says loss, has no such excuse."""
+        whether it had to. A cut with findings, or a verdict of loss, has no such excuse."""
         seen = self.lost > 0 or self.verdict == "loss"
         return self.grade == "missed" and self.broken is not None and not seen
 
@@ -128,7 +128,7 @@ def judged(
     truth: Truth | None,
     duration_s: float,
 ) -> GradedCut:
-    """The trial of a cut on which `verify --json` gave `document`."""
+    """Grade a cut on which `verify --json` gave `document`."""
     expected, verdict = expected_of(cell.drive), document["verdict"]
     honest = is_honest(cell.drive)
     grade: Grade = "right"
@@ -158,7 +158,7 @@ def judged(
 
 
 def failed(cell: MatrixCell, number: int, *, seed: int, why: str, duration_s: float) -> GradedCut:
-    """The trial of a cut that came to no verdict."""
+    """Grade a cut that came to no verdict."""
     return GradedCut(
         cell=cell.name,
         number=number,

@@ -1,4 +1,4 @@
-"""What a matrix consists of: cells, each a drive on a rig under a load, cut so many times. Data only.
+"""What a matrix consists of: cells, each a drive on a rig under a load, with its number of cuts. Data only.
 
 A cell's name says all of it, and with the matrix's seed and a cut's number the name gives that cut's seed: so
 one cut can be made again alone. Two cells of a matrix never have the same name.
@@ -24,7 +24,8 @@ Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
 class MatrixCell:
     """`cuts` cuts of `drive` (a model's spec, or a filter of nbdkit) on `rig` under `load`.
 
-    On rig A the load is a scenario, whose own drive does not count. `curve`: of which it is a point, if any.
+    On rig A the load is a scenario, whose own drive does not count. `curve`: the curve that it is a point of,
+    if any.
     """
 
     rig: Rig
@@ -155,7 +156,7 @@ _MACHINES: tuple[tuple[str, Load], ...] = (
 
 
 def long_cells() -> list[MatrixCell]:
-    """The matrix that docs/explanation/detection.md tells of."""
+    """The matrix reported in docs/explanation/detection.md."""
     return [
         *_cells("a", _HONEST, _HONEST_SCENARIOS, cuts=50),
         *_cells("a", _LIARS, _LIAR_SCENARIOS, cuts=12),

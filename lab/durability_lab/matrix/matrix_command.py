@@ -34,7 +34,7 @@ from durability_lab.matrix.matrix_progress import MatrixProgress
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
-_PLAIN_COLUMNS = 144  # where nobody's terminal says how many there are
+_PLAIN_COLUMNS = 144  # if no terminal says how many there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class MatrixOptions:
 async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
     """Make the cuts that are not made yet and tell what all of them came to; the exit code.
 
-    Raises UsageError, SetupError and FormatError where there is no matrix.
+    Raises UsageError, SetupError and FormatError if no matrix can be run.
     """
     cells = choose(options)
     _probe(options)
@@ -78,11 +78,12 @@ async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
         _check(log, cells)
         await _make(cells, log, options, err)
         _tell(cells, log, options, out)
-        return matrix_report.exit_code(log.trials)
+        return matrix_report.exit_code(log.graded_cuts)
 
 
 def choose(options: MatrixOptions) -> list[MatrixCell]:
-    """The cells that the options ask for. Raises UsageError where there are none, or options are at odds."""
+    """The cells that the options ask for. Raises UsageError if there are none, or options contradict each
+    other."""
     if options.cut is not None and (options.seed is None or options.state is not None):
         raise UsageError("--cut repeats a cut of an earlier matrix: give its --seed, and remove --state")
     every = quick_cells() if options.quick else long_cells()
@@ -131,19 +132,19 @@ def _probe(options: MatrixOptions) -> None:
 
 
 def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
-    """Raises FormatError for a log with a cut that is none of the cells', or with one twice."""
+    """Raises FormatError for a log with a cut of no cell, or with a cut twice."""
     wanted = {
         (cell.name, number, cell.seed(log.header.seed, number))
         for cell in cells
         for number in range(1, cell.cuts + 1)
     }
-    for line, trial in enumerate(log.trials, 2):
+    for line, graded_cut in enumerate(log.graded_cuts, 2):
         try:
-            wanted.remove((trial.cell, trial.number, trial.seed))
+            wanted.remove((graded_cut.cell, graded_cut.number, graded_cut.seed))
         except KeyError:
             raise FormatError(
-                f"--state, line {line}: {matrix_report.name(trial)} is not a cut of this matrix, or is there"
-                " twice; name another file"
+                f"--state, line {line}: {matrix_report.name(graded_cut)} is not a cut of this matrix, or is"
+                " there twice; name another file"
             ) from None
 
 
@@ -163,7 +164,7 @@ def require(cells: Iterable[MatrixCell]) -> None:
 
 def pending(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions) -> list[CutRequest]:
     """The cuts that are to be made: the first of each cell, the second of each, and so on."""
-    done = {(trial.cell, trial.number) for trial in log.trials}
+    done = {(graded_cut.cell, graded_cut.number) for graded_cut in log.graded_cuts}
     by_cell = (
         [
             CutRequest(cell=cell, number=number, seed=log.header.seed)
@@ -193,14 +194,14 @@ def _workers_by_rig(requests: Sequence[CutRequest]) -> dict[Rig, int]:
 
 
 async def _work(lane: Iterator[CutRequest], count: int, log: CutLog, progress: MatrixProgress) -> None:
-    """Have so many workers make the cuts of a lane."""
+    """Have `count` workers make the cuts of a lane."""
 
     async def work(worker: Worker) -> None:
         for request in lane:
             progress.begin(request)
-            trial = await worker.make(request)
-            log.add(trial)
-            progress.done(request, trial)
+            graded_cut = await worker.make(request)
+            log.add(graded_cut)
+            progress.done(request, graded_cut)
 
     async with workers(count) as started:
         await _all(work(worker) for worker in started)
@@ -209,15 +210,17 @@ async def _work(lane: Iterator[CutRequest], count: int, log: CutLog, progress: M
 def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out: TextIO) -> None:
     seed = log.header.seed
     if options.json:
-        document = matrix_report.document(cells, log.trials, seed=seed, options=log.header.options)
+        document = matrix_report.document(cells, log.graded_cuts, seed=seed, options=log.header.options)
         print(to_json(document), file=out)
     else:
-        page = matrix_report.page(cells, log.trials, seed=seed, by_cell=options.verbose)
+        page = matrix_report.page(cells, log.graded_cuts, seed=seed, by_cell=options.verbose)
         width = None if out.isatty() else _PLAIN_COLUMNS
         Terminal(file=out, highlight=False, width=width).print(page)
     if options.markdown is not None:
         again = str(replace(options, rigs=(), only="CELL", cut=None))
-        text = detection_page.markdown(cells, log.trials, seed=seed, options=log.header.options, again=again)
+        text = detection_page.markdown(
+            cells, log.graded_cuts, seed=seed, options=log.header.options, again=again
+        )
         options.markdown.write_text(text)
 
 

@@ -1,4 +1,4 @@
-"""How far a matrix is: a bar on a terminal, a line now and then elsewhere; what is wrong is told at once.
+"""How far a matrix is: a bar on a terminal, a line now and then elsewhere; wrong cuts are reported at once.
 
 The time left is that of the slowest lane: its cuts still to be made, each as long as those of its rig have
 taken so far.
@@ -21,7 +21,7 @@ from durability_lab.matrix.cut_workers import CutRequest
 from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Rig
 
-_PLAIN_LINE_S = 10.0  # between lines where nobody watches
+_PLAIN_LINE_S = 10.0  # between lines without a terminal
 _USUAL_S: Mapping[Rig, float] = {"a": 0.1, "b": 4.0, "c": 25.0}  # of a cut, until some are done
 
 
@@ -73,18 +73,20 @@ class MatrixProgress:
         """This cut is being made."""
         self._bar.update(self._task, description=escape(f"{request.cell.name} #{request.number}"))
 
-    def done(self, request: CutRequest, trial: GradedCut) -> None:
+    def done(self, request: CutRequest, graded_cut: GradedCut) -> None:
         """It is made."""
         rig = request.cell.rig
         if self._took_s[rig] == [_USUAL_S[rig]]:
             self._took_s[rig].clear()
-        self._took_s[rig].append(trial.duration_s)
+        self._took_s[rig].append(graded_cut.duration_s)
         self._left[rig] -= 1
         rest = f"about {_words(self.left_s)} left"
         self._bar.update(self._task, advance=1, rest=rest)
-        if trial.wrong:
+        if graded_cut.wrong:
             self._wrong += 1
-            self._say(f"wrong: {trial.cell} #{trial.number}, seed {trial.seed}: {_why(trial)}")
+            self._say(
+                f"wrong: {graded_cut.cell} #{graded_cut.number}, seed {graded_cut.seed}: {_why(graded_cut)}"
+            )
         if self._bar.disable and time.monotonic() >= self._next_line_s:
             self._next_line_s = time.monotonic() + _PLAIN_LINE_S
             made = self._total - self._left.total()
@@ -97,8 +99,10 @@ class MatrixProgress:
             self._bar.console.print(line, markup=False, highlight=False)
 
 
-def _why(trial: GradedCut) -> str:
-    return "; ".join([trial.grade, *([trial.reason] if trial.reason else []), *trial.defects[:1]])
+def _why(graded_cut: GradedCut) -> str:
+    return "; ".join(
+        [graded_cut.grade, *([graded_cut.reason] if graded_cut.reason else []), *graded_cut.defects[:1]]
+    )
 
 
 def _words(seconds: float) -> str:

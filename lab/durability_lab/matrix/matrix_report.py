@@ -1,8 +1,8 @@
-"""What a matrix's trials amount to: rows, the page for people, the JSON document, the exit code.
+"""The report of a matrix's graded cuts: rows, the page for people, the JSON document, the exit code.
 
-Pure: trials in, values out. It judges no trial; `trial` says what each grade means. A row is of one cell, or
-of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are counted, and
-told by `scoreboard`, but stand in no drive's row.
+Pure: graded cuts in, values out. It does not grade; `graded_cut` says what each grade means. A row is of one
+cell, or of all cells of a drive on a rig. The points of curves are scenarios made to be hard: they are
+counted, and `detection_page` shows them, but they are in no drive's row.
 """
 
 from __future__ import annotations
@@ -30,58 +30,62 @@ _MISSES_SHOWN = 5  # of each reason, where not all are asked for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Trials that belong together. `load`: of their cell, "" where they are of several."""
+    """Graded cuts that belong together. `load`: of their cell, "" where they are of several."""
 
     rig: str
     drive: str
     load: str
-    trials: tuple[GradedCut, ...]
+    graded_cuts: tuple[GradedCut, ...]
 
     @property
     def honest(self) -> bool:
         """Whether the drive is honest."""
-        return self.trials[0].honest
+        return self.graded_cuts[0].honest
 
     def graded(self, grade: str) -> int:
-        """How many trials have this grade."""
-        return sum(trial.grade == grade for trial in self.trials)
+        """How many graded cuts have this grade."""
+        return sum(graded_cut.grade == grade for graded_cut in self.graded_cuts)
 
     @property
     def broke(self) -> int | None:
         """In how many cuts the drive broke a promise, None without a drive log."""
-        known = [trial.broken for trial in self.trials if trial.broken is not None]
+        known = [graded_cut.broken for graded_cut in self.graded_cuts if graded_cut.broken is not None]
         return sum(map(bool, known)) if known else None
 
     @property
     def caught_of_broke(self) -> int:
         """In how many of these the verdict was the one that the drive deserves."""
-        return sum(trial.grade == "right" for trial in self.trials if trial.broken)
+        return sum(graded_cut.grade == "right" for graded_cut in self.graded_cuts if graded_cut.broken)
 
     @property
     def smallest_loss(self) -> int | None:
         """The fewest findings of a cut that was caught."""
-        return min((trial.lost for trial in self.trials if trial.verdict == "loss"), default=None)
+        return min(
+            (graded_cut.lost for graded_cut in self.graded_cuts if graded_cut.verdict == "loss"), default=None
+        )
 
     @property
     def fewest_operations(self) -> int | None:
         """The fewest operations that a loss reached back."""
-        windows = (trial.window_operations for trial in self.trials if trial.verdict == "loss")
+        windows = (
+            graded_cut.window_operations for graded_cut in self.graded_cuts if graded_cut.verdict == "loss"
+        )
         return min((count for count in windows if count is not None), default=None)
 
     @property
     def shortest_ms(self) -> float | None:
         """The shortest time, at least, that a loss reached back; often another cut's than
         `fewest_operations`."""
-        windows = (trial.window_ms for trial in self.trials if trial.verdict == "loss")
+        windows = (graded_cut.window_ms for graded_cut in self.graded_cuts if graded_cut.verdict == "loss")
         return min((ms for ms in windows if ms is not None), default=None)
 
     @property
     def agreement(self) -> Agreement:
         """Findings of all classes against the truth."""
-        return sum(classes(self.trials).values(), Agreement())
+        return sum(classes(self.graded_cuts).values(), Agreement())
 
 
-def rows(cells: Sequence[MatrixCell], trials: Iterable[GradedCut], *, by_cell: bool) -> list[Row]:
+def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_cell: bool) -> list[Row]:
     """One row for each cell, or for each drive on a rig without curves; in the order of `cells`."""
     keys = {
         cell.name: (cell.rig, cell.drive, cell.load_name if by_cell else "")
@@ -89,75 +93,79 @@ def rows(cells: Sequence[MatrixCell], trials: Iterable[GradedCut], *, by_cell: b
         if by_cell or cell.curve is None
     }
     grouped: dict[tuple[str, str, str], list[GradedCut]] = {key: [] for key in keys.values()}
-    for trial in trials:
-        if trial.cell in keys:
-            grouped[keys[trial.cell]].append(trial)
+    for graded_cut in graded_cuts:
+        if graded_cut.cell in keys:
+            grouped[keys[graded_cut.cell]].append(graded_cut)
     return [
-        Row(rig=rig, drive=drive, load=load, trials=tuple(members))
+        Row(rig=rig, drive=drive, load=load, graded_cuts=tuple(members))
         for (rig, drive, load), members in grouped.items()
         if members
     ]
 
 
-def classes(trials: Iterable[GradedCut]) -> dict[str, Agreement]:
+def classes(graded_cuts: Iterable[GradedCut]) -> dict[str, Agreement]:
     """Findings against the truth, by class."""
     sums: dict[str, Agreement] = defaultdict(Agreement)
-    for trial in trials:
-        for name, agreement in trial.classes.items():
+    for graded_cut in graded_cuts:
+        for name, agreement in graded_cut.classes.items():
             sums[name] += agreement
     return dict(sorted(sums.items()))
 
 
-def wrong(trials: Iterable[GradedCut]) -> list[GradedCut]:
-    """The trials that must not be."""
-    return [trial for trial in trials if trial.wrong]
+def wrong(graded_cuts: Iterable[GradedCut]) -> list[GradedCut]:
+    """The graded cuts that show an error of the tester."""
+    return [graded_cut for graded_cut in graded_cuts if graded_cut.wrong]
 
 
-def reasons(trials: Iterable[GradedCut]) -> dict[str, list[GradedCut]]:
+def reasons(graded_cuts: Iterable[GradedCut]) -> dict[str, list[GradedCut]]:
     """The explained misses, by their reason; the most frequent first."""
     grouped: dict[str, list[GradedCut]] = defaultdict(list)
-    for trial in trials:
-        if trial.grade == "missed" and not trial.wrong:
-            grouped[trial.reason].append(trial)
+    for graded_cut in graded_cuts:
+        if graded_cut.grade == "missed" and not graded_cut.wrong:
+            grouped[graded_cut.reason].append(graded_cut)
     return dict(sorted(grouped.items(), key=lambda one: -len(one[1])))
 
 
-def exit_code(trials: Iterable[GradedCut]) -> int:
+def exit_code(graded_cuts: Iterable[GradedCut]) -> int:
     """0 where nothing is wrong, else 1: a defect of this tool."""
-    return EXIT_INTERNAL if wrong(trials) else EXIT_OK
+    return EXIT_INTERNAL if wrong(graded_cuts) else EXIT_OK
 
 
-def totals(trials: Sequence[GradedCut]) -> dict[str, int]:
-    """The counts of all trials."""
-    honest = [trial for trial in trials if trial.honest]
-    liars = [trial for trial in trials if not trial.honest]
+def totals(graded_cuts: Sequence[GradedCut]) -> dict[str, int]:
+    """The counts of all graded cuts."""
+    honest = [graded_cut for graded_cut in graded_cuts if graded_cut.honest]
+    liars = [graded_cut for graded_cut in graded_cuts if not graded_cut.honest]
     return {
-        "cuts": len(trials),
+        "cuts": len(graded_cuts),
         "honest": len(honest),
-        "false_alarms": sum(trial.grade == "false alarm" for trial in honest),
-        "undecided": sum(trial.grade == "undecided" for trial in honest),
+        "false_alarms": sum(graded_cut.grade == "false alarm" for graded_cut in honest),
+        "undecided": sum(graded_cut.grade == "undecided" for graded_cut in honest),
         "liars": len(liars),
-        "caught": sum(trial.grade == "right" for trial in liars),
-        "missed": sum(trial.grade == "missed" for trial in liars),
-        "missed_kept": sum(trial.grade == "missed" and trial.broken == 0 for trial in liars),
-        "failed": sum(trial.grade == "failed" for trial in trials),
-        "wrong": len(wrong(trials)),
+        "caught": sum(graded_cut.grade == "right" for graded_cut in liars),
+        "missed": sum(graded_cut.grade == "missed" for graded_cut in liars),
+        "missed_kept": sum(graded_cut.grade == "missed" and graded_cut.broken == 0 for graded_cut in liars),
+        "failed": sum(graded_cut.grade == "failed" for graded_cut in graded_cuts),
+        "wrong": len(wrong(graded_cuts)),
     }
 
 
 def document(
-    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, options: str
+    cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, options: str
 ) -> dict[str, Value]:
     """What `--json` prints."""
     return {
         "schema": SCHEMA,
         "seed": seed,
         "options": options,
-        "totals": dict(totals(trials)),
-        "rows": [_row_value(row) for row in rows(cells, trials, by_cell=True)],
-        "classes": {name: _agreement_value(one) for name, one in classes(trials).items()},
-        "misses": [to_value(trial) for trial in trials if trial.grade == "missed" and not trial.wrong],
-        "wrong": [to_value(trial) for trial in wrong(trials)],
+        "totals": dict(totals(graded_cuts)),
+        "rows": [_row_value(row) for row in rows(cells, graded_cuts, by_cell=True)],
+        "classes": {name: _agreement_value(one) for name, one in classes(graded_cuts).items()},
+        "misses": [
+            to_value(graded_cut)
+            for graded_cut in graded_cuts
+            if graded_cut.grade == "missed" and not graded_cut.wrong
+        ],
+        "wrong": [to_value(graded_cut) for graded_cut in wrong(graded_cuts)],
     }
 
 
@@ -167,7 +175,7 @@ def _row_value(row: Row) -> Value:
         "drive": row.drive,
         "load": row.load,
         "honest": row.honest,
-        "cuts": len(row.trials),
+        "cuts": len(row.graded_cuts),
         "right": row.graded("right"),
         "false_alarms": row.graded("false alarm"),
         "undecided": row.graded("undecided"),
@@ -208,7 +216,7 @@ HEADINGS = (
 
 def texts(row: Row) -> tuple[str, ...]:
     """The cells of a table's line for a row, under HEADINGS."""
-    cuts = len(row.trials)
+    cuts = len(row.graded_cuts)
     return (
         row.rig,
         f"{row.drive} {row.load}".strip(),
@@ -241,33 +249,33 @@ def share(value: float | None) -> str:
 
 
 def page(
-    cells: Sequence[MatrixCell], trials: Sequence[GradedCut], *, seed: int, by_cell: bool
+    cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut], *, seed: int, by_cell: bool
 ) -> RenderableType:
     """What people are shown: a line for each row, the classes, the misses and their reasons."""
     table = Table(*(Column(name, no_wrap=name != "drive") for name in HEADINGS), box=SIMPLE_HEAD)
-    for row in rows(cells, trials, by_cell=by_cell):
+    for row in rows(cells, graded_cuts, by_cell=by_cell):
         table.add_row(*texts(row))
     by_class = Table(
         "class", "claimed and true", "claimed only", "true only", "not compared", box=SIMPLE_HEAD
     )
-    for finding, one in classes(trials).items():
+    for finding, one in classes(graded_cuts).items():
         by_class.add_row(finding, str(one.agreed), str(one.false), str(one.missed), str(one.unjudged))
-    shown = len(trials) if by_cell else _MISSES_SHOWN
-    return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(trials, shown))))
+    shown = len(graded_cuts) if by_cell else _MISSES_SHOWN
+    return Group(f"seed {seed}", table, by_class, Text("\n".join(_closing(graded_cuts, shown))))
 
 
-def _closing(trials: Sequence[GradedCut], shown: int) -> Iterator[str]:
-    unjudged = sum(one.unjudged for one in classes(trials).values())
+def _closing(graded_cuts: Sequence[GradedCut], shown: int) -> Iterator[str]:
+    unjudged = sum(one.unjudged for one in classes(graded_cuts).values())
     if unjudged:
         yield f"{counted(unjudged, 'claim')} not compared place by place; precision and recall exclude them"
-    for reason, members in reasons(trials).items():
-        examples = ", ".join(f"{name(trial)} (seed {trial.seed})" for trial in members[:shown])
+    for reason, members in reasons(graded_cuts).items():
+        examples = ", ".join(f"{name(graded_cut)} (seed {graded_cut.seed})" for graded_cut in members[:shown])
         rest = ", … (-v shows all)" if len(members) > shown else ""
         yield f"not caught in {counted(len(members), 'cut')}, because {reason}: {examples}{rest}"
-    for trial in wrong(trials):
-        said = "; ".join(part for part in (trial.reason, *trial.defects[:3]) if part)
-        yield f"WRONG ({trial.grade}): {name(trial)}, seed {trial.seed}: {said}"
-    count = totals(trials)
+    for graded_cut in wrong(graded_cuts):
+        said = "; ".join(part for part in (graded_cut.reason, *graded_cut.defects[:3]) if part)
+        yield f"WRONG ({graded_cut.grade}): {name(graded_cut)}, seed {graded_cut.seed}: {said}"
+    count = totals(graded_cuts)
     yield (
         f"{count['honest']} cuts of honest drives, {count['false_alarms']} false alarms;"
         f" {count['liars']} of lying drives, {count['caught']} caught, {count['missed']} not caught, of which"
@@ -275,6 +283,6 @@ def _closing(trials: Sequence[GradedCut], shown: int) -> Iterator[str]:
     )
 
 
-def name(trial: GradedCut) -> str:
+def name(graded_cut: GradedCut) -> str:
     """The cut in words: its cell, and its number there."""
-    return f"{trial.cell} #{trial.number}"
+    return f"{graded_cut.cell} #{graded_cut.number}"

@@ -1,9 +1,9 @@
 """Rig A: a run, its power cut and `verify` in virtual time, thousands of times a minute.
 
 The plan, the records, the drive model, the server's `Run`, the scan and every rule of evidence are the real
-ones; processes, the network and time are simulated (`virtual`). There is no socket and no sleep, so a cut is
-a function of its scenario and its seed, both of which fit in a line of text: what the lab has found once it
-finds again.
+ones; processes, the network and time are simulated (`virtual_time`). There is no socket and no sleep, so a
+cut is a function of its scenario and its seed, both of which fit in a line of text: what the lab has found
+once it finds again.
 
     replay("seed=7 model=early-ack:delay_ms=10 writers=4 rate=500")
 
@@ -52,7 +52,7 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 ATTESTATION = "the simulation cut the power of its drive"
 
 _SETTLING_NS = 10 * S  # from prefill to the first record: what a drive only delays is on media by then
-_AFTERMATH_NS = 3 * S  # for silence, or the client's last words, and for the server's last commit
+_AFTER_CUT_NS = 3 * S  # for silence, or the client's last words, and for the server's last commit
 _OUTAGE_NS = 30 * S  # without power
 _BOOT_NS = 20 * S
 _CONTROL_SLOTS = 16
@@ -86,17 +86,17 @@ class CutResult:
 
 
 def replay(name: str) -> CutResult:
-    """The cut of that name once more. Raises ValueError."""
+    """Repeat the cut of that name. Raises ValueError."""
     first, _, scenario = name.partition(" ")
     key, _, seed = first.partition("=")
     if key != "seed":
-        raise ValueError(f"a cut is called 'seed=NUMBER SCENARIO', not {name!r}")
+        raise ValueError(f"expected 'seed=NUMBER SCENARIO' as the name of a cut, found {name!r}")
     return simulate(Scenario.parse(scenario), seed=int(seed))
 
 
 def simulate(scenario: Scenario, *, seed: int) -> CutResult:
-    """Prefill, run, cut, power on, verify. Raises ValueError for a drive, and PlanError for a load, that
-    cannot be."""
+    """Prefill, run, cut, power on, verify. Raises ValueError for an impossible drive and PlanError for an
+    impossible load."""
     return _Cut(scenario, seed).go()
 
 
@@ -133,7 +133,7 @@ class _Cut:
         self._client.start()
         while not self._cut_ns:
             self._agenda.step()
-        self._pass(_AFTERMATH_NS)
+        self._pass(_AFTER_CUT_NS)
         self._client.server.watch()
         self._storage.unlock()
         self._pass(_OUTAGE_NS)
@@ -180,11 +180,11 @@ class _Cut:
         outcome, findings = verify(case, plan, storage, now)
         promised, broken = storage.promises()
         claims = Claims.of_scan(findings, outcome.report)
-        opinion: ReferenceJudge | LogAlone
+        reference: ReferenceJudge | LogAlone
         try:
-            opinion = ReferenceJudge(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
+            reference = ReferenceJudge(plan, case.frontiers, storage, block_bytes=block_bytes_of(now))
         except HangingReadError:
-            opinion = LogAlone(plan=plan, acked=case.frontiers)
+            reference = LogAlone(plan=plan, acked=case.frontiers)
         return CutResult(
             scenario=str(self._scenario),
             seed=self._seed,
@@ -194,7 +194,7 @@ class _Cut:
             received=case.frontiers,
             proven=outcome.report.proven,
             returned=tuple(self._client.returned),
-            truth=compare(claims, opinion, plan, broken, promised=promised),
+            truth=compare(claims, reference, plan, broken, promised=promised),
         )
 
 
@@ -253,7 +253,7 @@ class VirtualStorage(SimulatedStorage):
     def reboot(self) -> None:
         """The machine loses its power, and has it back, and is up again, a while before `verify`."""
         self._boots += 1
-        self._booted_ns = self._agenda.now_ns + _AFTERMATH_NS + _OUTAGE_NS
+        self._booted_ns = self._agenda.now_ns + _AFTER_CUT_NS + _OUTAGE_NS
 
     def host(self) -> facts.Host:
         """The simulated machine: another boot id after each cut, its uptime in virtual time."""

@@ -246,7 +246,7 @@ class VirtualClient:
     """The client's part: the writers, the sender and the heartbeat.
 
     `returned`: per writer, the newest operation whose sync returned success. `on_return` is called after each
-    such return. `dead`: its machine lost its power; nothing of it happens any more.
+    such return. `dead`: its machine lost its power and does nothing any more.
     """
 
     def __init__(

@@ -54,7 +54,7 @@ rm -rf --one-file-system "$1"
 def watched(directory: Path, name: str, command: Sequence[str]) -> tuple[str, ...]:
     """`command` as the program `name` of what lies in `directory`: the file of its process id comes first.
 
-    Whoever has seen the program end removes that file, `NAME` + `PID_SUFFIX`.
+    The caller removes that file once the program has ended, `NAME` + `PID_SUFFIX`.
     """
     return (*_WATCHED, str(directory / f"{name}{PID_SUFFIX}"), *command)
 

@@ -1,8 +1,8 @@
-"""A real server on this machine for the length of a session: SQLite in a directory that goes away with it,
+"""A real server on this machine for the length of a session: SQLite in a directory that is removed with it,
 or with this process.
 
 It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
-drive after so many of them. Nothing of it is a substitute: clients reach it through a socket and must know
+drive after a number of them. No part of it is a substitute: clients reach it through a socket and must know
 its token.
 """
 

@@ -33,12 +33,12 @@ def missing(
     effective = _effective()
     for capability in capabilities:
         if not effective >> _BITS[capability] & 1:
-            return f"{what} needs {capability}, which root has not got here: {_ELSEWHERE}"
+            return f"{what} needs {capability}, which root lacks here: {_ELSEWHERE}"
     for device in devices:
         try:
             os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
         except FileNotFoundError:
-            return f"{what} needs {device}, which is not there: load its kernel module, or {_ELSEWHERE}"
+            return f"{what} needs {device}, which does not exist: load its kernel module, or {_ELSEWHERE}"
         except OSError as error:
             return f"{what} needs {device}, which cannot be opened ({error.strerror}): {_ELSEWHERE}"
     return ""

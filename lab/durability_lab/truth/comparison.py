@@ -1,23 +1,25 @@
-"""The truth about one cut: what the drive promised and broke, held against what the tester says, by place.
+"""The truth about one cut: what the drive promised and broke, compared with what the tester says, by place.
 
-Three parties that know nothing of each other: the drive's own log (`drive_log`), which has every promise
+Three parties that know nothing about each other: the drive's own log (`drive_log`), which has every promise
 and every sector that breaks one; a `ReferenceJudge` on the bytes of the target; and the tester's claims. They
 must agree like this:
 
-    each claim is what the second opinion says: class, newest operation acknowledged, oldest one found
+    each claim equals what the reference judge finds: class, newest operation acknowledged, oldest one found
     each claim lies where the drive broke a promise, or it is a false alarm
     each broken promise is claimed, or there is a reason for which no tester could claim it
 
 The reasons: `unheard`, the promise was for a newer operation than log and target prove to have been
 acknowledged; `in flight`, a newer operation on the slot may have been under way, which excuses damage;
 `covered`, a newer version of the slot has been acknowledged and lies elsewhere, or its file was removed;
-`control`, the control arm's write, which nobody acknowledges; `no record`, a promise to somebody else, such
-as a file system; `unread`, the scan did not get to its end, as it may on a drive whose reads hang. Whatever
-does not agree is a defect of the tester or of its lab. A file system may lose a record through its own
-metadata: so there a claim is true as well where the drive broke a promise for what is no record.
+`control`, the control arm's write, which is never acknowledged; `no record`, a promise to another writer,
+such as a file system; `unread`, the scan did not reach its end, which happens on a drive whose reads hang.
+Whatever does not agree is a defect of the tester or of its lab. A file system may lose a record through its
+own metadata: so there a claim is true as well where the drive broke a promise for something else than a
+record.
 
-Refuses to count as agreed what nobody compared: a claim whose place is not named, or on a target that no
-second judge can read, is `unjudged`, though what can be said against it, or against silence, is a defect.
+Refuses to count as agreed what was not compared: a claim whose place is not named, or on a target that the
+reference judge cannot read, is `unjudged`, though what can be said against it, or against silence, is a
+defect.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogAlone:
-    """In place of a second opinion where only the tester can read the target: what the server's log excuses.
+    """Replaces the reference judge if only the tester can read the target: what the server's log excuses.
 
     `acked`: the frontiers that the server received. What the target itself would prove is unknown, so a
     promise that is newer than they are is `unheard`.
@@ -148,14 +150,19 @@ class Truth:
 
 
 def compare(
-    claims: Claims, opinion: ReferenceJudge | LogAlone, plan: Plan, broken: Sequence[Broken], *, promised: int
+    claims: Claims,
+    reference: ReferenceJudge | LogAlone,
+    plan: Plan,
+    broken: Sequence[Broken],
+    *,
+    promised: int,
 ) -> Truth:
-    """Hold `claims` against the opinion and the broken promises; `promised`: sectors that had one."""
+    """Compare `claims` with the reference judge and the broken promises; `promised`: sectors that had one."""
     comparison = _Comparison(claims, plan, broken)
-    if isinstance(opinion, LogAlone):
-        comparison.unread(opinion)
+    if isinstance(reference, LogAlone):
+        comparison.unread(reference)
     else:
-        comparison.read(opinion)
+        comparison.read(reference)
     return comparison.truth(promised)
 
 
@@ -200,10 +207,11 @@ class _Comparison:
             reasons = {log.excuse(place, label, kind) for label, kind in promises}
             self._excused(place, promises, reasons if self._claims.finished else {"unread"})
 
-    def read(self, opinion: ReferenceJudge) -> None:
-        """Compare each claim with the opinion and the drive log, and each broken promise with the claims."""
-        named = self._named(opinion)
-        true = named | self._counted(opinion)
+    def read(self, reference: ReferenceJudge) -> None:
+        """Compare each claim with the reference judge and the drive log, and each broken promise with the
+        claims."""
+        named = self._named(reference)
+        true = named | self._counted(reference)
         metadata = self._plan.target_kind == "file" and self._unclaimed["no record"] > 0
         for place, wrong in true.items():
             if place in self._damaged or metadata:
@@ -214,7 +222,7 @@ class _Comparison:
         for place, promises in self._damaged.items():
             if place in true:
                 continue
-            reasons = {self._reason(opinion, place, label) for label, _ in promises}
+            reasons = {self._reason(reference, place, label) for label, _ in promises}
             if not self._excused(place, promises, reasons):
                 self._missed[_CLASS_OF_KIND[promises[0][1]]] += 1
 
@@ -230,44 +238,44 @@ class _Comparison:
         )
         return False
 
-    def _named(self, opinion: ReferenceJudge) -> dict[Place, Wrong]:
-        """The claims, of those whose place is named, with which the second opinion agrees."""
+    def _named(self, reference: ReferenceJudge) -> dict[Place, Wrong]:
+        """The claims with a named place with which the reference judge agrees."""
         standing = {}
         for place, wrong in self._claims.places.items():
-            if opinion.wrong.get(place) == wrong:
+            if reference.wrong.get(place) == wrong:
                 standing[place] = wrong
             else:
                 self._false[wrong.finding] += 1
                 self._defects.append(
-                    f"{_name(place)}: claimed {_said(wrong)}, not {_said(opinion.wrong.get(place))}"
+                    f"{_name(place)}: claimed {_said(wrong)}, not {_said(reference.wrong.get(place))}"
                 )
         return standing
 
-    def _counted(self, opinion: ReferenceJudge) -> dict[Place, Wrong]:
-        """What the other claims must be of, if there are as many of each class as the second opinion has: a
+    def _counted(self, reference: ReferenceJudge) -> dict[Place, Wrong]:
+        """What the other claims must be of, if there are as many of each class as the reference judge has: a
         scan names the edges of what lies beyond the end of a file, and counts the rest."""
-        claims, second = self._claims, opinion.wrong
-        if claims.finished and claims.proven not in (None, opinion.proven):
-            self._defects.append(f"A' is claimed to be {claims.proven}, not {opinion.proven}")
-        counted = Counter(wrong.finding for wrong in second.values())
+        claims, true = self._claims, reference.wrong
+        if claims.finished and claims.proven not in (None, reference.proven):
+            self._defects.append(f"A' is claimed to be {claims.proven}, not {reference.proven}")
+        counted = Counter(wrong.finding for wrong in true.values())
         if claims.finished and counted != claims.counts:
             self._defects.append(f"claimed {_counts(claims.counts)}, not {_counts(counted)}")
         elif claims.finished and len(claims.places) < counted.total():
-            return {place: wrong for place, wrong in second.items() if place not in claims.places}
+            return {place: wrong for place, wrong in true.items() if place not in claims.places}
         self._unjudged += claims.counts - Counter(wrong.finding for wrong in claims.places.values())
         return {}
 
-    def _reason(self, opinion: ReferenceJudge, place: Place, label: Label) -> Reason | None:
+    def _reason(self, reference: ReferenceJudge, place: Place, label: Label) -> Reason | None:
         """Why a broken promise at `place` need not be claimed."""
         if not self._claims.finished:
             return "unread"
         if place[0] == SUPERBLOCK:
             return None
-        if label.seq > opinion.proven[place[0]]:
+        if label.seq > reference.proven[place[0]]:
             return "unheard"
-        if opinion.under_way(place):
+        if reference.under_way(place):
             return "in flight"
-        if label.seq < opinion.expected(place) or not opinion.asks_for(place):
+        if label.seq < reference.expected(place) or not reference.asks_for(place):
             return "covered"
         return None
 

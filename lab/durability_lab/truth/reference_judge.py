@@ -1,4 +1,4 @@
-"""A target judged again, in the plainest way: the second opinion that the tester's findings are held against.
+"""The reference judge: judges a target again, in the plainest way, to compare with the tester's findings.
 
 It knows what a judge knows, the plan, the frontiers that the server received and what lies on the target, and
 follows docs/explanation/evidence.md word by word: each sector is compared with the bytes that it would have
@@ -110,7 +110,7 @@ class _File:
 
 
 class ReferenceJudge:
-    """The opinion on one target; `wrong` is all that must not be as it is. Raises OSError where the target
+    """Judges one target; `wrong` has every place whose content is illegal. Raises OSError if the target
     cannot be read."""
 
     def __init__(self, plan: Plan, acked: Sequence[int], storage: Storage, *, block_bytes: int) -> None:
@@ -262,7 +262,7 @@ class ReferenceJudge:
         return Held("earlier" if earlier else "foreign")
 
     def _stamp_one(self, place: Place, seq: int) -> frozenset[bytes]:
-        """The sectors of a version, or of a superblock; none where the plan has no such version."""
+        """The sectors of a version, or of a superblock; empty if the plan lacks that version."""
         writer, slot = place
         plan = self._plan
         if writer == SUPERBLOCK:

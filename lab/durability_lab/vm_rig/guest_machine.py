@@ -7,14 +7,14 @@ instant, with the guest's memory and the drive's cache, and nothing says goodbye
 the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
 kernel and programs say goes to its console, which is kept.
 
-The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write and tells nobody:
+The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write without an error:
 what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
 honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
 
 Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
 
 Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
-its `with` block, nor, as `cleanup` sees to it, the process that set it up.
+its `with` block, nor, because of `cleanup`, the process that set it up.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ class GuestMachine:
         self._network.call(self._stop)
         self._close_reports()
 
-    def aftermath(self) -> DriveCheck:
-        """What the drive kept of its word. To be asked after `unplug`, before `boot`."""
+    def drive_check(self) -> DriveCheck:
+        """Which promises the drive kept. Call it after `unplug`, before `boot`."""
         assert self._nbdkit is None, "the drive has power: unplug it first"
         return check_drive(
             media=self._media,
@@ -292,7 +292,7 @@ class GuestMachine:
         self._transport = self._reports = None
 
     def _program(self, name: str, command: list[str], *, group: int) -> subprocess.Popen[bytes]:
-        """Start a program, of which the cleanup knows."""
+        """Start a program that the cleanup process kills if this process dies."""
         with (self._directory / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 watched(self._directory, name, command),

@@ -76,7 +76,8 @@ class Network:
 
 
 def _enter_namespace() -> None:
-    """Put this thread into a new namespace with a tap device. There is no way back, so it must be its own."""
+    """Put this thread into a new namespace with a tap device. It cannot leave it again, so it must be a
+    thread of its own."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWNET) != 0:
         why = os.strerror(ctypes.get_errno())

@@ -54,7 +54,7 @@ async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
     """
     _check(options)
     tell = partial(print, file=err, flush=True)
-    # That a guest is gone is told here.
+    # This command reports that a guest is gone.
     logging.getLogger(durability_server.__name__).setLevel(logging.ERROR)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     drives = [drive for drive in options.drives for _ in range(options.cuts)]
@@ -129,8 +129,8 @@ def _document(seed: int, cuts: list[VmCut], *, agreed: bool) -> dict[str, Any]:
                 "cut_after": one.cut_after,
                 "session_end": one.session_end,
                 "mounted": one.mounted,
-                "promised": one.left.promised,
-                "broken": len(one.left.broken),
+                "promised": one.drive_check.promised,
+                "broken": len(one.drive_check.broken),
                 "broken_records": one.broken_records,
                 "expected": one.expected,
                 "as_expected": one.as_expected,

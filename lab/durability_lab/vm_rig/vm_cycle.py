@@ -1,12 +1,12 @@
 """Rig C: two machines and the plug, all on one machine.
 
 A guest boots, makes a file system on its drive and starts the client; the server runs outside, beyond a
-network that falls silent with the guest. After a number of acknowledged operations that a seed draws the plug
-is pulled. The guest boots again and verifies by itself: another boot id of the same machine proves the cut,
-so nobody attests anything. The class that this shows is `os`; a virtual machine's drive has no counter that
-would show more.
+network that falls silent with the guest. After a number of acknowledged operations, drawn by a seed, its
+power is cut. The guest boots again and verifies by itself: another boot id of the same machine proves the
+cut, so no attestation is needed. The class that this shows is `os`; a virtual machine's drive has no counter
+that would show more.
 
-Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` holds that against what the drive
+Refuses to judge: a cut returns what `verify` said, and `VmCut.as_expected` compares that with what the drive
 is.
 """
 
@@ -50,7 +50,7 @@ from durability_lab.vm_rig.network import Network
 from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
-NAMES_CUT_AFTER = range(150, 500)  # of which each takes two syncs or three
+NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
 MIB = 16  # of all writers, where it is not NAMES_MIB: credit for seconds, should the server be held up
 _POLL_S = 0.01
 _GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what the guest's commands import
@@ -70,9 +70,9 @@ class VmCut:
     """One cut after `cut_after` acknowledged operations, and what the guest's own `verify` said of it.
 
     `plan` and `acked` are the run's, as the server has them; `session_end` is how the server saw the client
-    go; `left` is what the drive kept of its word. `mounted`: the file system could be mounted after the cut;
-    on the raw device there is none to mount. `document` is that of `verify --json`. `seconds`: how long each
-    step took. `console`: what the guest's kernel and programs said in both boots.
+    go; `drive_check` says which promises the drive kept. `mounted`: the file system could be mounted after
+    the cut; on the raw device there is none to mount. `document` is that of `verify --json`. `seconds`: how
+    long each step took. `console`: what the guest's kernel and programs said in both boots.
     """
 
     drive: str
@@ -82,7 +82,7 @@ class VmCut:
     plan: Plan
     acked: tuple[int, ...]
     session_end: str
-    left: DriveCheck
+    drive_check: DriveCheck
     mounted: bool
     exit_code: int
     document: dict[str, Any]
@@ -97,7 +97,7 @@ class VmCut:
     @property
     def broken_records(self) -> int:
         """Sectors whose promise the drive broke, of records that must be there after all."""
-        return sum(self._must_be_there(one) for one in self.left.broken if one.promised)
+        return sum(self._must_be_there(one) for one in self.drive_check.broken if one.promised)
 
     @property
     def as_expected(self) -> bool:
@@ -115,7 +115,7 @@ class VmCut:
         if verdict != "durable":
             faults = {
                 f"{verdict}, where the drive deserves {self.expected}": verdict != self.expected,
-                "loss, and no promise is broken": verdict == "loss" and not self.left.broken,
+                "loss, and no promise is broken": verdict == "loss" and not self.drive_check.broken,
             }
         else:
             cut, at_risk = document["cut"], document["at_risk"]
@@ -162,9 +162,10 @@ def _compile() -> None:
 
 
 def bus_of(load: Load) -> Bus:
-    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see `machine`).
+    """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see
+    `guest_machine`).
 
-    On a file system that is its journal, which carries what is no overwrite, and each write that is to be
+    On a file system that is its journal, which carries what is not an overwrite, and each write that is to be
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
     write, with FUA or without.
     """
@@ -183,7 +184,7 @@ async def cut(
 ) -> VmCut:
     """Boot, run, pull the plug, boot, verify: on a new machine with a new drive, a model's spec.
 
-    `seed` draws the moment of the cut and the drive's chances; `tell` is told what happens; what the guest
+    `seed` draws the moment of the cut and the drive's chances; `tell` gets what happens; what the guest
     says is appended to `log`. Raises UsageError for a load that no guest can have, and SetupError where it
     does not get as far as a verdict.
     """
@@ -216,7 +217,7 @@ async def _cycle(lab: LocalServer, guest: GuestMachine, load: Load, steps: _Step
     run = await _run_until_cut(lab, guest, load, steps, cut_after)
     guest.unplug()
     steps.done("run", f"{sum(run.frontiers.acked):,} operations are acknowledged; the power is cut")
-    left = await asyncio.to_thread(guest.aftermath)
+    drive_check = await asyncio.to_thread(guest.drive_check)
     await _until_noticed(run)
     steps.done("silence", f"the server records the end of the session: {run.session_end}")
     mounted, exit_code, document = await _boot_and_verify(guest, load, steps)
@@ -228,7 +229,7 @@ async def _cycle(lab: LocalServer, guest: GuestMachine, load: Load, steps: _Step
         plan=run.plan,
         acked=run.frontiers.acked,
         session_end=run.session_end,
-        left=left,
+        drive_check=drive_check,
         mounted=mounted,
         exit_code=exit_code,
         document=document,

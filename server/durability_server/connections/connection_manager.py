@@ -86,8 +86,8 @@ class ConnectionManager:
             self._empty.set()
 
     async def watch(self) -> None:
-        """Gives every connection its heartbeat, for ever; not to all at once: that would hold up what their
-        clients send."""
+        """Gives every connection its heartbeat, without end; not to all at once: that would hold up what
+        their clients send."""
         due_ns = clock.now_ns()
         for turn in itertools.cycle(range(TURNS)):
             due_ns = max(due_ns + limits.HEARTBEAT_NS // TURNS, clock.now_ns())

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 class Committer:
     """Saves runs that were touched, in the store's thread.
 
-    `saved` is told of each run that is durable now and whether its grants rose, `outage` of the store's
+    `saved` gets each run that is durable now and whether its grants rose, `outage` gets the store's
     failing (with the reason) and of its recovery (with None).
     """
 

@@ -1,6 +1,6 @@
 """What each request means: the server's answers, given a run registry and a store.
 
-Knows nothing of sockets: a client is a `Channel`. Refuses with RefusedError and a code of
+Knows nothing about sockets: a client is a `Channel`. Refuses with RefusedError and a code of
 docs/reference/protocol.md whatever would mix up evidence: a second run on a target whose first was never
 verified, a claim to a run without its secret, a verify of a live run.
 """

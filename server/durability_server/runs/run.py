@@ -178,7 +178,7 @@ class Run:
     # What the store gets and gives.
 
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
-        """The run as it is now, to be saved; `saved` is told when it is durable."""
+        """The run as it is now, to be saved; `saved` is called when it is durable."""
         return RunSnapshot(
             run=self.id,
             finish=self.finish,

@@ -104,7 +104,7 @@ def _sqlite_engine(url: URL) -> Engine:
         raise UsageError(f"{url}: the store must be a file: sqlite:///FILE")
     file = Path(url.database)
     try:
-        # The store holds the secrets of the runs: nobody else's to read.
+        # The store holds the secrets of the runs: no other user may read it.
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreError(f"cannot open the store {file}: {error.strerror}") from error

@@ -1,6 +1,6 @@
 """What the store takes and gives: a run at its registration, as it changes, and as it is stored.
 
-Plain values without a database, so that whoever has one needs to know nothing of tables.
+Plain values without a database, so that their users need not know the tables.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Relations:
 
     `superseded_by`: a run registered later on the same target (it may have prefilled it already), or "".
     `verdicts`: of the run itself, oldest first. `series`: of each other run of the series, oldest first, the
-    standing verdict: the latest, but a loss stands for ever; or "unverified" after a cut.
+    standing verdict: the latest, but a loss always stands; or "unverified" after a cut.
     """
 
     superseded_by: str

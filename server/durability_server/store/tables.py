@@ -4,7 +4,7 @@
     runs       one row per run: what was registered, and what changes while it goes on
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
-    credits    one row per run: those of which the last to arrive is not known (`runs.credits`)
+    credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
     statistics one row per run: the newest that the client sent (`formats.run_statistics`)
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced

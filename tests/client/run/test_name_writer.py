@@ -243,7 +243,8 @@ def test_a_group_may_have_the_same_name_twice(memory_path: Path, make_plan: Make
 def test_the_first_error_ends_the_writer(  # noqa: PLR0917 - the parameters of a matrix
     memory_path: Path, make_plan: MakePlan, workload: str, kind: str, number: int, frontier: int, seq: int
 ) -> None:
-    """Whichever step fails, its group is not acknowledged, nothing is retried, and the shared says why."""
+    """Whichever step fails, its group is not acknowledged, nothing is retried, and the shared state says
+    why."""
     storage = FailingStorage(memory_path / "target", kind, number)
     writers = ThreadWriters(names_plan(make_plan, workload, group=2), storage)
     writers.start(0)

@@ -1,4 +1,4 @@
-"""The shared: words that another process sees, failures in order, and latencies of a ring."""
+"""The shared state: words that another process sees, failures in order, and latencies of a ring."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_child_process_writes_into_the_same_memory() -> None:
     assert shared.halted
 
 
-def test_a_ledger_is_pickled_for_children_only() -> None:
+def test_the_shared_state_is_pickled_for_children_only() -> None:
     """A shared that left the process would be a copy, so pickling it anywhere else is an error."""
     with pytest.raises((pickle.PicklingError, RuntimeError)):
         pickle.dumps(SharedState(1))

@@ -137,7 +137,7 @@ def test_each_group_has_one_sync(tmp_path: Path, make_plan: MakePlan) -> None:
 def test_an_error_of_the_sync_is_not_acknowledged_and_not_retried(
     tmp_path: Path, make_plan: MakePlan
 ) -> None:
-    """The first failing sync ends the writer: its frontier stays, errno and seq are in the shared."""
+    """The first failing sync ends the writer: its frontier stays, errno and seq are in the shared state."""
 
     def fail_fourth(commit: int) -> None:
         if commit == 3:

@@ -63,9 +63,9 @@ async def test_child_scans_as_this_process_does(written: Disk, tmp_path: Path) -
     storage = lay_down(written, tmp_path)
     job, examples, told = job_of(written.plan, (500,)), list[Example](), list[ScanProgress]()
 
-    with ScanProcess(storage, stall_s=STALL_S) as scanner:
-        plans = await scanner.superblocks(None)
-        report = await scanner.scan(job, on_progress=told.append, on_example=examples.append)
+    with ScanProcess(storage, stall_s=STALL_S) as scan_process:
+        plans = await scan_process.superblocks(None)
+        report = await scan_process.scan(job, on_progress=told.append, on_example=examples.append)
 
     expected, expected_examples, _ = scanned(storage, job)
     assert plans == (written.plan, written.plan)
@@ -79,9 +79,11 @@ async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> 
     storage = SimulatedStorage(Honest(), seed=1, size_bytes=4 << 20)
     plan = make_plan(target_kind="device", writers=1, slots=64, credit=8, control_slots=0)
 
-    with ScanProcess(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scan_process:
         assert not children()
-        report = await scanner.scan(job_of(plan, (0,)), on_progress=lambda _: None, on_example=lambda _: None)
+        report = await scan_process.scan(
+            job_of(plan, (0,)), on_progress=lambda _: None, on_example=lambda _: None
+        )
 
     assert report.finished
     assert report.findings["corrupt"] == 64 - 8 + 2
@@ -95,10 +97,10 @@ def stop_children(*_: object) -> None:
 
 async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_path: Path) -> None:
     """A child that says nothing for the deadline is left, before the scan as well."""
-    with ScanProcess(lay_down(written, tmp_path), stall_s=1.0) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=1.0) as scan_process:
         stop_children()
         with pytest.raises(StalledError, match="returned nothing for 1 s and were abandoned"):
-            await scanner.superblocks(None)
+            await scan_process.superblocks(None)
 
     wait_for_end()
 
@@ -111,8 +113,8 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
     os.truncate(storage.path, plan.main_bytes)  # a gibibyte of findings, which no machine scans in an instant
 
     began_s = time.monotonic()
-    with ScanProcess(storage, stall_s=1.0) as scanner:
-        report = await scanner.scan(
+    with ScanProcess(storage, stall_s=1.0) as scan_process:
+        report = await scan_process.scan(
             job_of(plan, (plan.slots,)), on_progress=stop_children, on_example=lambda _: None
         )
 
@@ -125,11 +127,11 @@ async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path
 
 async def test_child_that_dies_has_shown_nothing(written: Disk, tmp_path: Path) -> None:
     """A crashed reader makes the scan unfinished, and says how it ended."""
-    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scan_process:
         for child in children():
             os.kill(child, signal.SIGKILL)
         wait_for_end()
-        report = await scanner.scan(
+        report = await scan_process.scan(
             job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
         )
 
@@ -143,10 +145,10 @@ async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path
     storage.path.unlink()
     storage.path.mkdir()
 
-    with ScanProcess(storage, stall_s=STALL_S) as scanner:
+    with ScanProcess(storage, stall_s=STALL_S) as scan_process:
         with pytest.raises(TargetError, match="directory"):
-            await scanner.superblocks(None)
-        report = await scanner.scan(
+            await scan_process.superblocks(None)
+        report = await scan_process.scan(
             job_of(written.plan, (500,)), on_progress=lambda _: None, on_example=lambda _: None
         )
 
@@ -156,10 +158,10 @@ async def test_error_of_the_drive_is_the_reports_failure(written: Disk, tmp_path
 
 async def test_interrupt_does_not_wait_for_the_drive(written: Disk, tmp_path: Path) -> None:
     """Cancelling a scan whose child hangs returns at once, and the child is ended."""
-    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scanner:
+    with ScanProcess(lay_down(written, tmp_path), stall_s=STALL_S) as scan_process:
         for child in children():
             os.kill(child, signal.SIGSTOP)
-        task = asyncio.create_task(scanner.superblocks(None))
+        task = asyncio.create_task(scan_process.superblocks(None))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -174,7 +176,7 @@ async def test_superblocks_where_there_are_none(written: Disk, tmp_path: Path) -
     storage = lay_down(written, tmp_path)
     gone = KernelStorage(tmp_path / "gone")
 
-    with ScanProcess(storage, stall_s=STALL_S) as scanner:
-        assert await scanner.superblocks(None) == (None, written.plan)
-    with ScanProcess(gone, stall_s=STALL_S) as scanner:
-        assert await scanner.superblocks(written.plan) == ()
+    with ScanProcess(storage, stall_s=STALL_S) as scan_process:
+        assert await scan_process.superblocks(None) == (None, written.plan)
+    with ScanProcess(gone, stall_s=STALL_S) as scan_process:
+        assert await scan_process.superblocks(written.plan) == ()

@@ -287,7 +287,7 @@ async def test_export_of_something_else_is_refused(lab: Lab, make_plan: MakePlan
     with pytest.raises(SetupError, match="cannot read the export"):
         await lab.verify(**options)
     path.write_text("{}")
-    with pytest.raises(FormatError, match=r"export\.json: .*no export of a run"):
+    with pytest.raises(FormatError, match=r"export\.json: .*not an export of a run"):
         await lab.verify(**options)
     path.write_text("no JSON at all")
     with pytest.raises(FormatError, match=r"export\.json: not JSON"):

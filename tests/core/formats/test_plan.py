@@ -37,10 +37,10 @@ def test_a_plan_survives_its_encoding(make_plan: MakePlan) -> None:
         ({"slots": 999}, "fewer than 1000, as the credit 250 needs"),
         ({"workload": "append"}, "append needs a file"),
         ({"workload": "append", "pattern": "sequential", "target_kind": "device"}, "append needs a file"),
-        ({"workload": "create"}, "create needs a file and goes in sequence"),
+        ({"workload": "create"}, "create needs a file and is always sequential"),
         ({"workload": "rename", "target_kind": "device"}, "rename needs a file"),
         ({"workload": "unlink", "target_kind": "device"}, "unlink needs a file"),
-        ({"workload": "link"}, "workload 'link' is none of overwrite, append, create, rename, unlink"),
+        ({"workload": "link"}, "workload 'link' is not one of overwrite, append, create, rename, unlink"),
         ({"control_slots": -1}, "control_slots"),
     ],
 )

@@ -27,11 +27,11 @@ def test_workloads_are_registered_by_their_names() -> None:
 def test_a_name_that_is_none_is_refused(make_plan: MakePlan) -> None:
     """Alone and in a plan, with those that there are."""
     with pytest.raises(
-        PlanError, match="workload 'knit' is none of overwrite, append, create, rename, unlink"
+        PlanError, match="workload 'knit' is not one of overwrite, append, create, rename, unlink"
     ):
         workload("knit")
     with pytest.raises(
-        PlanError, match="workload 'knit' is none of overwrite, append, create, rename, unlink"
+        PlanError, match="workload 'knit' is not one of overwrite, append, create, rename, unlink"
     ):
         make_plan(workload="knit")
 

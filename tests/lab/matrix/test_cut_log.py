@@ -16,8 +16,8 @@ from durability_lab.simulated_rig.scenario import Scenario
 HEADER = Header(seed=7, options="--quick", cells="0123")
 
 
-def trial(number: int) -> GradedCut:
-    """Any trial."""
+def graded_cut(number: int) -> GradedCut:
+    """Any graded cut."""
     cell = MatrixCell(rig="a", drive="honest", load=Scenario(), cuts=3)
     return failed(cell, number, seed=number, why="ü", duration_s=0.5)
 
@@ -65,31 +65,31 @@ def test_path_that_can_be_no_log_is_refused(path: Path) -> None:
 def test_log_that_a_kill_left_at_any_byte_goes_on(tmp_path: Path) -> None:
     """Wherever the write was when it ended: what is whole is there, and the log is as if never cut off."""
     path = tmp_path / "cuts"
-    trials = [trial(number) for number in (1, 2)]
+    graded_cuts = [graded_cut(number) for number in (1, 2)]
     with CutLog(HEADER, path) as log:
-        for one in trials:
+        for one in graded_cuts:
             log.add(one)
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with CutLog(HEADER, path) as log:
-            assert log.trials == trials[: max(0, whole[:length].count(b"\n") - 1)]
-            for one in trials[len(log.trials) :]:
+            assert log.graded_cuts == graded_cuts[: max(0, whole[:length].count(b"\n") - 1)]
+            for one in graded_cuts[len(log.graded_cuts) :]:
                 log.add(one)
         assert path.read_bytes() == whole, length
 
 
 def test_file_without_room_is_named_and_goes_on_later(tmp_path: Path) -> None:
-    """A trial that cannot be kept ends the matrix with the file's name; those before it are kept."""
+    """A graded cut that cannot be kept ends the matrix with the file's name; those before it are kept."""
     path = tmp_path / "cuts"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with CutLog(HEADER, path) as log:
-        log.add(trial(1))
+        log.add(graded_cut(1))
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 100, before[1]))
         try:
             with pytest.raises(SetupError, match=f"--state {path} cannot be written: "):
-                log.add(trial(2))
+                log.add(graded_cut(2))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
     with CutLog(HEADER, path) as log:
-        assert log.trials == [trial(1)]
+        assert log.graded_cuts == [graded_cut(1)]

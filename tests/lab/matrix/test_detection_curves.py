@@ -43,11 +43,11 @@ def test_longer_lie_is_caught_more_often(seed: int) -> None:
     assert caught(points["early-ack:delay_ms=1", 50.0], seed) < CUTS // 2
 
 
-def test_crowd_hides_a_skipped_flush_that_a_paced_writer_shows(seed: int) -> None:
+def test_many_writers_hide_a_skipped_flush_that_a_paced_writer_shows(seed: int) -> None:
     """The next flush of anybody makes up for it, before the acknowledgement is out."""
-    paced, *_, crowd = [replace(point, model="flush-skipped") for point in flush_skipped_scenarios()]
-    assert (paced.writers, crowd.writers) == (1, 16)
-    assert caught(paced, seed) > caught(crowd, seed)
+    paced, *_, many = [replace(point, model="flush-skipped") for point in flush_skipped_scenarios()]
+    assert (paced.writers, many.writers) == (1, 16)
+    assert caught(paced, seed) > caught(many, seed)
 
 
 @pytest.mark.parametrize(

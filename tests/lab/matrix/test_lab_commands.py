@@ -35,7 +35,8 @@ def lab(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[s
 
 
 def rows(state: Path) -> list[dict[str, Any]]:
-    """The trials of a state file, without what differs from time to time, in the order of their names."""
+    """The graded cuts of a state file, without what differs from time to time, in the order of their
+    names."""
     lines = [json.loads(line) for line in state.read_text().splitlines()[1:]]
     for line in lines:
         del line["duration_s"]

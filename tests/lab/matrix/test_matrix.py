@@ -1,4 +1,5 @@
-"""The matrix: its cells, the log of its cuts, what it tells of them; on trials made and on trials made up."""
+"""The matrix: its cells, the log of its cuts and its reports; with cuts made and graded, and with invented
+ones."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def seed() -> int:
     return value
 
 
-def trial(cell: MatrixCell, number: int = 1, *, broken: int | None = 8, **changes: object) -> GradedCut:
-    """A trial as it must be."""
+def graded_cut(cell: MatrixCell, number: int = 1, *, broken: int | None = 8, **changes: object) -> GradedCut:
+    """A graded cut as it must be."""
     honest = cell.drive == "honest"
     right = GradedCut(
         cell=cell.name,
@@ -61,7 +62,7 @@ def trial(cell: MatrixCell, number: int = 1, *, broken: int | None = 8, **change
         classes={} if honest else {"lost": Agreement(agreed=4)},
         duration_s=0.1,
     )
-    return replace(right, **changes)  # type: ignore[arg-type] # each test names fields of Trial
+    return replace(right, **changes)  # type: ignore[arg-type] # each test names fields of GradedCut
 
 
 def words(page: str) -> str:
@@ -70,12 +71,14 @@ def words(page: str) -> str:
 
 
 NO_SHARES = {"precision": None, "recall": None}
-FALSE_ALARM = trial(HONEST, 2, verdict="loss", grade="false alarm", reason="loss: findings")
+FALSE_ALARM = graded_cut(HONEST, 2, verdict="loss", grade="false alarm", reason="loss: findings")
 UNFOUND = {"verdict": "durable", "grade": "missed", "lost": 0, "window_ms": None, "window_operations": None}
-EXPLAINED = trial(LIAR, 2, **UNFOUND, reason="the drive kept every promise", broken=0, classes={})
-UNEXPLAINED = trial(LIAR, 2, **UNFOUND, reason="durable", broken=None, classes={})
-UNSAID = trial(LIAR, 2, verdict="durable", grade="missed", reason="durable, with 4 findings")
-AT_ODDS = trial(LIAR, 2, defects=("writer 0 slot 3: a promise is broken (older), and nothing is claimed",))
+EXPLAINED = graded_cut(LIAR, 2, **UNFOUND, reason="the drive kept every promise", broken=0, classes={})
+UNEXPLAINED = graded_cut(LIAR, 2, **UNFOUND, reason="durable", broken=None, classes={})
+UNSAID = graded_cut(LIAR, 2, verdict="durable", grade="missed", reason="durable, with 4 findings")
+AT_ODDS = graded_cut(
+    LIAR, 2, defects=("writer 0 slot 3: a promise is broken (older), and nothing is claimed",)
+)
 
 
 @pytest.mark.parametrize("cells", [quick_cells(), long_cells()], ids=["quick", "long"])
@@ -126,7 +129,7 @@ def test_cuts_are_interleaved_and_their_seeds_are_their_own() -> None:
     ]
     assert len({request.cell.seed(7, request.number) for request in requests}) == 5
     assert HONEST.seed(7, 1) != HONEST.seed(8, 1)
-    log.add(trial(LIAR, 1))
+    log.add(graded_cut(LIAR, 1))
     assert len(pending([HONEST, LIAR], log, MatrixOptions())) == 4
     assert [request.number for request in pending([HONEST], log, MatrixOptions(cut=2, seed=7))] == [2]
 
@@ -163,8 +166,8 @@ def test_options_at_odds_are_refused(options: MatrixOptions, complaint: str) -> 
 
 def test_claims_that_nobody_compared_count_in_no_share() -> None:
     """They stand apart in document, page and table; precision and recall are of the rest."""
-    unread = trial(LIAR, 2, classes={"lost": Agreement(unjudged=7)})
-    partly = trial(LIAR, classes={"lost": Agreement(agreed=3, missed=1, unjudged=5)})
+    unread = graded_cut(LIAR, 2, classes={"lost": Agreement(unjudged=7)})
+    partly = graded_cut(LIAR, classes={"lost": Agreement(agreed=3, missed=1, unjudged=5)})
     document = matrix_report.document([LIAR], [partly, unread], seed=7, options="")
     lost = {"agreed": 3, "false": 0, "missed_places": 1, "unjudged": 12, "precision": 1.0, "recall": 0.75}
     assert document["classes"] == {"lost": lost}
@@ -179,15 +182,15 @@ def test_log_goes_on_where_it_was(tmp_path: Path) -> None:
     """What was added is there again; a line that a kill left torn is cut off, and the next one is whole."""
     path = tmp_path / "cuts"
     with CutLog(HEADER, path) as log:
-        log.add(trial(HONEST))
-    torn = to_json(to_value(trial(LIAR))).encode()
+        log.add(graded_cut(HONEST))
+    torn = to_json(to_value(graded_cut(LIAR))).encode()
     path.write_bytes(path.read_bytes() + torn[: len(torn) // 2])
     assert seed_of(path) == 7
     with CutLog(HEADER, path) as log:
-        assert log.trials == [trial(HONEST)]
+        assert log.graded_cuts == [graded_cut(HONEST)]
         log.add(FALSE_ALARM)
     with CutLog(HEADER, path) as log:
-        assert log.trials == [trial(HONEST), FALSE_ALARM]
+        assert log.graded_cuts == [graded_cut(HONEST), FALSE_ALARM]
 
 
 def test_log_of_another_matrix_is_refused(tmp_path: Path) -> None:
@@ -235,24 +238,24 @@ def test_digest_tells_cells_apart() -> None:
 def test_what_must_not_be_fails_the_matrix(wrong: GradedCut) -> None:
     """A false alarm, a miss without a reason, or of what was found, a finding at odds with the truth: exit 1,
     with the seed."""
-    trials = [trial(HONEST), trial(LIAR), wrong]
-    assert matrix_report.exit_code(trials) == EXIT_INTERNAL
-    document = matrix_report.document([HONEST, LIAR], trials, seed=7, options="")
+    graded_cuts = [graded_cut(HONEST), graded_cut(LIAR), wrong]
+    assert matrix_report.exit_code(graded_cuts) == EXIT_INTERNAL
+    document = matrix_report.document([HONEST, LIAR], graded_cuts, seed=7, options="")
     assert document["wrong"] == [to_value(wrong)]
-    page = detection_page.markdown([HONEST, LIAR], trials, seed=7, options="", again=AGAIN)
+    page = detection_page.markdown([HONEST, LIAR], graded_cuts, seed=7, options="", again=AGAIN)
     assert f"| {wrong.cell} #2 | {wrong.seed} |" in page
 
 
 def test_explained_miss_is_counted_and_told() -> None:
     """A liar that this time kept its word is no defect of the tester: exit 0, and the reason is told."""
-    trials = [trial(HONEST), trial(LIAR), EXPLAINED]
-    assert matrix_report.exit_code(trials) == EXIT_OK
-    document = json.loads(to_json(matrix_report.document([HONEST, LIAR], trials, seed=7, options="")))
+    graded_cuts = [graded_cut(HONEST), graded_cut(LIAR), EXPLAINED]
+    assert matrix_report.exit_code(graded_cuts) == EXIT_OK
+    document = json.loads(to_json(matrix_report.document([HONEST, LIAR], graded_cuts, seed=7, options="")))
     assert document["totals"]["missed"] == 1
     assert document["misses"][0]["reason"] == EXPLAINED.reason
     row = next(row for row in document["rows"] if row["drive"] == LIAR.drive)
     assert (row["cuts"], row["right"], row["broke"], row["smallest_loss"]) == (2, 1, 1, 4)
-    page = detection_page.markdown([HONEST, LIAR], trials, seed=7, options="", again=AGAIN)
+    page = detection_page.markdown([HONEST, LIAR], graded_cuts, seed=7, options="", again=AGAIN)
     assert f"| {LIAR.name} | {EXPLAINED.reason} | 2 ({EXPLAINED.seed}) |" in page
     assert "| 1/2 (50 %) | 1/1 (100 %) | 4 places, 9 ops, 2.5 ms | 4 | 0 | 100 % | 100 % |" in page
     assert "1 were caught and 1 were not: in 1 of these the drive kept every promise, in 0 " in words(page)
@@ -261,13 +264,15 @@ def test_explained_miss_is_counted_and_told() -> None:
 def test_fewest_operations_and_shortest_time_are_each_the_least_of_all_cuts() -> None:
     """Few operations of a slow writer are a long time, and a short time has many of a fast one; what was not
     called a loss has no part in either."""
-    few = trial(LIAR, 1, window_operations=2, window_ms=80.0)
-    short = trial(LIAR, 2, window_operations=50, window_ms=3.0)
+    few = graded_cut(LIAR, 1, window_operations=2, window_ms=80.0)
+    short = graded_cut(LIAR, 2, window_operations=50, window_ms=3.0)
     unsaid = replace(UNSAID, window_operations=1, window_ms=0.5)
-    trials = [few, short, unsaid]
-    row = next(iter(json.loads(to_json(matrix_report.document([LIAR], trials, seed=7, options="")))["rows"]))
+    graded_cuts = [few, short, unsaid]
+    row = next(
+        iter(json.loads(to_json(matrix_report.document([LIAR], graded_cuts, seed=7, options="")))["rows"])
+    )
     assert (row["shortest_window_operations"], row["shortest_window_ms"]) == (2, 3.0)
-    page = detection_page.markdown([LIAR], trials, seed=7, options="", again=AGAIN)
+    page = detection_page.markdown([LIAR], graded_cuts, seed=7, options="", again=AGAIN)
     assert "4 places, 2 ops, 3.0 ms" in page
 
 
@@ -277,18 +282,18 @@ def test_page_shows_each_workload_on_each_file_system() -> None:
     honest = MatrixCell(rig="b", drive="honest", load=rename, cuts=1)
     liar = MatrixCell(rig="b", drive="flush-ignored", load=replace(rename, writers=4), cuts=2)
     raw = MatrixCell(rig="b", drive="flush-ignored", load=Load(), cuts=1)
-    trials = [
-        trial(HONEST),
-        trial(honest),
-        trial(liar),
+    graded_cuts = [
+        graded_cut(HONEST),
+        graded_cut(honest),
+        graded_cut(liar),
         replace(EXPLAINED, cell=liar.name),
-        trial(raw),
+        graded_cut(raw),
     ]
-    page = detection_page.markdown([HONEST, honest, liar, raw], trials, seed=7, options="", again=AGAIN)
+    page = detection_page.markdown([HONEST, honest, liar, raw], graded_cuts, seed=7, options="", again=AGAIN)
     assert "| B | btrfs | `rename` | 1/1 | 1 | 1 | 2 |" in page
     assert "| B | raw device | `overwrite` |  | 1 | 1 | 1 |" in page
     assert "File systems" not in detection_page.markdown(
-        [HONEST], trials[:1], seed=7, options="", again=AGAIN
+        [HONEST], graded_cuts[:1], seed=7, options="", again=AGAIN
     )
 
 
@@ -297,15 +302,19 @@ def test_points_of_curves_stand_in_no_row() -> None:
     scenario = next(early_ack_scenarios())
     load = replace(scenario, model="honest")
     point = MatrixCell(rig="a", drive=scenario.model, load=load, cuts=2, curve="early-ack")
-    trials = [trial(point), trial(point, 2, verdict="durable", grade="missed", reason="so it is", broken=0)]
-    assert matrix_report.rows([point], trials, by_cell=False) == []
+    graded_cuts = [
+        graded_cut(point),
+        graded_cut(point, 2, verdict="durable", grade="missed", reason="so it is", broken=0),
+    ]
+    assert matrix_report.rows([point], graded_cuts, by_cell=False) == []
     assert "| 1 ms | 50 %, 1.2 % to 98.7 % (50 %) |" in detection_page.markdown(
-        [point], trials, seed=7, options="", again=AGAIN
+        [point], graded_cuts, seed=7, options="", again=AGAIN
     )
 
 
 async def test_cut_of_rig_a_can_be_made_again(seed: int) -> None:
-    """The same cell, number and seed of the matrix give the same trial, but for the time that it took."""
+    """The same cell, number and seed of the matrix give the same graded cut, but for the time that it
+    took."""
     async with Cutter() as cutter:
         for cell in (HONEST, LIAR):
             first, second = [await cutter.make(cell, 1, cell.seed(seed, 1)) for _ in range(2)]
@@ -343,7 +352,7 @@ async def test_cut_that_takes_too_long_fails(seed: int) -> None:
 
 
 async def test_cut_that_cannot_be_made_is_a_failure() -> None:
-    """A drive that is refused is a trial with the reason in it, and the worker goes on."""
+    """A drive that is refused is a graded cut with the reason in it, and the worker goes on."""
     impossible = replace(HONEST, load=Scenario(operations=(1, 1), slots=1))
     async with workers(1) as (worker,):
         failure = await worker.make(CutRequest(cell=impossible, number=1, seed=1))

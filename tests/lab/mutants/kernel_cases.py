@@ -39,7 +39,7 @@ def kept_by_the_kernel(plan: Plan, failing: Failing) -> str:
     with tempfile.TemporaryDirectory() as name:
         storage = KernelStorage(Path(name, "target"))
         TargetFiles(storage, plan).create()
-        with ExitStack() as stack:  # the shared is made before anything fails
+        with ExitStack() as stack:  # the shared state is made before anything fails
             shared = let_write(plan, storage, heard, watch=lambda _: stack.enter_context(failing(plan)))
         found = {path.name.removeprefix("target"): path.read_bytes() for path in Path(name).iterdir()}
     return untouched_by_the_cut(Files.holding(found, after_power_loss()), plan, heard, shared)

@@ -106,7 +106,7 @@ def _disk_of(plan: Plan, acked: tuple[int, ...]) -> Disk:
 
 
 class _CaseInHand:
-    """A `Casebook` with one case."""
+    """A `CaseSource` with one case."""
 
     def __init__(self, case: Case | None) -> None:
         self._case = case
@@ -230,7 +230,7 @@ def let_write(
     grants: bool = False,
     watch: Callable[[SharedState], None] = lambda _: None,
 ) -> SharedState:
-    """Let the product's writer 0 run to its end on `storage`, `watch` told of its shared before it starts."""
+    """Let the product's writer 0 run to its end on `storage`, passing its shared state to `watch` first."""
     shared = _Orders(plan, heard, grants=grants)
     shared.give_order(Order.GO)
     watch(shared)

@@ -94,7 +94,8 @@ def test_an_honest_drive_under_a_sixth_workload_is_durable(pattern: str, writers
 
 @pytest.mark.parametrize("pattern", ["random", "sequential"])
 def test_a_drive_that_ignores_flushes_loses_under_a_sixth_workload(pattern: str) -> None:
-    """Each cut is a loss, and the second opinion has each place, class and operation as the tester has it."""
+    """Each cut is a loss, and the reference judge has each place, class and operation as the tester has
+    it."""
     for result in cuts(LIAR, pattern=pattern, rate=1000):
         assert result.exit_code == EXIT_LOSS
         agreed = result.truth.agreed
@@ -109,7 +110,7 @@ def test_a_cut_under_a_sixth_workload_can_be_made_again() -> None:
     assert replay(result.name) == result
 
 
-def test_the_second_opinion_does_not_ask_the_workload() -> None:
+def test_the_reference_judge_does_not_ask_the_workload() -> None:
     """A wrong object makes the tester miss what the drive lost, and the comparison tells."""
     result = simulate(Scenario(model=LIAR, workload=WRONG.name, rate=1000), seed=1)
     assert result.exit_code != EXIT_LOSS

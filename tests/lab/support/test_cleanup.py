@@ -66,14 +66,14 @@ def test_servers_store_and_token_go_with_its_process() -> None:
     "then", ["input()", "os.kill(os.getpid(), 9)"], ids=["while it runs", "at its start"]
 )
 def test_program_goes_with_the_process_that_started_it(then: str) -> None:
-    """Also one that was started a moment before the kill: nothing runs of which the cleanup knows not."""
+    """Also one that was started a moment before the kill: the cleanup process misses none."""
     directory = _killed(PROGRAM.format(then=then))
     wait_for(lambda: not naming(directory), lambda: naming(directory))
     assert not directory.exists()
 
 
 def test_closed_directory_goes_at_once() -> None:
-    """At the end of its block, with what lies in it, and its cleanup too."""
+    """At the end of its block, with what lies in it, and its cleanup process too."""
     done = subprocess.run(
         [sys.executable, "-c", CLOSED], input="\n", capture_output=True, text=True, timeout=60, check=True
     )

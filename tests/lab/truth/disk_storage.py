@@ -1,4 +1,4 @@
-"""The files of a `Disk` as a target that the real scan and the second opinion read, without a kernel."""
+"""The files of a `Disk` as a target that the real scan and the reference judge read, without a kernel."""
 
 from __future__ import annotations
 
@@ -82,6 +82,6 @@ def claims_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]]
     return Claims.of_scan(*scanned(disk, acked, bad))
 
 
-def opinion_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()) -> ReferenceJudge:
-    """What the second opinion says of it."""
+def reference_on(disk: Disk, acked: Sequence[int], bad: Collection[tuple[str, int]] = ()) -> ReferenceJudge:
+    """The reference judge on it."""
     return ReferenceJudge(disk.plan, acked, cast(Storage, DiskStorage(disk, bad)), block_bytes=SECTOR)

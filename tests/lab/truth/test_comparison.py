@@ -16,7 +16,7 @@ from durability_lab.drive.drive_log import LABEL_BYTES, Broken, Kind
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.reference_judge import SUPERBLOCK, Place, ReferenceJudge, Wrong
 from tests.core.evidence.memory_target import SECTOR, Disk, small
-from tests.lab.truth.disk_storage import opinion_on, scanned
+from tests.lab.truth.disk_storage import reference_on, scanned
 
 MakePlan = Callable[..., Plan]
 ACKED = 100
@@ -54,8 +54,8 @@ class Cut:
     def scan(self) -> tuple[list[Judgement], ScanReport]:
         return scanned(self.disk, [self.acked])
 
-    def opinion(self) -> ReferenceJudge:
-        return opinion_on(self.disk, [self.acked])
+    def reference(self) -> ReferenceJudge:
+        return reference_on(self.disk, [self.acked])
 
     def claims(self) -> Claims:
         return Claims.of_scan(*self.scan())
@@ -66,7 +66,7 @@ class Cut:
         return compare(claims, log, self.disk.plan, self.broken, promised=999)
 
     def truth(self, claims: Claims | None = None) -> Truth:
-        return compare(claims or self.claims(), self.opinion(), self.disk.plan, self.broken, promised=999)
+        return compare(claims or self.claims(), self.reference(), self.disk.plan, self.broken, promised=999)
 
 
 def written(plan: Plan) -> Cut:
@@ -191,7 +191,7 @@ def test_claim_whose_place_is_not_named_is_compared_by_its_number(cut: Cut) -> N
 
 
 def test_claim_in_another_place_does_not_count_for_the_one_overlooked(cut: Cut) -> None:
-    """As many findings as the second judge has, and yet one is invented and one overlooked."""
+    """As many findings as the reference judge has, and yet one is invented and one overlooked."""
     cut.lose(LOST[1])
     moved = with_one(without(cut.claims(), LOST), (0, 9), Wrong(finding="lost", expected=9, found=0))
     truth = cut.truth(moved)
@@ -313,4 +313,4 @@ def test_silence_over_what_must_be_there_is_a_defect(cut: Cut, place: Place) -> 
         cut.lose(place[1])
     truth = cut.unread(NOTHING)
     assert "and nothing is claimed" in truth.defects[0]
-    assert not truth.missed, "only what a second judge has read is counted"
+    assert not truth.missed, "only what the reference judge has read is counted"

@@ -1,4 +1,4 @@
-"""Two judges that share no code say the same of any target: the scan with its oracle, the second opinion."""
+"""Two judges that share no code say the same of any target: the scan with its oracle, the reference judge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durability.formats.plan import MAIN, Plan
 from durability_lab.truth.reference_judge import Place
 from tests.conftest import PLAN_FIELDS
 from tests.core.evidence.memory_target import SECTOR, Disk
-from tests.lab.truth.disk_storage import claims_on, opinion_on
+from tests.lab.truth.disk_storage import claims_on, reference_on
 
 TARGETS = 25  # of each workload
 WORKLOADS: tuple[str, ...] = ("overwrite", "append", "create", "rename", "unlink")
@@ -167,10 +167,10 @@ def test_two_judges_agree_on_any_damage(workload: str) -> None:
     found = 0
     for number in range(TARGETS):
         target = Target(workload, random.Random(f"{seed} {number}"))
-        opinion = opinion_on(target.disk, target.acked, target.bad)
+        reference = reference_on(target.disk, target.acked, target.bad)
         claims = claims_on(target.disk, target.acked, target.bad)
-        assert opinion.wrong == claims.places, (seed, number)
-        assert opinion.proven == claims.proven, (seed, number)
+        assert reference.wrong == claims.places, (seed, number)
+        assert reference.proven == claims.proven, (seed, number)
         assert claims.counts.total() == len(claims.places), (seed, number)
-        found += len(opinion.wrong)
+        found += len(reference.wrong)
     assert found > TARGETS, "or this shows nothing"

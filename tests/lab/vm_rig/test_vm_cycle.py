@@ -62,7 +62,7 @@ def cut(disk: Disk, drive: str, document: Mapping[str, Any], *broken: Broken) ->
         plan=disk.plan,
         acked=(ACKED,),
         session_end="silence",
-        left=DriveCheck(flushes=ACKED, promised=999, broken=list(broken)),
+        drive_check=DriveCheck(flushes=ACKED, promised=999, broken=list(broken)),
         mounted=False,
         exit_code=codes[document["verdict"]],
         document=dict(document),
@@ -71,7 +71,7 @@ def cut(disk: Disk, drive: str, document: Mapping[str, Any], *broken: Broken) ->
     )
 
 
-def trial(one: VmCut) -> GradedCut:
+def graded_cut(one: VmCut) -> GradedCut:
     """What the matrix makes of it."""
     document, truth = vm_result(one)
     cell = MatrixCell(rig="c", drive=one.drive, load=one.load, cuts=1)
@@ -80,9 +80,9 @@ def trial(one: VmCut) -> GradedCut:
 
 def test_honest_drive_must_be_durable(disk: Disk) -> None:
     """Any other verdict on it is wrong."""
-    assert not trial(cut(disk, "honest", DURABLE)).wrong
+    assert not graded_cut(cut(disk, "honest", DURABLE)).wrong
     for document in (LOSS, UNDECIDED):
-        assert trial(cut(disk, "honest", document)).wrong
+        assert graded_cut(cut(disk, "honest", document)).wrong
 
 
 @pytest.mark.parametrize(
@@ -99,31 +99,31 @@ def test_honest_drive_must_be_durable(disk: Disk) -> None:
 def test_durable_takes_all_that_makes_it_so(disk: Disk, drive: str, change: Mapping[str, Any]) -> None:
     """Class os, proof, no attestation, records at risk, silence: for want of any it is wrong, also of a
     liar that broke nothing."""
-    assert not trial(cut(disk, drive, DURABLE)).wrong
-    assert len(trial(cut(disk, drive, {**DURABLE, **change})).defects) == 1
-    assert trial(replace(cut(disk, drive, DURABLE), session_end="closed")).wrong
-    assert trial(replace(cut(disk, drive, DURABLE), exit_code=EXIT_LOSS)).wrong
+    assert not graded_cut(cut(disk, drive, DURABLE)).wrong
+    assert len(graded_cut(cut(disk, drive, {**DURABLE, **change})).defects) == 1
+    assert graded_cut(replace(cut(disk, drive, DURABLE), session_end="closed")).wrong
+    assert graded_cut(replace(cut(disk, drive, DURABLE), exit_code=EXIT_LOSS)).wrong
 
 
 def test_liar_is_excused_by_what_need_not_be_there_only(disk: Disk) -> None:
     """A promise for a version that a newer one replaced explains the miss; one for the newest does not."""
     slot = disk.slot_of(0, ACKED - 1)
-    explained = trial(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, 0)))
+    explained = graded_cut(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, 0)))
     assert (explained.grade, explained.wrong) == ("missed", False)
     assert explained.reason == "all broken promises: versions replaced by a newer one"
-    missed = trial(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, ACKED - 1)))
+    missed = graded_cut(cut(disk, "flush-ignored", DURABLE, promise(disk, slot, ACKED - 1)))
     assert (missed.grade, missed.wrong) == ("missed", True)
     assert len(missed.defects) == 2, "neither the comparison's nor the cut's own is dropped"
 
 
 def test_undecided_liar_is_a_miss_without_an_explanation(disk: Disk) -> None:
     """The machine was cut before the server's eyes: there is always a verdict."""
-    assert trial(cut(disk, "flush-ignored", UNDECIDED)).wrong
+    assert graded_cut(cut(disk, "flush-ignored", UNDECIDED)).wrong
 
 
 def test_loss_takes_a_broken_promise_and_counts_in_no_share(disk: Disk) -> None:
     """What a liar kept cannot be lost; and nobody but the guest has seen the places that it claims."""
-    caught = trial(cut(disk, "flush-ignored", LOSS, promise(disk, 3, disk.newest(0, 3, ACKED))))
+    caught = graded_cut(cut(disk, "flush-ignored", LOSS, promise(disk, 3, disk.newest(0, 3, ACKED))))
     assert (caught.grade, caught.wrong) == ("right", False)
     assert (caught.classes["lost"].unjudged, caught.classes["lost"].precision) == (3, None)
-    assert trial(cut(disk, "flush-ignored", LOSS)).wrong
+    assert graded_cut(cut(disk, "flush-ignored", LOSS)).wrong

@@ -106,7 +106,7 @@ def test_honest_drive_is_durable_and_the_guest_itself_proves_the_cut(cuts: Cuts)
     assert document["subject"]["virtualisation"] == "qemu"
     drives = [(drive["name"], drive["write_cache"]) for drive in document["subject"]["drives"]]
     assert drives == [("nvme0n1", "write back")]
-    assert (one.broken_records, one.left.broken) == (0, [])
+    assert (one.broken_records, one.drive_check.broken) == (0, [])
     assert one.as_expected
 
 
@@ -135,7 +135,7 @@ def test_write_that_is_durable_by_itself_is_flushed_on_a_raw_drive(cuts: Cuts) -
     assert (one.exit_code, one.document["verdict"]) == (EXIT_OK, "durable"), _why(one)
     (drive,) = one.document["subject"]["drives"]
     assert (drive["name"], drive["fua"]) == ("nvme0n1", True)
-    assert one.left.flushes >= sum(one.acked) >= one.cut_after
+    assert one.drive_check.flushes >= sum(one.acked) >= one.cut_after
     assert one.as_expected
 
 
@@ -247,5 +247,5 @@ def _wait_for_machine(parent: int) -> dict[Process, list[str]]:
 
 
 def _watched(programs: dict[Process, list[str]]) -> set[Path]:
-    """The directories that the caretakers among these programs watch over."""
+    """The directories that the cleanup processes among these programs watch over."""
     return {Path(line[-1]) for line in programs.values() if "durability-rig-cleanup" in line}

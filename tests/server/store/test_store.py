@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
 
-class Bench:
+class StoreFixture:
     """A store under test and the runs that a test puts into it."""
 
     def __init__(self, store: Store, lab: Lab) -> None:
@@ -75,11 +75,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(store_url: str, lab: Lab) -> Iterator[Bench]:
+def store_fixture(store_url: str, lab: Lab) -> Iterator[StoreFixture]:
     """An open store."""
     store = Store(store_url)
     store.open()
-    yield Bench(store, lab)
+    yield StoreFixture(store, lab)
     store.close()
 
 
@@ -87,11 +87,11 @@ def _event(number: int) -> tuple[int, Event]:
     return number, Event(at_ns=number, wall="2026-01-01T00:00:00Z", kind="note", text=f"event {number}")
 
 
-def test_a_run_comes_back_as_it_was_saved(bench: Bench, store_url: str) -> None:
+def test_a_run_comes_back_as_it_was_saved(store_fixture: StoreFixture, store_url: str) -> None:
     """After closing and opening the store, every field of a run is what was saved last."""
-    bench.register(1 << 63)
-    bench.arm(1 << 63)
-    saved = bench.save(
+    store_fixture.register(1 << 63)
+    store_fixture.arm(1 << 63)
+    saved = store_fixture.save(
         1 << 63,
         session_end="silence",
         frontiers=(5, (1 << 63) - 1),
@@ -105,145 +105,147 @@ def test_a_run_comes_back_as_it_was_saved(bench: Bench, store_url: str) -> None:
         timeline=b"\x00timeline",
         credits=b"\x00credits",
     )
-    bench.store.close()
+    store_fixture.store.close()
     store = Store(store_url)
     store.open()
     stored = store.load(1 << 63)
     store.close()
     assert stored.snapshot == saved
-    assert store.server_id == bench.store.server_id
+    assert store.server_id == store_fixture.store.server_id
     assert stored.armed is not None
 
 
-def test_saving_again_changes_nothing(bench: Bench) -> None:
+def test_saving_again_changes_nothing(store_fixture: StoreFixture) -> None:
     """The same snapshot may be saved twice, as after a commit whose outcome is unknown."""
-    bench.register(1)
+    store_fixture.register(1)
     snapshot = replace(
-        bench.store.load(1).snapshot, frontiers=(1, 2), timeline=b"t", events=(_event(1), _event(2))
+        store_fixture.store.load(1).snapshot, frontiers=(1, 2), timeline=b"t", events=(_event(1), _event(2))
     )
-    bench.store.save([snapshot])
-    bench.store.save([snapshot])
-    assert bench.store.load(1).snapshot == snapshot
+    store_fixture.store.save([snapshot])
+    store_fixture.store.save([snapshot])
+    assert store_fixture.store.load(1).snapshot == snapshot
 
 
-def test_events_are_bounded(bench: Bench) -> None:
+def test_events_are_bounded(store_fixture: StoreFixture) -> None:
     """Only the newest events are kept."""
-    bench.register(1)
+    store_fixture.register(1)
     for first in range(1, 2 * EVENTS_MAX, 100):
         events = tuple(map(_event, range(first, first + 100)))
-        bench.store.save([replace(bench.store.load(1).snapshot, events=events)])
-    kept = [number for number, _ in bench.store.load(1).snapshot.events]
+        store_fixture.store.save([replace(store_fixture.store.load(1).snapshot, events=events)])
+    kept = [number for number, _ in store_fixture.store.load(1).snapshot.events]
     assert kept == list(range(kept[-1] - EVENTS_MAX + 1, kept[-1] + 1))
 
 
-def test_many_runs_are_saved_in_one_transaction(bench: Bench) -> None:
+def test_many_runs_are_saved_in_one_transaction(store_fixture: StoreFixture) -> None:
     """A commit that fails for one run changes none."""
     for run in (1, 2):
-        bench.register(run, facts=None)
-    good = replace(bench.store.load(1).snapshot, frontiers=(7, 7))
-    bad = replace(bench.store.load(2).snapshot, events=(_event(1), _event(1)))
+        store_fixture.register(run, facts=None)
+    good = replace(store_fixture.store.load(1).snapshot, frontiers=(7, 7))
+    bad = replace(store_fixture.store.load(2).snapshot, events=(_event(1), _event(1)))
     with pytest.raises(StoreError):
-        bench.store.save([good, bad])
-    assert bench.store.load(1).snapshot.frontiers == (0, 0)
-    bench.store.save([good])
-    assert bench.store.load(1).snapshot.frontiers == (7, 7)
+        store_fixture.store.save([good, bad])
+    assert store_fixture.store.load(1).snapshot.frontiers == (0, 0)
+    store_fixture.store.save([good])
+    assert store_fixture.store.load(1).snapshot.frontiers == (7, 7)
 
 
-def test_a_known_run_id_is_refused(bench: Bench) -> None:
+def test_a_known_run_id_is_refused(store_fixture: StoreFixture) -> None:
     """A run id is used once."""
-    bench.register(1)
+    store_fixture.register(1)
     with pytest.raises(RefusedError) as refused:
-        bench.register(1, force=True)
+        store_fixture.register(1, force=True)
     assert refused.value.code == "run-exists"
 
 
-def test_an_unverified_run_guards_its_target(bench: Bench) -> None:
+def test_an_unverified_run_guards_its_target(store_fixture: StoreFixture) -> None:
     """A target whose armed run was neither stopped nor verified takes no other run, unless forced."""
-    bench.register(1)
-    bench.register(2)  # run 1 was never armed: nothing to lose
-    bench.arm(2)
+    store_fixture.register(1)
+    store_fixture.register(2)  # run 1 was never armed: nothing to lose
+    store_fixture.arm(2)
     with pytest.raises(RefusedError, match=f"{2:016x}") as refused:
-        bench.register(3)
+        store_fixture.register(3)
     assert refused.value.code == "unverified-run"
-    bench.register(3, force=True)
+    store_fixture.register(3, force=True)
 
 
 @pytest.mark.parametrize("way_out", ["stop", "verdict"])
-def test_a_settled_run_does_not_guard_its_target(bench: Bench, way_out: str) -> None:
+def test_a_settled_run_does_not_guard_its_target(store_fixture: StoreFixture, way_out: str) -> None:
     """After a clean stop, or a verdict of any kind, the target may be used again."""
-    bench.register(1)
-    bench.arm(1)
+    store_fixture.register(1)
+    store_fixture.arm(1)
     if way_out == "stop":
-        bench.save(1, session_end="stop", finish="stopped")
+        store_fixture.save(1, session_end="stop", finish="stopped")
     else:
-        bench.judge(1, "inconclusive")
-    bench.register(2)
-    assert bench.store.load(2).number == 2
+        store_fixture.judge(1, "inconclusive")
+    store_fixture.register(2)
+    assert store_fixture.store.load(2).number == 2
 
 
-def test_another_target_is_not_guarded(bench: Bench) -> None:
+def test_another_target_is_not_guarded(store_fixture: StoreFixture) -> None:
     """The same path on another drive is another target."""
-    bench.register(1)
-    bench.arm(1)
-    bench.register(2, facts=bench.lab.facts(serial="S2"))
-    assert bench.store.load(2).number == 2
+    store_fixture.register(1)
+    store_fixture.arm(1)
+    store_fixture.register(2, facts=store_fixture.lab.facts(serial="S2"))
+    assert store_fixture.store.load(2).number == 2
 
 
-def test_the_newest_armed_run_is_found_by_its_target(bench: Bench) -> None:
+def test_the_newest_armed_run_is_found_by_its_target(store_fixture: StoreFixture) -> None:
     """Facts lead to the newest armed run on their target, at whatever path it is mounted now."""
     for run in (1, 2):
-        bench.register(run, force=True)
-        bench.arm(run)
-    bench.register(3, force=True)
-    moved = target_keys(bench.lab.facts(path="/elsewhere/target"))
-    assert bench.store.newest_on_target(moved) == 2
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
+    store_fixture.register(3, force=True)
+    moved = target_keys(store_fixture.lab.facts(path="/elsewhere/target"))
+    assert store_fixture.store.newest_on_target(moved) == 2
     with pytest.raises(RefusedError) as refused:
-        bench.store.newest_on_target(target_keys(bench.lab.facts(serial="S9")))
+        store_fixture.store.newest_on_target(target_keys(store_fixture.lab.facts(serial="S9")))
     assert refused.value.code == "run-unknown"
 
 
-def test_a_later_run_supersedes(bench: Bench) -> None:
+def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
     """A run registered later on the same target may have prefilled it, so it supersedes; others do not."""
-    bench.register(1)
-    bench.register(2, facts=bench.lab.facts(serial="S2"))
-    assert bench.store.relations(bench.store.load(1)).superseded_by == ""
-    bench.register(3)
-    assert bench.store.relations(bench.store.load(1)).superseded_by == f"{3:016x}"
-    assert bench.store.relations(bench.store.load(3)).superseded_by == ""
+    store_fixture.register(1)
+    store_fixture.register(2, facts=store_fixture.lab.facts(serial="S2"))
+    assert store_fixture.store.relations(store_fixture.store.load(1)).superseded_by == ""
+    store_fixture.register(3)
+    assert store_fixture.store.relations(store_fixture.store.load(1)).superseded_by == f"{3:016x}"
+    assert store_fixture.store.relations(store_fixture.store.load(3)).superseded_by == ""
 
 
-def test_a_loss_stands(bench: Bench) -> None:
+def test_a_loss_stands(store_fixture: StoreFixture) -> None:
     """Every verdict of a run is kept; in its series a loss is never cleared by a later pass."""
     for run in (1, 2):
-        bench.register(run, force=True)
-        bench.arm(run)
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
     for verdict in ("inconclusive", "loss", "durable"):
-        bench.judge(1, verdict)
-    own = bench.store.relations(bench.store.load(1))
+        store_fixture.judge(1, verdict)
+    own = store_fixture.store.relations(store_fixture.store.load(1))
     assert [past.verdict for past in own.verdicts] == ["inconclusive", "loss", "durable"]
     assert own.series == ()
-    assert [past.verdict for past in bench.store.relations(bench.store.load(2)).series] == ["loss"]
+    assert [past.verdict for past in store_fixture.store.relations(store_fixture.store.load(2)).series] == [
+        "loss"
+    ]
 
 
-def test_a_cut_that_nobody_verified_shows_in_the_series(bench: Bench) -> None:
+def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
     """A run that met a cut and has no verdict is "unverified"; one that was stopped is no cut."""
     for run, end in ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "live")):
-        bench.register(run, force=True)
-        bench.arm(run)
-        bench.save(run, session_end=end)
-    series = bench.store.relations(bench.store.load(4)).series
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
+        store_fixture.save(run, session_end=end)
+    series = store_fixture.store.relations(store_fixture.store.load(4)).series
     assert [(past.run, past.verdict) for past in series] == [
         (f"{1:016x}", "unverified"),
         (f"{3:016x}", "unverified"),
     ]
 
 
-def test_a_server_that_died_leaves_no_run_live(bench: Bench, store_url: str) -> None:
+def test_a_server_that_died_leaves_no_run_live(store_fixture: StoreFixture, store_url: str) -> None:
     """Runs that were live when the server died are marked so at its next start; others keep their end."""
     for run, end in ((1, "live"), (2, "silence")):
-        bench.register(run, force=True)
-        bench.save(run, session_end=end)
-    bench.store.close()
+        store_fixture.register(run, force=True)
+        store_fixture.save(run, session_end=end)
+    store_fixture.store.close()
     store = Store(store_url)
     store.open()
     ends = [store.load(run).snapshot.session_end for run in (1, 2)]
@@ -251,54 +253,54 @@ def test_a_server_that_died_leaves_no_run_live(bench: Bench, store_url: str) -> 
     assert ends == ["server-down", "silence"]
 
 
-def test_evidence_replaces_what_had_its_name(bench: Bench) -> None:
+def test_evidence_replaces_what_had_its_name(store_fixture: StoreFixture) -> None:
     """Evidence is kept by name, and listed with its size."""
-    bench.register(1)
-    bench.store.add_evidence(1, "lost-000", b"first")
-    bench.store.add_evidence(1, "lost-000", b"second")
-    bench.judge(1, "loss")
-    verdicts, evidence = bench.store.documents(1)
+    store_fixture.register(1)
+    store_fixture.store.add_evidence(1, "lost-000", b"first")
+    store_fixture.store.add_evidence(1, "lost-000", b"second")
+    store_fixture.judge(1, "loss")
+    verdicts, evidence = store_fixture.store.documents(1)
     assert verdicts == ({"verdict": "loss"},)
     assert evidence == ({"name": "lost-000", "bytes": 6},)
 
 
-def test_nothing_is_kept_of_an_unknown_run(bench: Bench) -> None:
+def test_nothing_is_kept_of_an_unknown_run(store_fixture: StoreFixture) -> None:
     """Evidence and verdicts of a run that was never registered are refused."""
     with pytest.raises(RefusedError) as refused:
-        bench.store.add_evidence(1, "x", b"")
+        store_fixture.store.add_evidence(1, "x", b"")
     assert refused.value.code == "run-unknown"
     with pytest.raises(RefusedError) as refused:
-        bench.judge(1, "loss")
+        store_fixture.judge(1, "loss")
     assert refused.value.code == "run-unknown"
 
 
-def test_the_listing_is_newest_first_and_limited(bench: Bench) -> None:
+def test_the_listing_is_newest_first_and_limited(store_fixture: StoreFixture) -> None:
     """The listing has the newest runs with their state, verdict and sum of acknowledged operations."""
     for run in (1, 2, 3):
-        bench.register(run)
-    bench.arm(3)
-    bench.save(3, frontiers=(5, 6))
-    bench.judge(3, "durable")
-    rows = bench.store.listing(2)
+        store_fixture.register(run)
+    store_fixture.arm(3)
+    store_fixture.save(3, frontiers=(5, 6))
+    store_fixture.judge(3, "durable")
+    rows = store_fixture.store.listing(2)
     assert [row["run"] for row in rows] == [f"{3:016x}", f"{2:016x}"]
     assert (rows[0]["state"], rows[0]["verdict"], rows[0]["acked"]) == ("armed", "durable", 11)
     assert (rows[1]["state"], rows[1]["verdict"], rows[1]["acked"]) == ("registered", "", 0)
 
 
-def test_a_second_server_is_refused(bench: Bench, store_url: str) -> None:
+def test_a_second_server_is_refused(store_fixture: StoreFixture, store_url: str) -> None:
     """Two servers on one store would grant credit against each other."""
-    bench.register(1)
+    store_fixture.register(1)
     second = Store(store_url)
     with pytest.raises(StoreError, match="another server"):
         second.open()
     second.close()
 
 
-def test_a_store_of_another_format_is_refused(bench: Bench, store_url: str) -> None:
+def test_a_store_of_another_format_is_refused(store_fixture: StoreFixture, store_url: str) -> None:
     """A database that a newer release wrote is named as such and left alone."""
-    with bench.store._database.transaction() as db:
+    with store_fixture.store._database.transaction() as db:
         db.exec_driver_sql("UPDATE meta SET format = 99")
-    bench.store.close()
+    store_fixture.store.close()
     store = Store(store_url)
     with pytest.raises(StoreError, match="format 99"):
         store.open()

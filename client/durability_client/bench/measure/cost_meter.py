@@ -5,8 +5,8 @@ left alone is measured once and subtracted. What the kernel does not count is No
 
 - writes with FUA are counted as plain writes, so a sync that takes the FUA path shows no flush;
 - a flush that carries no data is counted as a flush and as a write of no bytes;
-- where others did much of a drive's work when it was left alone, nobody knows what of it is ours;
-- what an interrupt takes is charged to whomever it interrupts, or to nobody if that was an idle processor.
+- where others did much of a drive's work when it was left alone, the meter cannot tell our part of it;
+- what an interrupt takes is charged to the process it interrupts, or to none if the processor was idle.
 
 Stacked devices (md, dm, LVM, loop, partitions) are counted at the drives beneath, where their work arrives.
 """
@@ -26,7 +26,7 @@ from durability_client.target.discovery import drives_below
 
 _PROC = Path("/proc")
 _KTHREADD = 2
-_OTHERS_MAX = 0.1  # of what was counted: more than this cannot be told from what others happen to do
+_OTHERS_MAX = 0.1  # of what was counted: more than this cannot be separated from the work of others
 _TRIFLE = 0.05  # for each operation: too little to hide anything
 
 

@@ -77,7 +77,7 @@ class Job:
         os.close(self._io.fd)
 
     def sync(self) -> None:
-        """Leave nothing of this job to be written later, in somebody else's time."""
+        """Write back all data of this job, so that none is written during another measurement."""
         os.fsync(self._io.fd)
 
     def run(self, start_ns: int, until_ns: int) -> Stretch:

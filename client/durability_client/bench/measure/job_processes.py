@@ -152,7 +152,7 @@ class _Orphaned(Exception):  # noqa: N818 - not an error but the end
 
 
 def _serve(connection: Connection[Any, Any]) -> None:
-    """The whole life of a job's process: carry out orders until nobody gives any."""
+    """Main function of a job's process: carry out orders until there are no more."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     gc.disable()
     with suppress(OSError):

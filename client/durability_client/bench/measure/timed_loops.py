@@ -3,8 +3,8 @@
 Everything is prepared before: offsets, blocks, descriptors. Between a write and its sync there is one reading
 of the clock, and what a call returned is looked at after the last reading. A loop goes through the places
 that it is given and ends early once an operation has ended at or after `until_ns`; each returns the index
-where the next row of clock readings belongs (see `recorder`). Nothing is retried: the first error, a short
-read or write included, leaves the loop as OSError.
+where the next row of clock readings belongs (see `clock_readings`). Nothing is retried: the first error, a
+short read or write included, leaves the loop as OSError.
 """
 
 from __future__ import annotations
@@ -231,7 +231,7 @@ class Paced:
 
 def short(what: str, done: int, size: int, offset: int) -> OSError:
     """A call that did less than it was asked to: a write, because there is no more room (no signal can cut it
-    short, see `jobs`); a read, because there is no more to read."""
+    short, see `job_processes`); a read, because there is no more to read."""
     return OSError(
         errno.ENOSPC if what == "write" else errno.EIO,
         f"short {what} at offset {offset}: {done} of {size} bytes",

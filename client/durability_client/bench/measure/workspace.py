@@ -5,7 +5,8 @@ file of the measurement in it; it goes when the measurement ends, however it end
 cut left behind is recognised by its name and its lock file, which nobody holds any more, and removed by the
 next measurement there. No file that exists is written to or removed. Of one that TARGET names the first and
 the last blocks are looked at, and if it is not this tool's it is refused, because whoever names it expects
-something else. A block device needs the user's consent (see `guards`), and is held against other users of it.
+something else. A block device needs the user's consent (see `safety_checks`), and is locked against other
+users.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Place(Protocol):
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all.
-        Raises TargetError where there is no room."""
+        Raises TargetError if there is not enough room."""
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
         """Put files into the cell's state; the task of each of its jobs. Raises LackError."""
@@ -258,7 +259,7 @@ class Device:
 
 
 def check_size(cells: Sequence[Cell], size_bytes: int) -> None:
-    """Refuse a size in which a cell would not be what its name says. Raises UsageError."""
+    """Refuse a size with which a cell would not do what its name says. Raises UsageError."""
     needs = {cell.name: _needed_bytes(cell) for cell in cells if cell.place == "target"}
     name = max(needs, key=needs.__getitem__, default="")
     if needs and size_bytes < needs[name]:
@@ -307,7 +308,7 @@ def _remove(directory: Path) -> None:
 
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
-    """Whether somebody holds the lock of the measurement that `directory` belongs to."""
+    """Whether a process holds the lock of the measurement that `directory` belongs to."""
     try:
         fd = os.open(directory / _LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -20,7 +20,7 @@ from durability.bench.result import CellRounds, Result
 from durability.bench.summary import CellSummary, merged
 from durability.formats.histogram import PERCENTS, SAMPLES_BEYOND_MIN, FineHistogram, supported
 from durability.units import counted
-from durability_client.bench.report import figures as words
+from durability_client.bench.report import figures
 from durability_client.bench.report.plot import Axis, Plot, Point, Reference, Series
 from durability_client.bench.report.scales import log_bounds, log_ticks, nines
 from durability_client.bench.report.svg import SERIES
@@ -113,12 +113,12 @@ def latency_figures(result: Result) -> Iterator[Figure]:
 
 
 def _others(measured: Sequence[CellRounds]) -> list[Labelled]:
-    """What stands for the standard commits where there are none, as in a profile."""
+    """What replaces the standard commits if there are none, as in a profile."""
     return _named([one for one in measured if one.cell.group not in _NOT_VARIED][:SERIES])
 
 
 def _named(measured: Sequence[CellRounds]) -> list[Labelled]:
-    labels = words.distinct([one.cell.name for one in measured], "commit")
+    labels = figures.distinct([one.cell.name for one in measured], "commit")
     return list(zip(labels, measured, strict=True))
 
 
@@ -166,12 +166,12 @@ def latency_figure(
 
 
 def _percentile_words(label: str, histogram: FineHistogram) -> str:
-    figures = ", ".join(
-        f"p{percent:g} {words.time(histogram.percentile(percent))}"
+    latencies = ", ".join(
+        f"p{percent:g} {figures.time(histogram.percentile(percent))}"
         for percent in PERCENTS
         if supported(len(histogram), percent)
     )
-    return f"{label}: {figures or 'too few samples'}, largest {words.time(histogram.max_value)}."
+    return f"{label}: {latencies or 'too few samples'}, largest {figures.time(histogram.max_value)}."
 
 
 def _curve(label: str, number: int, histogram: FineHistogram) -> Series:
@@ -196,7 +196,7 @@ def _curve(label: str, number: int, histogram: FineHistogram) -> Series:
 
 
 def _time_axis(title: str, low: float, high: float) -> Axis:
-    ticks = tuple((tick, words.time(tick)) for tick in log_ticks(low, high))
+    ticks = tuple((tick, figures.time(tick)) for tick in log_ticks(low, high))
     return Axis(title=title, low=low, high=high, ticks=ticks, log=True)
 
 
@@ -257,7 +257,7 @@ def _curves(families: Sequence[Sequence[CellSummary]], field: Varying, title: st
     values = sorted({getattr(one.cell, field) for one in every})
     axis_words = {"block_bytes": "block size", "jobs": "jobs", "writes_per_sync": "writes per sync"}
     unit = "writes per second" if field == "writes_per_sync" else "operations per second"
-    labels = words.distinct(
+    labels = figures.distinct(
         [_family_name(family[0].cell, field) for family in families],
         "files of their own" if field == "jobs" else families[0][0].cell.sync,
     )
@@ -265,7 +265,7 @@ def _curves(families: Sequence[Sequence[CellSummary]], field: Varying, title: st
         title=title,
         description=f"{caption} "
         + " ".join(
-            f"{one.cell.name}: {words.rate(spread)} ({words.interval(spread)}) {unit}."
+            f"{one.cell.name}: {figures.rate(spread)} ({figures.interval(spread)}) {unit}."
             for one, spread in zip(every, spreads, strict=True)
         ),
         x=Axis(
@@ -314,12 +314,12 @@ def _rate_point(summary: CellSummary, field: Varying, *, word: bool) -> Point:
         y=spread.median,
         low=low,
         high=high,
-        word=words.count(spread.median) if word else "",
+        word=figures.count(spread.median) if word else "",
     )
 
 
 def _rate_axis(title: str, low: float, high: float) -> Axis:
-    ticks = tuple((tick, words.count(tick)) for tick in log_ticks(low, high))
+    ticks = tuple((tick, figures.count(tick)) for tick in log_ticks(low, high))
     return Axis(title=title, low=low, high=high, ticks=ticks, log=True)
 
 
@@ -381,8 +381,8 @@ def ladder_figures(result: Result) -> Iterator[Figure]:
     plot = Plot(
         title="Flush ladder",
         description=f"{caption} "
-        + " ".join(f"{_bytes_word(int(point.x))}: {words.time(point.y)}." for point in steps)
-        + "".join(f" {label}: {words.time(level)}." for label, level in levels),
+        + " ".join(f"{_bytes_word(int(point.x))}: {figures.time(point.y)}." for point in steps)
+        + "".join(f" {label}: {figures.time(level)}." for label, level in levels),
         x=Axis(
             title="written before the flush",
             low=first / 1.5,

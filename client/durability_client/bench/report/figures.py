@@ -1,4 +1,4 @@
-"""Figures as words: what the terminal's tables and the page have in common. Rendering only.
+"""Figures as text: what the terminal's tables and the page have in common. Rendering only.
 
 What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
 whatever could move a terminal's cursor is replaced.
@@ -112,7 +112,7 @@ def work(summary: CellSummary) -> tuple[str, str, str, str]:
 
 
 def binned(series: Sequence[float], bars: int = SPARK_BARS) -> tuple[float, ...]:
-    """`series` in at most so many pieces, the mean of each."""
+    """`series` in at most `bars` pieces, the mean of each."""
     if not series:
         return ()
     return tuple(float(part.mean()) for part in np.array_split(np.array(series), min(bars, len(series))))

@@ -1,7 +1,7 @@
 """Page: a result, or a comparison, as one HTML file that needs nothing else and asks for nothing.
 
 No script, no font, no picture and no style from elsewhere, and the page itself forbids a browser to load any.
-All text is escaped by the templates: a drive's model, a path or a label may be anybody's words. Derives
+All text is escaped by the templates: a drive's model, a path or a label may be anybody's figures. Derives
 nothing that the tables of the terminal do not have; what only a cut can show, it says so.
 """
 
@@ -23,8 +23,7 @@ from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
-from durability_client.bench.report import charts, circumstances
-from durability_client.bench.report import figures as words
+from durability_client.bench.report import charts, circumstances, figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, time_figures
 
@@ -42,7 +41,7 @@ class Group:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
     """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals`; of each
-    result but the first, `svg` has a dot and `texts` words."""
+    result but the first, `svg` has a dot and `texts` figures."""
 
     name: str
     rates: tuple[str, ...]
@@ -53,7 +52,7 @@ class Against:
 
 def result_page(result: Result) -> str:
     """The page of one result."""
-    summaries = words.side_by_side(map(summarise, result.cells))
+    summaries = figures.side_by_side(map(summarise, result.cells))
     probe = inflations(result.cells)
     dots = Dots.over(ratio for one in probe for ratio in (one.rate, one.written))
     return _template("result.html").render(
@@ -66,14 +65,14 @@ def result_page(result: Result) -> str:
         ladder=tuple(charts.ladder_figures(result)),
         controls=control_times(result),
         held=tuple(
-            replace(figure, caption=words.held(one))
+            replace(figure, caption=figures.held(one))
             for one, figure in zip(result.held(), time_figures(result.held()), strict=True)
         ),
         over_time=tuple(time_figures(one for one in result.cells if one.cell.group == _OVER_TIME)),
         probe=tuple((one, dots.row_svg((one.rate, one.written), one.text)) for one in probe),
         dots=dots,
         groups=_groups(summaries),
-        against_fio=tuple(words.against_fio(result)),
+        against_fio=tuple(figures.against_fio(result)),
         sections=circumstances.sections(result),
         moments=circumstances.before_and_after(result),
         order=tuple(_order(result)),
@@ -112,18 +111,18 @@ def _groups(summaries: Sequence[CellSummary]) -> tuple[Group, ...]:
 
 
 def _order(result: Result) -> Iterator[tuple[str, str]]:
-    """When each round began and of which cell it was, in the order of time."""
+    """When each round began, and its cell, in the order of time."""
     made = [iter(one.rounds) for one in result.cells]
     for index in result.order:
         yield f"{next(made[index]).started_s:.1f}", result.cells[index].cell.name
 
 
 def _against(row: Row, dots: Dots) -> Against:
-    figures = [words.compared(row, number) for number in range(len(row.summaries))]
+    compared = [figures.compared(row, number) for number in range(len(row.summaries))]
     return Against(
-        name=words.name_of(row.summaries[0]),
-        rates=tuple(figure for figure, _ in figures),
-        intervals=tuple(beside for _, beside in figures),
+        name=figures.name_of(row.summaries[0]),
+        rates=tuple(figure for figure, _ in compared),
+        intervals=tuple(beside for _, beside in compared),
         svg=dots.row_svg([one.ratio for one in row.against], "; ".join(one.text for one in row.against)),
         texts=tuple(_in_short(one.ratio, one.text) for one in row.against),
     )
@@ -135,7 +134,7 @@ def _in_short(ratio: Ratio | None, text: str) -> str:
         return text.partition(":")[0]
     if ratio.low is None or ratio.high is None:
         return f"{ratio.value:.2f}, too few rounds"
-    interval = f"({ratio.low:.2f}{words.DASH}{ratio.high:.2f})"
+    interval = f"({ratio.low:.2f}{figures.DASH}{ratio.high:.2f})"
     return f"{ratio.value:.2f} {interval}" if ratio.shows_difference else f"no difference {interval}"
 
 
@@ -172,7 +171,7 @@ def _templates() -> Environment:
         finalize=_without_control,
     )
     environment.filters["spark"] = spark_svg
-    environment.globals.update(words=words, key=key_svg, version=durability.__version__)
+    environment.globals.update(formatting=figures, key=key_svg, version=durability.__version__)
     return environment
 
 
@@ -182,4 +181,4 @@ def _template(name: str) -> Template:
 
 def _without_control(value: object) -> object:
     """Text without what no page should hold; what is markup already has been through this."""
-    return words.plain(value) if type(value) is str else value
+    return figures.plain(value) if type(value) is str else value

@@ -1,4 +1,4 @@
-"""Plot: series of points within two axes, each labelled where it ends. Knows nothing of benchmarks.
+"""Plot: series of points within two axes, each labelled where it ends. Knows nothing about benchmarks.
 
 A label beside a line needs no legend and no colour; labels are set apart where lines end at one place, and a
 thin line leads from each to its own. Refuses nothing: what has no points is not drawn.
@@ -59,7 +59,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A thin line that others are held against, from one point to another."""
+    """A thin reference line from one point to another."""
 
     label: str
     start: Place
@@ -68,7 +68,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """A whole picture. `description`: what it shows, in words and figures, for who does not see it."""
+    """A whole picture. `description`: what it shows, in words and figures, for people who cannot see it."""
 
     title: str
     description: str
@@ -148,7 +148,7 @@ def _cut(label: str) -> str:
 
 
 def _thinned(places: Sequence[Place], nearest: float = 0.6) -> list[Place]:
-    """`places` without those that nobody could tell from the one before; the last one always is there."""
+    """`places` without those indistinguishable from the one before; the last one is always kept."""
     kept: list[Place] = []
     for place in places[:-1]:
         if not kept or max(abs(place[0] - kept[-1][0]), abs(place[1] - kept[-1][1])) >= nearest:

@@ -76,7 +76,7 @@ def nines(share: float) -> float:
 def set_apart(wanted: Sequence[float], *, gap: float, low: float, high: float) -> tuple[float, ...]:
     """Places for labels, as near to those `wanted` as can be, at least `gap` apart and from `low` to `high`.
 
-    If there is no room for all, they go beyond `high`.
+    If they do not all fit, they go beyond `high`.
     """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     places: list[float] = []

@@ -1,4 +1,4 @@
-"""Strips: small pictures that stand in a row of a table, or under each other. Choice of data and drawing.
+"""Small pictures that stand in a row of a table, or under each other. Choice of data and drawing.
 
 The rate over time as it was measured, round after round; and ratios as dots with their intervals on one
 common axis, 1 marked. Refuses to draw a ratio that the comparison refuses to give.

@@ -1,4 +1,4 @@
-"""Drawing: a picture's parts as SVG, with a title and a description for who does not see it.
+"""Drawing: a picture's parts as SVG, with a title and a description for people who cannot see it.
 
 All text is escaped here, and colours are classes: the page's style sheet says what they are in the light,
 in the dark and on paper. Series differ in colour, dashes and the shape of their marks, so that no one of

@@ -22,8 +22,7 @@ from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
-from durability_client.bench.report import circumstances
-from durability_client.bench.report import figures as words
+from durability_client.bench.report import circumstances, figures
 
 _NAMES = len("before/after")  # the longest of a fact
 _SPARK_BARS = 10
@@ -34,7 +33,7 @@ _STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A cell: its figures, and beside the name what is no figure. `notes` stand below."""
+    """A cell: its figures, and beside the name what is not a figure. `notes` stand below."""
 
     group: Group
     name: str
@@ -79,15 +78,15 @@ def show_result(result: Result, console: Console) -> None:
     for name, text in circumstances.in_brief(result):
         _show_fact(name, text, console)
     console.print()
-    for sheet in _sheets(words.side_by_side(map(summarise, result.cells)), console.width):
+    for sheet in _sheets(figures.side_by_side(map(summarise, result.cells)), console.width):
         _show_sheet(sheet, console)
     if lines := tuple(map(_control, control_times(result))):
         title = "Medians that the verdict depends on, and the range of the rounds' medians"
         _show_sheet(Sheet(title=title, headings=("median", "range"), lines=lines), console)
-    for line in words.against_fio(result):
+    for line in figures.against_fio(result):
         _say(console, line)
     for one in result.held():
-        _say(console, f"sustained load: {one.cell.name}: {words.held(one)}", "bold")
+        _say(console, f"sustained load: {one.cell.name}: {figures.held(one)}", "bold")
     _show_verdict(plausibility(result), console)
     for probe in inflations(result.cells):
         if probe.inflated:
@@ -104,7 +103,7 @@ def _show_fact(name: str, text: str, console: Console) -> None:
         subsequent_indent=" " * (_NAMES + 1),
         break_on_hyphens=False,
     )
-    for line in wrapper.wrap(words.plain(text)):
+    for line in wrapper.wrap(figures.plain(text)):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -120,7 +119,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         console.print()
         sheet = Sheet(
             title="Operations per second, and how they compare with the first",
-            headings=tuple(map(words.plain, comparison.labels)),
+            headings=tuple(map(figures.plain, comparison.labels)),
             lines=tuple(_compared(row) for row in comparison.rows),
         )
         if any(row.basis != "rate" for row in comparison.rows):
@@ -135,9 +134,9 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
 def _compared(row: Row) -> Line:
     return Line(
         group=row.cell.group,
-        name=words.name_of(row.summaries[0]),
-        figures=tuple(words.compared(row, number)[0] for number in range(len(row.summaries))),
-        notes=tuple(words.plain(one.text) for one in row.against),
+        name=figures.name_of(row.summaries[0]),
+        figures=tuple(figures.compared(row, number)[0] for number in range(len(row.summaries))),
+        notes=tuple(figures.plain(one.text) for one in row.against),
     )
 
 
@@ -145,13 +144,13 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
     """One table where there is room for all, else two."""
     rates = Sheet(
         title="Rates with intervals, and latency of a commit: writes and their sync",
-        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in words.PERCENTILES)),
+        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in figures.PERCENTILES)),
         lines=tuple(_rates(one) for one in summaries),
     )
     costs = Sheet(
         title="Latency of the sync alone, and the work of drives and processors per operation",
         headings=(
-            *(f"sync\n{word}" for word in words.PERCENTILES),
+            *(f"sync\n{word}" for word in figures.PERCENTILES),
             "\nflushes",
             "\nwrites",
             "\nKiB",
@@ -170,19 +169,19 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
 def _rates(one: CellSummary) -> Line:
     return Line(
         group=one.cell.group,
-        name=words.name_of(one),
-        figures=(words.rate(one.rate), words.interval(one.rate), *words.times(one.commit)),
-        beside=(words.spark(one.series, _SPARK_BARS), words.state(one)),
-        notes=(*words.beside_the_rate(one), *filter(None, [words.plain(one.note)])),
+        name=figures.name_of(one),
+        figures=(figures.rate(one.rate), figures.interval(one.rate), *figures.times(one.commit)),
+        beside=(figures.spark(one.series, _SPARK_BARS), figures.state(one)),
+        notes=(*figures.beside_the_rate(one), *filter(None, [figures.plain(one.note)])),
     )
 
 
 def _costs(one: CellSummary) -> Line:
-    rule = words.rule(one)
+    rule = figures.rule(one)
     return Line(
         group=one.cell.group,
-        name=words.name_of(one),
-        figures=(*words.times(one.sync), *words.work(one)),
+        name=figures.name_of(one),
+        figures=(*figures.times(one.sync), *figures.work(one)),
         notes=(rule,) if rule else (),
     )
 
@@ -191,7 +190,7 @@ def _control(one: ControlTime) -> Line:
     return Line(
         group="controls" if one.dirty_bytes is None else "flush ladder",
         name=f"{one.symbol}: {one.about}",
-        figures=words.control(one),
+        figures=figures.control(one),
     )
 
 
@@ -241,10 +240,10 @@ def _add_line(line: Line, table: Table, sheet: Sheet, console: Console, *, besid
     for width in sheet.beside_widths():
         head.add_column(no_wrap=True, width=width)
     head.add_row(Text(f"  {line.name}"), *asides)
-    figures = _columns(sheet, names=False)
-    figures.add_row("", *line.figures)
+    columns = _columns(sheet, names=False)
+    columns.add_row("", *line.figures)
     console.print(head)
-    console.print(figures)
+    console.print(columns)
     _say_all(console, line.notes)
     return _columns(sheet, names=False)
 
@@ -271,7 +270,7 @@ def _show_verdict(verdict: Plausibility, console: Console) -> None:
     for line in _prose(verdict):
         _say(console, line, indent=2)
     for command in verdict.commands:  # on one line however narrow, to be copied
-        console.print(Text(words.plain(f"  next: {command}")), soft_wrap=True)
+        console.print(Text(figures.plain(f"  next: {command}")), soft_wrap=True)
 
 
 def _prose(verdict: Plausibility) -> Iterator[str]:
@@ -288,5 +287,5 @@ def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for line in wrapper.wrap(words.plain(text)):
+    for line in wrapper.wrap(figures.plain(text)):
         console.print(Text(line, style=style), soft_wrap=True)
