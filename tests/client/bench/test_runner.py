@@ -26,6 +26,8 @@ from durability_client.bench.runner import Measured, Options, _Entry, _rounds, m
 from durability_client.target.safety_checks import Consent
 from tests.client.bench.quick_cells import SIZE_BYTES, tiny
 
+pytestmark = pytest.mark.slow  # whole measurements
+
 CELLS = (
     tiny(rounds=3),
     tiny(sync="fsync", rounds=2),

@@ -35,6 +35,8 @@ from durability_server.server import Server
 from tests.client.verify.targets import existing_plan, job_of, scanned
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow  # whole runs, of seconds each
+
 TOKEN = b"a token of both machines"
 SIZE_BYTES = 4 << 20
 

@@ -20,6 +20,8 @@ from tests.core.evidence.memory_target import make_statistics
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
 
+pytestmark = pytest.mark.slow  # sessions that fall silent take seconds
+
 
 async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> None:
     """What was acknowledged is granted, fetched, listed and shown, and survives the server."""
