@@ -25,6 +25,7 @@ def certificate(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_the_line_works_as_printed(tmp_path: Path, certificate: Path, tls: bool) -> None:
     """A user with nothing but the printed line and a target gets a run, with TLS and a token file too."""

@@ -117,6 +117,7 @@ async def cut_again_and_again(delay_s: float, seed: int) -> None:
         assert_right([await verdict(lab, lab.address, drive) for drive in drives])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay_us", [200, 5_000, 100_000])
 def test_connection_that_is_cut_and_slow_costs_no_verdict(delay_us: int) -> None:
     """Whatever the round trip, and however often the connection was reset: honest durable, liar loss."""
@@ -148,6 +149,7 @@ async def lose_machines(seed: int) -> None:
     assert_right(documents)
 
 
+@pytest.mark.slow
 def test_machine_that_falls_silent_with_its_drive_is_judged() -> None:
     """No FIN, no reset, no error report, as after a cut of the whole machine: honest durable, liar loss."""
     run_in_fine_loop(lose_machines(new_seed()))

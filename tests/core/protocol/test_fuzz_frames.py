@@ -7,6 +7,8 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
+import pytest
+
 from durability import limits
 from durability.errors import PeerError
 from durability.protocol.frame import FrameDecoder, frame
@@ -73,6 +75,7 @@ def malformed_streams(bodies: list[bytes], rng: random.Random) -> Iterator[bytes
                 yield frame(bytes(body[:2]) + rng.randbytes(rng.randrange(1, 40)))
 
 
+@pytest.mark.slow
 def test_malformed_frames_are_refused_as_such(
     make_ends: Callable[..., Ends], make_open: Callable[..., Ends], samples: dict[type[Message], Message]
 ) -> None:

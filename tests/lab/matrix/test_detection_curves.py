@@ -43,6 +43,7 @@ def test_longer_lie_is_caught_more_often(seed: int) -> None:
     assert caught(points["early-ack:delay_ms=1", 50.0], seed) < CUTS // 2
 
 
+@pytest.mark.slow
 def test_many_writers_hide_a_skipped_flush_that_a_paced_writer_shows(seed: int) -> None:
     """The next flush of anybody makes up for it, before the acknowledgement is out."""
     paced, *_, many = [replace(point, model="flush-skipped") for point in flush_skipped_scenarios()]

@@ -123,6 +123,7 @@ def _resident_bytes(process: int) -> int:
     return int(kib) << 10
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)  # on a machine that does something else besides
 async def test_malformed_frames_disturb_nobody(
     lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str

@@ -221,6 +221,7 @@ def _steps(steps: tuple[tuple[int, int], ...]) -> tuple[list[int], list[int]]:
     return list(values), np.diff([0, *below]).tolist()
 
 
+@pytest.mark.slow
 def test_a_stall_once_a_second_shows_in_the_tail(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One sync in a thousand milliseconds stalls for 100 ms: a tenth of all commits is due meanwhile, so
     p99.9 of a paced round shows it whatever else the machine does, and has the samples that it takes."""
