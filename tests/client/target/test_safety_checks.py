@@ -92,6 +92,7 @@ def test_a_read_only_file_system_is_refused(make_mount: Callable[..., tuple[Path
         check_path(directory / "target", NOTHING)
 
 
+@pytest.mark.lab
 def test_a_directory_without_permission_is_refused() -> None:
     """A user who may not write to the directory is told so before anything happens."""
     if os.geteuid() != 0:

@@ -187,6 +187,7 @@ def _refusal_of_nobody(path: Path, answer: Connection) -> None:
         answer.send(str(error))
 
 
+@pytest.mark.lab
 def test_no_permission_is_said() -> None:
     """Who may not write to a directory learns that it is that."""
     if os.geteuid() != 0:
@@ -202,6 +203,7 @@ def test_no_permission_is_said() -> None:
         child.join()
 
 
+@pytest.mark.lab
 def test_root_cannot_write_everywhere_either() -> None:
     """Where the system refuses to make a file though permissions allow it, its own words are given."""
     with pytest.raises(TargetError, match=r"^/proc: cannot create a file in it: "):
