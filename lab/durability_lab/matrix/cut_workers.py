@@ -42,10 +42,8 @@ class CutRequest:
 
 
 class Worker:
-    """One such process, seen from the matrix. It is started when it is first needed.
-
-    Its stderr goes to the file `said`; if it dies, only the last line is reported.
-    """
+    """One such process, seen from the matrix. It is started when it is first needed. Its stderr goes to the
+    file `said`; if it dies, only the last line is reported."""
 
     def __init__(self, said: IO[bytes]) -> None:
         self.process: asyncio.subprocess.Process | None = None
