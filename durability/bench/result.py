@@ -1,7 +1,7 @@
 """The result of a benchmark as a file: JSON, schema `durability.bench/1`.
 
 docs/reference/bench-results.md describes it. It holds what was measured, round by round, and no summary:
-medians, intervals and verdicts are derived by whoever reads it, so that a better rule applies to old results
+medians, intervals and verdicts are derived by its reader, so that a better rule applies to old results
 too. Reading refuses whatever is not such a document, naming the field, and whatever contradicts itself.
 
 History of the format:

@@ -18,7 +18,7 @@ from durability.formats.packing import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveFlushes:
-    """Flush requests that completed on the leaf drive `name` since arming, whoever caused them; None where
+    """Flush requests that completed on the leaf drive `name` since arming, of any program; None where
     the system does not count them, or the drive was enumerated anew."""
 
     name: str

@@ -276,7 +276,7 @@ class BlockRig:
 
 
 class _Program:
-    """A program of the rig that runs; its process id is in a file, for whoever has to end it in our place."""
+    """A program of the rig that runs; its process id is in a file, for the cleanup process."""
 
     def __init__(self, directory: Path, name: str, *arguments: str) -> None:
         self._name = name

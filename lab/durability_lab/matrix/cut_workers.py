@@ -122,7 +122,7 @@ async def workers(count: int) -> AsyncIterator[list[Worker]]:
 
 
 def main() -> None:
-    """The process: one cut for each line, until there are no more, or nobody to answer."""
+    """The process: one cut for each line, until there are no more, or the matrix is gone."""
     with contextlib.suppress(asyncio.CancelledError, BrokenPipeError):
         asyncio.run(_serve())
 

@@ -4,8 +4,8 @@
                                 |--- a network namespace ---|
 
 QEMU's user-mode network closes its sockets when QEMU is killed, and the server would see a FIN, which a
-machine that loses power never sends. Behind a tap device the guest's own kernel speaks TCP, and nobody speaks
-for it when it is dead. The namespace keeps the addresses from meeting any other network of this machine.
+machine that loses power never sends. Behind a tap device the guest's own kernel speaks TCP, and none does
+when it is dead. The namespace keeps the addresses from meeting any other network of this machine.
 
 One thread lives in the namespace, and so does what it makes: sockets, which any thread may use afterwards,
 and child processes. Nothing has to be removed: the kernel does so when the thread, the sockets and the

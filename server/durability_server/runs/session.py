@@ -1,6 +1,6 @@
 """A session: one client that speaks for one run, over one connection.
 
-The run keeps what was received whoever sent it; a connection may come and go. A session knows both, so
+The run keeps what was received from any session; a connection may come and go. A session knows both, so
 neither knows the other. Refuses nothing: `requests` decides who may speak for a run.
 """
 
