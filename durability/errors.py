@@ -66,7 +66,7 @@ class NotOursError(TargetError):
 
 
 class TargetBusyError(TargetError):
-    """Somebody else holds the target."""
+    """Another process holds the target."""
 
 
 class WrongTargetError(TargetError):

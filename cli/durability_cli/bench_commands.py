@@ -29,12 +29,7 @@ def bench(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o",
-            "--output",
-            metavar="FILE",
-            parser=path,
-            help="Result file.",
-            show_default="state directory",
+            "-o", "--output", metavar="FILE", parser=path, help="Result file.", show_default="state directory"
         ),
     ] = None,
     quick: Annotated[
@@ -55,14 +50,11 @@ def bench(
     size: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES",
-            help="Data shared by a cell's jobs.",
-            show_default="256MiB; 1GiB with --accept",
+            metavar="BYTES", help="Data shared by a cell's jobs.", show_default="256MiB; 1GiB with --accept"
         ),
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Seed of order and offsets.", show_default="random"),
+        int | None, typer.Option(metavar="N", min=0, help="Seed of order and offsets.", show_default="random")
     ] = None,
     engine: Annotated[Engine, typer.Option(help="fio: also measure with fio.")] = "durability",
     destroy_data: DestroyData = False,
@@ -73,8 +65,7 @@ def bench(
         bool, typer.Option("--show-serials", help="Do not hash serial numbers in the result.")
     ] = False,
     show: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing."),
+        Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
     ] = None,
     html: Html = None,
     json: Json = False,

@@ -17,9 +17,7 @@ from durability.units import parse_size
 from durability_cli import options
 
 lab = typer.Typer(
-    help="Test the tester on drives with known faults.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+    help="Test the tester on drives with known faults.", no_args_is_help=True, rich_markup_mode=None
 )
 
 

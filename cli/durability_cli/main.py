@@ -180,11 +180,7 @@ def serve(
 
     asyncio.run(
         server.serve(
-            listen=listen,
-            store_url=store or access.default_store_url(),
-            token=token,
-            tls=tls,
-            ready=announce,
+            listen=listen, store_url=store or access.default_store_url(), token=token, tls=tls, ready=announce
         )
     )
 
@@ -303,12 +299,7 @@ def device(target: options.DeviceTarget, json: options.Json = False) -> None:
 
 @app.command()
 @options.on_server
-def runs(
-    *,
-    connection: options.ServerOptions,
-    limit: options.Limit = 50,
-    json: options.Json = False,
-) -> None:
+def runs(*, connection: options.ServerOptions, limit: options.Limit = 50, json: options.Json = False) -> None:
     """List runs, newest first."""
     from durability_client import queries
 
@@ -317,12 +308,7 @@ def runs(
 
 @app.command()
 @options.on_server
-def show(
-    run: options.RunId,
-    *,
-    connection: options.ServerOptions,
-    json: options.Json = False,
-) -> None:
+def show(run: options.RunId, *, connection: options.ServerOptions, json: options.Json = False) -> None:
     """Show everything stored about a run."""
     from durability_client import queries
 
@@ -332,12 +318,7 @@ def show(
 
 @app.command()
 @options.on_server
-def export(
-    run: options.RunId,
-    *,
-    connection: options.ServerOptions,
-    output: options.Output = None,
-) -> None:
+def export(run: options.RunId, *, connection: options.ServerOptions, output: options.Output = None) -> None:
     """Save a run for `verify --from-export`.
 
     The file holds everything that `verify` needs to judge the run without the server.

@@ -77,8 +77,7 @@ TokenFile = Annotated[
     ),
 ]
 TlsCa = Annotated[
-    Path | None,
-    typer.Option(parser=path, metavar="FILE", help="Use TLS; trust this CA certificate (PEM)."),
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Use TLS; trust this CA certificate (PEM).")
 ]
 TlsFingerprint = Annotated[
     str | None,
@@ -216,8 +215,7 @@ Run = Annotated[
 ]
 AttestCut = Annotated[str | None, typer.Option(metavar="TEXT", help="State that power was cut, and how.")]
 AttestedClass = Annotated[
-    CutClass | None,
-    typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died"),
+    CutClass | None, typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died")
 ]
 RequireCut = Annotated[
     CutClass, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
@@ -281,8 +279,7 @@ MatrixSeed = Annotated[
     ),
 ]
 CutNumber = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Repeat only cut N of each cell; needs its --seed."),
+    int | None, typer.Option(min=1, metavar="N", help="Repeat only cut N of each cell; needs its --seed.")
 ]
 State = Annotated[
     Path | None,
@@ -333,8 +330,7 @@ GuestFileSystem = Annotated[
 GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
 CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
 CutSeed = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM),
+    int | None, typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM)
 ]
 KeepLog = Annotated[
     Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output here.")

@@ -85,11 +85,7 @@ PACED = make_cell(
 )
 _COMMIT = (HEADLINE, FSYNC, DSYNC, SEQUENTIAL, APPEND, ETCD, CREATE, PACED)
 _STATES = (
-    make_cell(
-        "file state",
-        "a preallocated file: each sync converts unwritten extents",
-        file_state="fresh",
-    ),
+    make_cell("file state", "a preallocated file: each sync converts unwritten extents", file_state="fresh"),
     make_cell("file state", "a file with holes: each sync allocates blocks", file_state="sparse"),
 )
 _BLOCKS = tuple(
@@ -116,9 +112,7 @@ _JOBS = (
 )
 _GROUP_COMMIT = tuple(
     make_cell(
-        "group commit",
-        "group commit: the cost of a write if several share a sync",
-        writes_per_sync=writes,
+        "group commit", "group commit: the cost of a write if several share a sync", writes_per_sync=writes
     )
     for writes in (8, 32)
 )
@@ -155,10 +149,7 @@ WRITE_CONTROL = make_cell(
     sync="none",
 )
 COMMIT_CONTROL = make_cell(
-    "controls",
-    "C: the same write and a sync; the time beyond W is the flush",
-    direct=True,
-    seconds=0.2,
+    "controls", "C: the same write and a sync; the time beyond W is the flush", direct=True, seconds=0.2
 )
 FLUSH_CONTROL = make_cell(
     "controls",
@@ -214,17 +205,7 @@ PROBE = tuple(
 # What the plausibility verdict rests on.
 CONTROLS = (HEADLINE, SEQUENTIAL, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL, LADDER[-1])
 
-STANDARD = (
-    *_COMMIT,
-    *_STATES,
-    *_BLOCKS,
-    *_JOBS,
-    *_GROUP_COMMIT,
-    *_MIX,
-    *_CONTROL_GROUP,
-    *LADDER,
-    *PROBE,
-)
+STANDARD = (*_COMMIT, *_STATES, *_BLOCKS, *_JOBS, *_GROUP_COMMIT, *_MIX, *_CONTROL_GROUP, *LADDER, *PROBE)
 
 _QUICK_CELLS = (
     *(HEADLINE, FSYNC, DSYNC, SEQUENTIAL, APPEND, PACED),
@@ -379,10 +360,8 @@ def profile(name: str) -> tuple[Cell, ...]:
 
 def select(cells: Sequence[Cell], words: Iterable[str]) -> tuple[Cell, ...]:
     """Those of `cells` that any of `words` means, in their order: a cell's name, a whole group of cells, or
-    words of the name in a row ("4jobs", "random-fsync"); "headline" is the first cell of all.
-
-    Raises UsageError for a word that means none of them.
-    """
+    words of the name in a row ("4jobs", "random-fsync"); "headline" is the first cell of all. Raises
+    UsageError for a word that means none of them."""
     chosen: set[str] = set()
     for word in words:
         found = {cell.name for cell in cells if _means(word.strip(), cell)}

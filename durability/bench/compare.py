@@ -51,11 +51,9 @@ class Against:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A cell that all results have: the figures of each, and each but the first against the first.
-
-    `basis`: what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median
-    of a round's syncs in nanoseconds; "pace", the rate, on which results cannot be compared.
-    """
+    """A cell that all results have: the figures of each, and each but the first against the first. `basis`:
+    what is compared, and what `spreads` are of: "rate", in operations per second; "sync", the median of a
+    round's syncs in nanoseconds; "pace", the rate, on which results cannot be compared."""
 
     cell: Cell
     engine: Engine

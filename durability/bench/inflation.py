@@ -29,11 +29,9 @@ _WORDS: dict[Data, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inflation:
-    """What `cell`, with data that compress or repeat, did against the same cell with unique data.
-
-    `rate`: of operations per second. `written`: bytes that reached the drives for each byte written. None
-    where not known. `inflated`: whether anything is flagged; `text` says so in words.
-    """
+    """What `cell`, with data that compress or repeat, did against the same cell with unique data. `rate`: of
+    operations per second. `written`: bytes that reached the drives for each byte written. None where not
+    known. `inflated`: whether anything is flagged; `text` says so in words."""
 
     cell: Cell
     inflated: bool

@@ -86,10 +86,8 @@ def spread(values: Sequence[float]) -> Spread | None:
 
 
 def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
-    """The median of `of` as a share of that of `to`, of rounds that have nothing to do with each other.
-
-    None where either has no round, or one that is not positive.
-    """
+    """The median of `of` as a share of that of `to`, of rounds that have nothing to do with each other. None
+    where either has no round, or one that is not positive."""
     if not _positive(of) or not _positive(to):
         return None
     above, below = (np.sort(np.asarray(values, dtype=np.float64)) for values in (of, to))
@@ -104,11 +102,8 @@ def ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
 
 def paired_ratio(of: Sequence[float], to: Sequence[float]) -> Ratio | None:
     """The median of the ratios round by round, of rounds that were interleaved, so that what changes slowly
-    cancels out.
-
-    None without a pair, or if a round is not positive. If the numbers of rounds differ, the last rounds of
-    the longer series are left out.
-    """
+    cancels out. None without a pair, or if a round is not positive. If the numbers of rounds differ, the last
+    rounds of the longer series are left out."""
     pairs = list(zip(of, to, strict=False))
     if not pairs or not _positive(of) or not _positive(to):
         return None

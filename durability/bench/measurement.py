@@ -66,10 +66,8 @@ NO_LATENCIES = Latencies(gaps=(), counts=(), max_ns=0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskWork:
-    """What the leaf drive `name` did, less what it does when idle; None where the system does not count it.
-
-    A fraction, since the idle share is one; never below 0.
-    """
+    """What the leaf drive `name` did, less what it does when idle; None where the system does not count it. A
+    fraction, since the idle share is one; never below 0."""
 
     name: Text
     flushes: Finite | None
@@ -80,11 +78,9 @@ class DiskWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What the machine did for `operations` operations, which may include those of the warm-up.
-
-    Processor time in microseconds: `user_us` and `system_us` of the jobs, `kernel_us` of the kernel's
-    threads, less their idle share (interrupts are charged to whom they interrupt); None where unknown.
-    """
+    """What the machine did for `operations` operations, which may include those of the warm-up. Processor
+    time in microseconds: `user_us` and `system_us` of the jobs, `kernel_us` of the kernel's threads, less
+    their idle share (interrupts are charged to whom they interrupt); None where unknown."""
 
     operations: Count
     user_us: Finite | None

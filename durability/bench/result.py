@@ -1,7 +1,7 @@
 """The result of a benchmark as a file: JSON, schema `durability.bench/1`.
 
 docs/reference/bench-results.md describes it. It holds what was measured, round by round, and no summary:
-medians, intervals and verdicts are derived by whoever reads it, so that a better rule applies to old results
+medians, intervals and verdicts are derived by its reader, so that a better rule applies to old results
 too. Reading refuses whatever is not such a document, naming the field, and whatever contradicts itself.
 
 History of the format:
@@ -20,18 +20,8 @@ from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
 from durability.errors import FormatError
-from durability.formats.documents import (
-    TEXT_CHARACTERS_MAX,
-    Finite,
-    Flag,
-    Natural,
-    Text,
-    from_json,
-    from_value,
-    shown,
-    to_json,
-    to_value,
-)
+from durability.formats import documents
+from durability.formats.documents import Finite, Flag, Natural, Text
 from durability.formats.facts import Facts, Machine, Moment
 
 Schema: TypeAlias = Literal["durability.bench/1"]
@@ -55,11 +45,8 @@ class Medium:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellRounds:
-    """A cell and its rounds in the order of time, measured by `engine`.
-
-    `note`: why rounds are missing, "" if none are: what it needs that the target has not, or the error that
-    ended it.
-    """
+    """A cell and its rounds in the order of time, measured by `engine`. `note`: why rounds are missing, "" if
+    none are: what it needs that the target has not, or the error that ended it."""
 
     cell: Cell
     engine: Engine
@@ -105,7 +92,7 @@ class Result:
             raise FormatError("a result: there are no cells")
         keys = Counter((one.cell.name, one.engine) for one in self.cells)
         if twice := [name for (name, engine), count in keys.items() if count > 1]:
-            raise FormatError(f"a result: the cell '{shown(twice[0])}' is there twice")
+            raise FormatError(f"a result: the cell '{documents.shown(twice[0])}' is there twice")
         if len(self.cells) > CELLS_MAX or any(len(one.rounds) > ROUNDS_MAX for one in self.cells):
             raise FormatError(f"a result: more than {CELLS_MAX} cells, or than {ROUNDS_MAX} rounds of one")
         if Counter(self.order) != Counter(
@@ -133,11 +120,15 @@ def encode(result: Result) -> bytes:
     """The file. What ended it is cut where `decode` would refuse so long a text."""
     cells = tuple(replace(one, note=_cut(one.note)) for one in result.cells)
     kept = replace(result, stopped=_cut(result.stopped), cells=cells)
-    return (to_json(to_value(kept)) + "\n").encode()
+    return (documents.to_json(documents.to_value(kept)) + "\n").encode()
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
+    return (
+        text
+        if len(text) <= documents.TEXT_CHARACTERS_MAX
+        else text[: documents.TEXT_CHARACTERS_MAX - 1] + "…"
+    )
 
 
 def decode(data: bytes) -> Result:
@@ -146,11 +137,11 @@ def decode(data: bytes) -> Result:
         raise FormatError(
             f"{len(data):,} bytes are too many for a result; at most {limits.RESULT_BYTES_MAX:,} are read"
         )
-    value = from_json(data)
+    value = documents.from_json(data)
     schema = value.get("schema") if isinstance(value, dict) else None
     if schema != SCHEMA:
         raise FormatError(_unfit(schema))
-    return from_value(Result, value)
+    return documents.from_value(Result, value)
 
 
 def _unfit(schema: object) -> str:

@@ -65,7 +65,7 @@ def _hash_facts(facts: Facts, hash_text: Callable[[str], str]) -> Facts:
         return value
 
     value = {name: hashed(part) for name, part in to_value(facts).items()}
-    return from_value(Facts, value | {"kind": facts.kind})  # which may be somebody's idea of a serial
+    return from_value(Facts, value | {"kind": facts.kind})  # which a serial may be equal to
 
 
 def _hash(secret: str) -> str:

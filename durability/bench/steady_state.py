@@ -35,10 +35,8 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
     """The word, and why in words. `windows`: operations per second of each, () where nothing was judged.
-
     `range_share` and `slope_share`: of the windows' mean; the slope is what the fitted line rises (falls, if
-    below 0) from the first to the last. `last_third`: as a share of the first; None without a long round.
-    """
+    below 0) from the first to the last. `last_third`: as a share of the first; None without a long round."""
 
     word: Steadiness
     reason: str
@@ -67,14 +65,7 @@ def _too_short(reason: str) -> Steady:
 
 
 def _silent(word: Steadiness, reason: str) -> Steady:
-    return Steady(
-        word=word,
-        reason=reason,
-        windows=(),
-        range_share=None,
-        slope_share=None,
-        last_third=None,
-    )
+    return Steady(word=word, reason=reason, windows=(), range_share=None, slope_share=None, last_third=None)
 
 
 def _judge_long(rates: Floats, bin_s: float) -> Steady:

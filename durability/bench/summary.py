@@ -51,10 +51,8 @@ class Rule:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     """A cell in figures; `rate` in operations per second, `writes_per_s` where a commit is several writes.
-
     `commit`: of the whole commit, writes and sync; `sync`: of the sync call alone; `read`: of reads.
-    `series`: operations per second in each bin of `bin_s`, all rounds in a row; `bin_s` 0 without bins.
-    """
+    `series`: operations per second in each bin of `bin_s`, all rounds in a row; `bin_s` 0 without bins."""
 
     cell: Cell
     engine: Engine

@@ -24,11 +24,9 @@ _MS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last receipt.
-
-    Only slots whose loss would show; an operation of `create` counts once, as the name that it makes.
-    `stalled`: writers that may have waited for credit before the cut, and so are not counted.
-    """
+    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last receipt. Only
+    slots whose loss would show; an operation of `create` counts once, as the name that it makes. `stalled`:
+    writers that may have waited for credit before the cut, and so are not counted."""
 
     ms1: int
     ms10: int
@@ -71,10 +69,8 @@ def _stalled(case: Case, plan: Plan, newest_seen: Sequence[int]) -> tuple[int, .
 
 
 def _last_sign_ns(case: Case) -> int:
-    """When the load was last seen to go on: the last frame of any kind.
-
-    After an I/O error of the target frames go on without load, so there it is the last acknowledgement.
-    """
+    """When the load was last seen to go on: the last frame of any kind. After an I/O error of the target
+    frames go on without load, so there it is the last acknowledgement."""
     if case.session_end == "target-error" and case.timeline:
         return case.timeline[-1].at_ns
     return case.last_receipt_ns
@@ -106,11 +102,9 @@ def cut_interval_ns(case: Case) -> tuple[int, int]:
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:
-    """The cut less the receipt of the oldest lost acknowledgement, over all writers.
-
-    `oldest_lost`: per writer the first acknowledged operation that was found lost, None if none was. None
-    where nothing is lost, or no cut ended the session.
-    """
+    """The cut less the receipt of the oldest lost acknowledgement, over all writers. `oldest_lost`: per
+    writer the first acknowledged operation that was found lost, None if none was. None where nothing is lost,
+    or no cut ended the session."""
     lost = [(writer, seq) for writer, seq in enumerate(oldest_lost) if seq is not None]
     if not lost or case.session_end not in ("silence", "target-error"):
         return None

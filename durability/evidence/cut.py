@@ -24,11 +24,8 @@ CUT_CLASSES: tuple[CutClass, ...] = get_args(CutClass)  # in rising order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The class that stands, with its proof in sentences.
-
-    `attested`: the operator's words, None if there are none. `contradictions`: why these words were not
-    believed.
-    """
+    """The class that stands, with its proof in sentences. `attested`: the operator's words, None if there are
+    none. `contradictions`: why these words were not believed."""
 
     cut_class: CutClass
     proof: tuple[str, ...]
@@ -42,11 +39,8 @@ def at_least(shown: CutClass, required: CutClass) -> bool:
 
 
 def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
-    """The cut between the end of the run of `case` and `now`.
-
-    `attested` is what the operator says of the cut, `cut_class` the class that the operator claims (None:
-    power).
-    """
+    """The cut between the end of the run of `case` and `now`. `attested` is what the operator says of the
+    cut, `cut_class` the class that the operator claims (None: power)."""
     if case.armed is None or now is None:
         why = ("the run was never armed",) if case.armed is None else ("the target cannot be examined now",)
         return Cut(cut_class="none", proof=(), attested=attested, contradictions=why if attested else ())
@@ -66,11 +60,9 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
 
 
 def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerated_anew: bool) -> CutClass:
-    """The class that an attestation stands for: power, unless the operator or a virtual machine says less.
-
-    A guest that died was forced off as a rule with its host alive, so without the operator's explicit word
-    it counts as `vm`; a drive that was cut off under a living guest is what the operator says it is.
-    """
+    """The class that an attestation stands for: power, unless the operator or a virtual machine says less. A
+    guest that died was forced off as a rule with its host alive, so without the operator's explicit word it
+    counts as `vm`; a drive that was cut off under a living guest is what the operator says it is."""
     if claimed is not None:
         return claimed
     if now.host.virtualisation != "none" and os_died and not enumerated_anew:
@@ -145,11 +137,8 @@ def _os_death(case: Case, armed: Facts, now: Facts) -> str:
 
 
 def _enumerated_anew(armed: Facts, now: Facts) -> str:
-    """The sentence that each leaf drive was attached anew, or "".
-
-    The drives of `now` are those below the file system as it is mounted now, so a newer one means a newer
-    mount as well.
-    """
+    """The sentence that each leaf drive was attached anew, or "". The drives of `now` are those below the
+    file system as it is mounted now, so a newer one means a newer mount as well."""
     pairs = _pairs(armed, now)
     another_kernel = armed.host.machine_id != now.host.machine_id
     if not pairs or (armed.host.boot_id != now.host.boot_id and not another_kernel):

@@ -31,11 +31,9 @@ EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A verdict and everything that it depends on. `case` None: there is no server's log.
-
-    `facts`: the target as found. `examples`: a few of the slots that were wrong or damaged, with their bytes.
-    `duration_s`: how long the verify took.
-    """
+    """A verdict and everything that it depends on. `case` None: there is no server's log. `facts`: the target
+    as found. `examples`: a few of the slots that were wrong or damaged, with their bytes. `duration_s`: how
+    long the verify took."""
 
     plan: Plan
     case: Case | None
@@ -61,7 +59,7 @@ class Outcome:
 
     def document(self) -> dict[str, Value]:
         """The outcome as `verify --json` prints it and the server keeps it, as plain values."""
-        case, report, verdict, at_risk = self.case, self.report, self.verdict, self.at_risk
+        case, report, verdict = self.case, self.report, self.verdict
         findings = [one.judgement for one in self.examples if one.is_finding]
         return {
             "schema": VERIFY_SCHEMA,
@@ -76,12 +74,7 @@ class Outcome:
             },
             "acked": sum(case.frontiers) if case is not None else 0,
             "checked": report.checked,
-            "at_risk": {
-                "ms1": at_risk.ms1,
-                "ms10": at_risk.ms10,
-                "ms100": at_risk.ms100,
-                "ms1000": at_risk.ms1000,
-            },
+            "at_risk": _named(self.at_risk, "ms1 ms10 ms100 ms1000"),
             "in_flight": report.in_flight,
             "in_flight_damaged": report.in_flight_damaged,
             "findings": {name: report.findings.get(name, 0) for name in get_args(FindingClass)},
@@ -89,15 +82,8 @@ class Outcome:
             "collateral": report.collateral,
             "unstable": report.unstable,
             "loss_window": _window(self.window),
-            "control": {
-                "completed": case.control if case is not None else 0,
-                "lost": report.control_lost,
-            },
-            "strength": {
-                "cuts": verdict.strength.cuts,
-                "losses": verdict.strength.losses,
-                "bound": verdict.strength.bound,
-            },
+            "control": {"completed": case.control if case is not None else 0, "lost": report.control_lost},
+            "strength": _named(verdict.strength, "cuts losses bound"),
             "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
             "duration_s": round(self.duration_s, 3),
         }
@@ -114,14 +100,7 @@ def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str
     return {
         "path": facts.path,
         "kind": plan.target_kind,
-        "workload": plan.workload,
-        "pattern": plan.pattern,
-        "sync": plan.sync,
-        "direct": plan.direct,
-        "group": plan.group,
-        "writers": plan.writers,
-        "record_bytes": plan.record_bytes,
-        "slots": plan.slots,
+        **_named(plan, "workload pattern sync direct group writers record_bytes slots"),
         "file_system": cast("Value", asdict(file_system)) if file_system else None,
         "layers": list(facts.layers),
         "drives": [_drive(leaf) for leaf in leaves],
@@ -133,18 +112,16 @@ def subject(plan: Plan, facts: Facts, statistics: Statistics | None) -> dict[str
     }
 
 
+def _named(source: object, names: str) -> dict[str, Value]:
+    """The fields of these names, in this order."""
+    return {name: getattr(source, name) for name in names.split()}
+
+
 def _drive(leaf: LeafFlushes) -> dict[str, Value]:
-    drive, per_sync = leaf.drive, leaf.per_sync
+    per_sync = leaf.per_sync
     return {
-        "name": drive.name,
-        "model": drive.model,
-        "serial": drive.serial,
-        "firmware": drive.firmware,
-        "size_bytes": drive.size_bytes,
-        "write_cache": drive.write_cache,
-        "fua": drive.fua,
-        "rotational": drive.rotational,
-        "atomic_write_bytes": drive.atomic_write_bytes,
+        **_named(leaf.drive, "name model serial firmware size_bytes write_cache fua rotational"),
+        "atomic_write_bytes": leaf.drive.atomic_write_bytes,
         "flushes": leaf.flushes,
         "flushes_per_sync": None if per_sync is None else round(per_sync, 4),
         "fua_writes": None,  # Linux does not count them
@@ -165,15 +142,9 @@ def example(judgement: Judgement) -> dict[str, Value]:
     """One finding, for people and scripts; places as in the plan."""
     return {
         "class": judgement.finding,
-        "writer": judgement.writer,
-        "slot": judgement.slot,
+        **_named(judgement, "writer slot"),
         "file_suffix": judgement.suffix,
-        "offset": judgement.offset,
-        "expected_seq": judgement.expected_seq,
-        "found_seq": judgement.found_seq,
-        "order_violation": judgement.order_violation,
-        "collateral": judgement.collateral,
-        "text": judgement.text,
+        **_named(judgement, "offset expected_seq found_seq order_violation collateral text"),
     }
 
 

@@ -32,11 +32,9 @@ class Identity:
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
-    """Compare the target with the run of `case`.
-
-    `now`: the facts of the target as found, None if it cannot be reached at all. `superblocks`: what the
-    copies hold that could be read, None for a copy that holds no plan.
-    """
+    """Compare the target with the run of `case`. `now`: the facts of the target as found, None if it cannot
+    be reached at all. `superblocks`: what the copies hold that could be read, None for a copy that holds no
+    plan."""
     found = {f"{plan.run:016x}" for plan in superblocks if plan is not None}
     others = sorted(found - {case.run})
     differences = hardware_differences(case.armed, now)

@@ -24,8 +24,7 @@ from durability.formats.plan import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """The target as it was found: what the system says of it, and the plans in its superblocks, None for a
-    copy that holds no plan.
-    """
+    copy that holds no plan."""
 
     facts: Facts
     superblocks: tuple[Plan | None, ...]
@@ -39,8 +38,7 @@ class Found:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
     """The operator's word on the cut. `text` None: none was given. `cut_class` None: power, or vm where a
-    guest died.
-    """
+    guest died."""
 
     text: str | None = None
     cut_class: CutClass | None = None
@@ -65,11 +63,9 @@ def judge(
     requirements: Requirements,
     duration_s: float,
 ) -> Outcome:
-    """The outcome of a scan of the target of a run.
-
-    `case` None: there is no server's log, and `plan` is that of a superblock. `found` must be the target of
-    `case`. `report`, `examples`: what the scan found. `duration_s`: how long it took, for the document.
-    """
+    """The outcome of a scan of the target of a run. `case` None: there is no server's log, and `plan` is that
+    of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
+    `duration_s`: how long it took, for the document."""
     if case is None:
         identity = Identity(by="superblock", reasons=(), superseded_by="", drive_changed=False)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())

@@ -48,14 +48,14 @@ class Judgement:
     offset: int
     record_bytes: int
     finding: FindingClass | None
-    in_flight: bool
-    in_flight_damaged: bool
-    order_violation: bool
-    collateral: bool
-    above_ceiling: bool
+    in_flight: bool = False
+    in_flight_damaged: bool = False
+    order_violation: bool = False
+    collateral: bool = False
+    above_ceiling: bool = False
     expected_seq: int
-    found_seq: int | None
-    oldest_lost_seq: int | None
+    found_seq: int | None = None
+    oldest_lost_seq: int | None = None
     text: str
 
 

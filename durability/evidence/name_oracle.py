@@ -93,10 +93,8 @@ class NameOracle(ProvenOperations):
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
-
-        `listed`: the slots whose names the directory lists, in any order. Of `create` the rules ask for
-        those that were not removed before A, up to the ceiling; without a log, for none.
-        """
+        `listed`: the slots whose names the directory lists, in any order. Of `create` the rules ask for those
+        that were not removed before A, up to the ceiling; without a log, for none."""
         if not self.plan.contract.endless:
             return np.arange(self.plan.slots, dtype=U64)
         if not self.logged:
@@ -161,10 +159,8 @@ class NameOracle(ProvenOperations):
         return replace(seen, spans=(*seen.spans, after))
 
     def _see_removals(self, writer: int, slots: Words) -> None:
-        """Note the newest removals that the absence of `slots` may come from.
-
-        Absence proves nothing; but a writer that may have got so far may have had to wait there (rule 12).
-        """
+        """Note the newest removals that the absence of `slots` may come from. Absence proves nothing; but a
+        writer that may have got so far may have had to wait there (rule 12)."""
         if self.plan.contract.absence_may_stall and len(slots):
             latest = self._versions.newest(writer, slots, self.ceiling(writer))
             done = latest[self._versions.removals(writer, slots, latest)]

@@ -23,16 +23,7 @@ from durability.formats.versions import Versions
 # but zeros. damaged: its checks fail. unreadable: the read failed. absent: past the end of the file or
 # device. Of names only: missing: the name does not exist. excess: the file goes on where the record ends.
 SectorState: TypeAlias = Literal[
-    "version",
-    "stray",
-    "earlier",
-    "foreign",
-    "zero",
-    "damaged",
-    "unreadable",
-    "absent",
-    "missing",
-    "excess",
+    "version", "stray", "earlier", "foreign", "zero", "damaged", "unreadable", "absent", "missing", "excess"
 ]
 
 PREFILL = 0
@@ -43,11 +34,9 @@ SUPERBLOCK_WRITER = -1  # stands for a writer where a superblock is meant; its s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """`sectors` neighbouring sectors of one record that say the same of themselves.
-
-    `seq` is the version (of `version` and `stray`), else NO_SEQ. `run`, `writer`, `slot` and `offset`
-    (bytes, of the first sector) are what the sectors claim, where they are intact.
-    """
+    """`sectors` neighbouring sectors of one record that say the same of themselves. `seq` is the version (of
+    `version` and `stray`), else NO_SEQ. `run`, `writer`, `slot` and `offset` (bytes, of the first sector) are
+    what the sectors claim, where they are intact."""
 
     state: SectorState
     sectors: int
@@ -100,17 +89,11 @@ class Observer:
         self._versions = Versions(plan)
 
     def observe(
-        self,
-        writer: int,
-        slot: int,
-        data: bytes | bytearray | memoryview,
-        unreadable: Collection[int] = (),
+        self, writer: int, slot: int, data: bytes | bytearray | memoryview, unreadable: Collection[int] = ()
     ) -> Observation:
-        """What `data`, read at the slot's place, holds.
-
-        Shorter data mean that the file ends there. `unreadable`: numbers of the sectors within the record
-        whose reads failed; their bytes in `data` are ignored.
-        """
+        """What `data`, read at the slot's place, holds. Shorter data mean that the file ends there.
+        `unreadable`: numbers of the sectors within the record whose reads failed; their bytes in `data` are
+        ignored."""
         _, offset, record_bytes = self._versions.place(writer, slot)
         present = min(len(data), record_bytes) // limits.SECTOR_BYTES
         usable = memoryview(data)[: present * limits.SECTOR_BYTES]

@@ -124,10 +124,8 @@ class ProvenOperations:
         return self._slots_in_flight[writer]
 
     def in_flight(self) -> Iterator[Observation]:
-        """The observations that were made of the slots of `in_flight_slots`.
-
-        Left out are those that are legal at first sight.
-        """
+        """The observations that were made of the slots of `in_flight_slots`. Left out are those that are
+        legal at first sight."""
         for writer, held in self._held.items():
             slots = self._slots_in_flight[writer]
             legal = self._plainly_legal(writer, slots, held)
@@ -157,11 +155,7 @@ class ProvenOperations:
     # -- what is proven ------------------------------------------------------------------------------------
 
     def observe(
-        self,
-        writer: int,
-        slot: int,
-        data: bytes | bytearray | memoryview,
-        unreadable: Collection[int] = (),
+        self, writer: int, slot: int, data: bytes | bytearray | memoryview, unreadable: Collection[int] = ()
     ) -> Observation:
         """What `data`, read at the slot's place, holds; see `Observer.observe`."""
         return self._observer.observe(writer, slot, data, unreadable)
@@ -251,14 +245,7 @@ class ProvenOperations:
             offset=offset,
             record_bytes=len(wanted),
             finding=finding,
-            in_flight=False,
-            in_flight_damaged=False,
-            order_violation=False,
-            collateral=False,
-            above_ceiling=False,
             expected_seq=PREFILL,
-            found_seq=None,
-            oldest_lost_seq=None,
             text=f"copy {copy} of the superblock, written before the run, is {finding or 'intact'}",
         )
 

@@ -18,8 +18,7 @@ from durability.formats.plan import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """One judged slot and the bytes that lay there (unreadable sectors as zeros). `kind`: class, or
-    "unstable" or "in_flight_damaged".
-    """
+    "unstable" or "in_flight_damaged"."""
 
     kind: str
     judgement: Judgement
@@ -127,17 +126,15 @@ class ScanCounts:
 
 class Examples:
     """Keeps, of each kind, the first `EXAMPLES_FIRST` by handing them out at once, and the latest
-    `EXAMPLES_LAST`.
-    """
+    `EXAMPLES_LAST`."""
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
         self._latest: dict[str, deque[Example]] = {}
 
     def add(self, example: Example) -> bool:
-        """True if `example` is one of the first, which the caller keeps; else it is kept here while it is
-        one of the latest.
-        """
+        """True if `example` is one of the first, which the caller keeps; else it is kept here while it is one
+        of the latest."""
         self._seen[example.kind] += 1
         if self._seen[example.kind] <= limits.EXAMPLES_FIRST:
             return True

@@ -57,9 +57,7 @@ class SlotOracle(ProvenOperations):
 
     def hold(self, writer: int, slots: Words, words: Words) -> NDArray[np.intp]:
         """Observe whole records in bulk, for what they prove; `slots` must be among `in_flight_slots`.
-
-        Returns the positions of those that are not one intact version: `observe` and `prove_by` them.
-        """
+        Returns the positions of those that are not one intact version: `observe` and `prove_by` them."""
         claimed, same = self._whole_versions(writer, slots, words)
         good = np.flatnonzero(same)
         positions = np.searchsorted(self.in_flight_slots(writer), slots[good])
@@ -76,11 +74,9 @@ class SlotOracle(ProvenOperations):
     # -- the pass over everything --------------------------------------------------------------------------
 
     def screen(self, writer: int, first_slot: int, words: Words) -> NDArray[np.intp]:
-        """Which of the consecutive slots in `words`, a whole number of records, must be observed.
-
-        All that are not byte for byte the newest version <= A', except the slots of `in_flight_slots`,
-        which were observed before. The result counts from `first_slot`.
-        """
+        """Which of the consecutive slots in `words`, a whole number of records, must be observed. All that
+        are not byte for byte the newest version <= A', except the slots of `in_flight_slots`, which were
+        observed before. The result counts from `first_slot`."""
         records = words.reshape(-1, self._sectors, SECTOR_WORDS)
         chunk = len(self._scratch)
         suspects: list[int] = []
@@ -231,10 +227,8 @@ class LogOracle(SlotOracle):
     """As `SlotOracle`, of files that grow: which of them must be there, and which must not."""
 
     def files(self) -> list[ExpectedFile]:
-        """The files that may hold records, with A' as it stands.
-
-        File g-1 is removed once file g+1 exists, so it is not asked for if the writer may have got that far.
-        """
+        """The files that may hold records, with A' as it stands. File g-1 is removed once file g+1 exists, so
+        it is not asked for if the writer may have got that far."""
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
@@ -250,11 +244,9 @@ class LogOracle(SlotOracle):
             )
 
     def resurrected(self, suffixes: Iterable[str]) -> list[Judgement]:
-        """The files of writers among `suffixes`, those that exist, which were removed for good.
-
-        File g is removed when file g + 2 exists, and the sync of the directory that makes file g + 3 durable,
-        before the first record of that, makes the removal durable too.
-        """
+        """The files of writers among `suffixes`, those that exist, which were removed for good. File g is
+        removed when file g + 2 exists, and the sync of the directory that makes file g + 3 durable, before
+        the first record of that, makes the removal durable too."""
         judgements = []
         for name in sorted(filter(None, map(parse_name, suffixes))):
             if self._is_writer(name.writer) and not name.temporary:
@@ -272,13 +264,8 @@ class LogOracle(SlotOracle):
             offset=0,
             record_bytes=extent.record_bytes,
             finding="resurrected",
-            in_flight=False,
-            in_flight_damaged=False,
             order_violation=self.acked[writer] < outlived_by,
-            collateral=False,
-            above_ceiling=False,
             expected_seq=outlived_by,
-            found_seq=None,
             oldest_lost_seq=outlived_by,
             text=f"file TARGET{extent.suffix}: resurrected; its removal was durable before seq {outlived_by}",
         )

@@ -37,10 +37,7 @@ def at_most_probability(losses: int, cuts: int, probability: float) -> float:
 
 def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float:
     """The largest per-cut loss probability that `losses` in `cuts` cuts do not exclude at `confidence`,
-    one-sided.
-
-    1 - (1 - confidence)^(1/n) for no loss; 1.0 for no cut at all, or if every cut lost.
-    """
+    one-sided. 1 - (1 - confidence)^(1/n) for no loss; 1.0 for no cut at all, or if every cut lost."""
     if not 0 <= losses <= cuts:
         raise ValueError(f"{losses} losses in {cuts} cuts are impossible")
     if losses == cuts:
@@ -59,11 +56,9 @@ def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
-    """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability.
-
-    `bound` None: there is no cut to speak of, or `left_out` runs of the series were cut but never verified,
-    or so that a loss may be hidden.
-    """
+    """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `bound` None:
+    there is no cut to speak of, or `left_out` runs of the series were cut but never verified, or so that a
+    loss may be hidden."""
 
     cuts: int
     losses: int
@@ -74,11 +69,9 @@ class Strength:
 def strength(
     case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: int, reasons: tuple[str, ...] = ()
 ) -> Strength:
-    """The series of `case` with this run, whose outcome is given.
-
-    A cut counts if it was of the same class, verified, and had records at risk. A loss counts also if its
-    cut was of a lesser class, or had no record at risk: it was lost all the same.
-    """
+    """The series of `case` with this run, whose outcome is given. A cut counts if it was of the same class,
+    verified, and had records at risk. A loss counts also if its cut was of a lesser class, or had no record
+    at risk: it was lost all the same."""
     this = PastVerdict(
         run=case.run,
         verdict=verdict,

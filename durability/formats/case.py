@@ -44,8 +44,7 @@ class Event:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastVerdict:
     """The verdict of an earlier verify, of this run or of another run of the same series. `reasons`: their
-    codes.
-    """
+    codes."""
 
     run: str
     verdict: str

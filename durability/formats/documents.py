@@ -59,10 +59,8 @@ def shown(text: str) -> str:
 
 
 def escaped(document: T) -> T:
-    """`document`, a dataclass or a part of one, with bytes that are not UTF-8 as backslash escapes.
-
-    Names of files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those.
-    """
+    """`document`, a dataclass or a part of one, with bytes that are not UTF-8 as backslash escapes. Names of
+    files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those."""
     value: Any = document
     if isinstance(value, str):
         value = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

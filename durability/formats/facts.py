@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from durability.formats.documents import (
-    Finite,
-    Natural,
-    Text,
-)
+from durability.formats.documents import Finite, Natural, Text
 from durability.formats.plan import TargetKind
 
 
@@ -110,11 +106,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """How busy the machine was right before or after. `load`: the load average of one minute.
-
-    `busy_percent` and `steal_percent`: of the processors' time in the idle interval before, and during the
-    run (the tool's own work included) after. `used_bytes` of `size_bytes` of the file system.
-    """
+    """How busy the machine was right before or after. `load`: the load average of one minute. `busy_percent`
+    and `steal_percent`: of the processors' time in the idle interval before, and during the run (the tool's
+    own work included) after. `used_bytes` of `size_bytes` of the file system."""
 
     load: Finite | None
     busy_percent: Finite | None

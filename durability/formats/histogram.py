@@ -130,8 +130,6 @@ def _integers(value: object) -> list[int]:
 
 
 def supported(samples: int, percent: float) -> bool:
-    """Whether `samples` are enough to print `percent`: at least 10 of them must lie beyond it.
-
-    So p50 takes 20 samples, p95 200, p99 1000 and p99.9 10,000.
-    """
+    """Whether `samples` are enough to print `percent`: at least 10 of them must lie beyond it. So p50 takes
+    20 samples, p95 200, p99 1000 and p99.9 10,000."""
     return round(samples * (100 - percent) / 100, 6) >= SAMPLES_BEYOND_MIN

@@ -21,10 +21,8 @@ _S30, _S27, _S31, _S32 = (np.uint64(n) for n in (30, 27, 31, 32))
 
 
 def fold(state: Words, word: Words | np.uint64) -> Words:
-    """Absorb `word` into `state`, elementwise; for a fixed state a bijection of the word, and the reverse.
-
-    So two inputs that differ in one word, by however many bits, always leave different states.
-    """
+    """Absorb `word` into `state`, elementwise; for a fixed state a bijection of the word, and the reverse. So
+    two inputs that differ in one word, by however many bits, always leave different states."""
     mixed = state ^ word
     mixed *= _M1
     mixed ^= mixed >> _S32

@@ -87,10 +87,8 @@ def parse_name(suffix: str) -> Name | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extent:
-    """A run of equally long slots of one writer within one file of the target.
-
-    Slot `first_slot + i` lies at `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`.
-    """
+    """A run of equally long slots of one writer within one file of the target. Slot `first_slot + i` lies at
+    `offset_bytes + i * record_bytes` of the file named TARGET + `suffix`."""
 
     writer: int
     suffix: str
@@ -251,11 +249,9 @@ class Plan:
         return self.extent(writer, slot if layout == "names" else slot // self.slots)
 
     def extents(self) -> Iterator[Extent]:
-        """Every extent that is prefilled before arming, writers first, then the control arm.
-
-        The files of an append writer are not prefilled; they grow. Nor are names among these: there may be
-        very many (`prefilled_names`).
-        """
+        """Every extent that is prefilled before arming, writers first, then the control arm. The files of an
+        append writer are not prefilled; they grow. Nor are names among these: there may be very many
+        (`prefilled_names`)."""
         if self.contract.layout == "region":
             yield from (self.extent(writer) for writer in range(self.writers))
         if self.control_slots:

@@ -74,9 +74,7 @@ class Stamper:
 
     def stamp(self, out: Words, *, writer: int, slots: Words, seqs: Words, offsets: Words) -> None:
         """Fill `out`, shape (n, sectors, 64), with n records; `slots`, `seqs`, `offsets` have shape (n,).
-
-        `offsets` are the byte offsets of the records' first sectors.
-        """
+        `offsets` are the byte offsets of the records' first sectors."""
         sectors = np.arange(out.shape[1], dtype=U64)
         word2 = _word2(self._target, writer)
         fixed = fold(fold(_CHECK_SEED, self._run), word2)
@@ -103,11 +101,9 @@ class Stamper:
 
 @dataclass(frozen=True, slots=True)
 class Sectors:
-    """What n sectors say of themselves: each array has shape (n,).
-
-    `header_ok`: magic, version and header check hold, so the fields below may be believed. `intact`: the body
-    check holds as well. Fields of a sector whose header is not ok are meaningless.
-    """
+    """What n sectors say of themselves: each array has shape (n,). `header_ok`: magic, version and header
+    check hold, so the fields below may be believed. `intact`: the body check holds as well. Fields of a
+    sector whose header is not ok are meaningless."""
 
     header_ok: NDArray[np.bool_]
     intact: NDArray[np.bool_]
@@ -178,10 +174,8 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
 
 
 def read_superblock(data: bytes | bytearray | memoryview) -> Plan | None:
-    """The plan of a superblock copy, or None where too little of it is intact.
-
-    Raises FormatError for a plan that this release cannot read.
-    """
+    """The plan of a superblock copy, or None where too little of it is intact. Raises FormatError for a plan
+    that this release cannot read."""
     usable = memoryview(data)[: len(data) // limits.SECTOR_BYTES * limits.SECTOR_BYTES]
     sectors = parse(usable)
     words = np.frombuffer(usable, dtype="<u8").reshape(-1, SECTOR_WORDS)

@@ -18,7 +18,7 @@ from durability.formats.packing import Value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveFlushes:
-    """Flush requests that completed on the leaf drive `name` since arming, whoever caused them; None where
+    """Flush requests that completed on the leaf drive `name` since arming, of any program; None where
     the system does not count them, or the drive was enumerated anew."""
 
     name: str
@@ -41,12 +41,9 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """A run from its first record to `elapsed_s` later.
-
-    `operations`: acknowledged by the target, per writer. `latency_ns`: the latencies of commits (write and
-    sync) as `Histogram.to_value` gives them. `drives`: in the order of the facts at arming.
-    `conditions`: None from a client that does not tell them.
-    """
+    """A run from its first record to `elapsed_s` later. `operations`: acknowledged by the target, per writer.
+    `latency_ns`: the latencies of commits (write and sync) as `Histogram.to_value` gives them. `drives`: in
+    the order of the facts at arming. `conditions`: None from a client that does not tell them."""
 
     elapsed_s: float
     operations: tuple[int, ...]

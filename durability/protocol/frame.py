@@ -25,11 +25,9 @@ def frame(body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts a byte stream into message bodies.
-
-    `limit` is the longest body allowed, in bytes; it may change between two frames of one `feed`. Holds at
-    most one incomplete frame beside the data of the last `feed`.
-    """
+    """Cuts a byte stream into message bodies. `limit` is the longest body allowed, in bytes; it may change
+    between two frames of one `feed`. Holds at most one incomplete frame beside the data of the last
+    `feed`."""
 
     __slots__ = ("_buffer", "limit")
 
@@ -38,10 +36,8 @@ class FrameDecoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
-        """Take in `data`; iterate over the bodies of the frames that are complete now.
-
-        Raises ProtocolError at a length of 0 or above `limit`, and again at every later feed.
-        """
+        """Take in `data`; iterate over the bodies of the frames that are complete now. Raises ProtocolError
+        at a length of 0 or above `limit`, and again at every later feed."""
         self._buffer += data
         return self._bodies()
 

@@ -15,10 +15,8 @@ from durability.formats.plan import Plan
 
 
 class Frontiers:
-    """The frontiers of one run as the server has them; `acked` and `grants` per writer, in seqs.
-
-    `tainted` is the first broken rule, as a sentence, or "".
-    """
+    """The frontiers of one run as the server has them; `acked` and `grants` per writer, in seqs. `tainted` is
+    the first broken rule, as a sentence, or ""."""
 
     __slots__ = ("_credit", "_group", "acked", "grants", "tainted")
 
@@ -33,10 +31,7 @@ class Frontiers:
 
     def advance(self, frontiers: Sequence[int]) -> bool:
         """Take in a cumulative report; whether any frontier rose. The frontier of a writer whose report
-        breaks a rule stays.
-
-        Raises ProtocolError where the number of writers is not the plan's.
-        """
+        breaks a rule stays. Raises ProtocolError where the number of writers is not the plan's."""
         reported = self._counted(frontiers, "Ack")
         if reported == self.acked:
             return False

@@ -292,9 +292,7 @@ class Progress(ClientMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetch(ClientMessage):
     """Asks for the case of `run`, or with 0 of the newest armed run on the target that `facts` describe.
-
-    `end` ends the run on the server: its session is fenced and its frontiers are final.
-    """
+    `end` ends the run on the server: its session is fenced and its frontiers are final."""
 
     run: RunIdOrNone
     facts: Facts
@@ -403,10 +401,8 @@ def encode(message: Message) -> bytes:
 
 
 def kind_of(body: bytes) -> type[Message]:
-    """Which message `body` is, from its first two bytes; nothing else is decoded.
-
-    Raises ProtocolError for a message that does not exist or is longer than it can be.
-    """
+    """Which message `body` is, from its first two bytes; nothing else is decoded. Raises ProtocolError for a
+    message that does not exist or is longer than it can be."""
     return _layout_of(body).kind
 
 

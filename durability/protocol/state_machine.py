@@ -22,54 +22,10 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from durability import limits
-from durability.errors import (
-    AuthenticationError,
-    DurabilityError,
-    PeerError,
-    ProtocolError,
-    RefusedError,
-)
-from durability.protocol import auth
+from durability.errors import AuthenticationError, DurabilityError, PeerError, ProtocolError, RefusedError
+from durability.protocol import auth, messages
 from durability.protocol.frame import FrameDecoder, frame
-from durability.protocol.messages import (
-    Accepted,
-    Ack,
-    Arm,
-    Armed,
-    CaseFile,
-    Challenge,
-    ClientFailed,
-    ClientMessage,
-    Credit,
-    Evidence,
-    Export,
-    Failure,
-    Fetch,
-    Hello,
-    List,
-    Listing,
-    Message,
-    Notice,
-    Ping,
-    Pong,
-    Progress,
-    Proof,
-    Register,
-    Resume,
-    ServerMessage,
-    Show,
-    Shown,
-    Stop,
-    Stopped,
-    Stored,
-    TargetFailed,
-    Verdict,
-    Welcome,
-    bytes_max_of,
-    decode,
-    encode,
-    kind_of,
-)
+from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
 
 PROTOCOL_VERSIONS = (1,)  # newest first
 _PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
@@ -80,44 +36,48 @@ Table: TypeAlias = Mapping[State, Mapping[type[Message], State]]
 READY: State = "ready"
 
 HANDSHAKE: Table = {
-    "start": {Hello: "greeted"},
-    "greeted": {Challenge: "challenged"},
-    "challenged": {Proof: "proven"},
-    "proven": {Welcome: READY},
+    "start": {messages.Hello: "greeted"},
+    "greeted": {messages.Challenge: "challenged"},
+    "challenged": {messages.Proof: "proven"},
+    "proven": {messages.Welcome: READY},
 }
 
-_ENDINGS: Mapping[type[Message], State] = {Stop: "ending", TargetFailed: "ending", ClientFailed: "ending"}
+_ENDINGS: Mapping[type[Message], State] = {
+    messages.Stop: "ending",
+    messages.TargetFailed: "ending",
+    messages.ClientFailed: "ending",
+}
 
 # A message may cross one from the other side: what the server sends stays legal in the state that the
 # client's own message led to meanwhile.
 ROLES: Mapping[str, Table] = {
     "run": {
-        READY: {Register: "registering", Resume: "resuming"},
-        "registering": {Accepted: "registered"},
-        "registered": {Arm: "arming", **_ENDINGS},
-        "resuming": {Accepted: "resumed"},
-        "resumed": {Arm: "arming", Ack: "armed", Credit: "resumed", **_ENDINGS},
-        "arming": {Armed: "armed", Credit: "arming", **_ENDINGS},
-        "armed": {Ack: "armed", Credit: "armed", Progress: "armed", **_ENDINGS},
-        "ending": {Armed: "ending", Credit: "ending", Stopped: "ended"},
+        READY: {messages.Register: "registering", messages.Resume: "resuming"},
+        "registering": {messages.Accepted: "registered"},
+        "registered": {messages.Arm: "arming", **_ENDINGS},
+        "resuming": {messages.Accepted: "resumed"},
+        "resumed": {messages.Arm: "arming", messages.Ack: "armed", messages.Credit: "resumed", **_ENDINGS},
+        "arming": {messages.Armed: "armed", messages.Credit: "arming", **_ENDINGS},
+        "armed": {messages.Ack: "armed", messages.Credit: "armed", messages.Progress: "armed", **_ENDINGS},
+        "ending": {messages.Armed: "ending", messages.Credit: "ending", messages.Stopped: "ended"},
         "ended": {},
     },
     "verify": {
-        READY: {Fetch: "fetching", Evidence: "storing", Verdict: "storing"},
-        "fetching": {CaseFile: READY},
-        "storing": {Stored: READY},
+        READY: {messages.Fetch: "fetching", messages.Evidence: "storing", messages.Verdict: "storing"},
+        "fetching": {messages.CaseFile: READY},
+        "storing": {messages.Stored: READY},
     },
     "query": {
-        READY: {List: "listing", Export: "exporting", Show: "showing"},
-        "listing": {Listing: READY},
-        "exporting": {CaseFile: READY},
-        "showing": {Shown: READY},
+        READY: {messages.List: "listing", messages.Export: "exporting", messages.Show: "showing"},
+        "listing": {messages.Listing: READY},
+        "exporting": {messages.CaseFile: READY},
+        "showing": {messages.Shown: READY},
     },
 }
 
 # Legal in every state after the handshake; a `Failure` is legal during it as well.
 AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
-    "run": (Ping, Pong, Notice),
+    "run": (Ping, Pong, messages.Notice),
     "verify": (Ping, Pong),
     "query": (Ping, Pong),
 }
@@ -179,10 +139,8 @@ class _Protocol:
         return not self._closed and self.authenticated and self._after(kind, self._sends) is not None
 
     def send(self, message: Message) -> None:
-        """Queue `message`. A `Failure` closes the session.
-
-        Raises DurabilityError where it is not legal now, and FormatError for a field beyond its bounds.
-        """
+        """Queue `message`. A `Failure` closes the session. Raises DurabilityError where it is not legal now,
+        and FormatError for a field beyond its bounds."""
         if isinstance(message, Failure):
             self.fail(message.code, message.text)
             return
@@ -196,7 +154,7 @@ class _Protocol:
     def fail(self, code: str, text: str) -> None:
         """Queue a `Failure` and close the session; nothing happens where it is closed already."""
         if not self._closed:
-            self._outgoing += frame(encode(Failure(code=code, text=text)))
+            self._outgoing += frame(messages.encode(Failure(code=code, text=text)))
             self._closed = True
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Message]:
@@ -208,27 +166,27 @@ class _Protocol:
         """
         if self._closed:
             return []
-        messages: list[Message] = []
+        received: list[Message] = []
         try:
             for body in self._decoder.feed(data):
                 message = self._accept(body)
                 if message is not None:
-                    messages.append(message)
+                    received.append(message)
         except PeerError as error:
-            self.undelivered = messages
+            self.undelivered = received
             self.fail("authentication" if isinstance(error, AuthenticationError) else "protocol", str(error))
             raise
-        return messages
+        return received
 
     def _accept(self, body: bytes) -> Message | None:
-        kind = kind_of(body)
+        kind = messages.kind_of(body)
         if kind is Failure:
             self._closed = True
-            self._refused(decode(body))
+            self._refused(messages.decode(body))
         state = self._after(kind, self._receives)
         if state is None:
             raise ProtocolError(f"{kind.__name__} is not legal in state {self._state}")
-        message = decode(body)
+        message = messages.decode(body)
         self._state = state
         if self._table is HANDSHAKE:
             self._shake_hands(message, body)
@@ -257,7 +215,7 @@ class _Protocol:
 
     def _queue(self, message: Message) -> bytes:
         """Queue a legal message, take its step, and return its body."""
-        body = encode(message)
+        body = messages.encode(message)
         self._outgoing += frame(body)
         state = self._after(type(message), self._sends)
         assert state is not None
@@ -272,7 +230,9 @@ class _Protocol:
             Failure,
             *(kind for legal in self._table.values() for kind in legal),
         )
-        self._decoder.limit = max(bytes_max_of(kind) for kind in kinds if not issubclass(kind, self._sends))
+        self._decoder.limit = max(
+            messages.bytes_max_of(kind) for kind in kinds if not issubclass(kind, self._sends)
+        )
 
     def _shake_hands(self, message: Message, body: bytes) -> None:
         raise NotImplementedError
@@ -301,13 +261,13 @@ class ClientProtocol(_Protocol):
 
     def start(self) -> None:
         """Queue the first frame."""
-        hello = Hello(
+        hello = messages.Hello(
             versions=PROTOCOL_VERSIONS, role=self._role, nonce=self._client_nonce, software=self._software
         )
         self._hello = self._queue(hello)
 
     def _shake_hands(self, message: Message, body: bytes) -> None:
-        if isinstance(message, Challenge):
+        if isinstance(message, messages.Challenge):
             if message.version not in PROTOCOL_VERSIONS:
                 raise ProtocolError(f"protocol version {message.version} was chosen, which was not offered")
             self._challenge = body
@@ -315,8 +275,8 @@ class ClientProtocol(_Protocol):
             self._server_id = message.server_id
             self._heartbeat_ns = message.heartbeat_ms * 1_000_000
             mac = auth.client_mac(self._token, hello=self._hello, challenge=body)
-            self._queue(Proof(mac=mac))
-        elif isinstance(message, Welcome):
+            self._queue(messages.Proof(mac=mac))
+        elif isinstance(message, messages.Welcome):
             expected = auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
             if not auth.equal(expected, message.mac):
                 raise AuthenticationError(
@@ -341,26 +301,28 @@ class ServerProtocol(_Protocol):
         return self._software
 
     def _shake_hands(self, message: Message, body: bytes) -> None:
-        if isinstance(message, Hello):
+        if isinstance(message, messages.Hello):
             self._hello = body
             self._role = message.role
             self._client_nonce = message.nonce
             self._software = message.software
-            challenge = Challenge(
+            challenge = messages.Challenge(
                 version=self._negotiate(message.versions),
                 nonce=self._server_nonce,
                 server_id=self._server_id,
                 heartbeat_ms=self._heartbeat_ms,
             )
             self._challenge = self._queue(challenge)
-        elif isinstance(message, Proof):
+        elif isinstance(message, messages.Proof):
             expected = auth.client_mac(self._token, hello=self._hello, challenge=self._challenge)
             if not auth.equal(expected, message.mac):
                 raise AuthenticationError(
                     "the client's token is not this server's: give it a copy of the server's token file"
                 )
             self._queue(
-                Welcome(mac=auth.server_mac(self._token, hello=self._hello, challenge=self._challenge))
+                messages.Welcome(
+                    mac=auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
+                )
             )
             self._open()
 

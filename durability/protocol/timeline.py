@@ -42,10 +42,8 @@ class Timeline:
         self._last = Receipt(at_ns=0, frontiers=(0,) * writers)
 
     def add(self, at_ns: int, frontiers: Sequence[int]) -> None:
-        """At `at_ns` these frontiers came; frontiers that did not change are passed over.
-
-        Raises DurabilityError where time or a frontier goes back, or the number of writers is another one.
-        """
+        """At `at_ns` these frontiers came; frontiers that did not change are passed over. Raises
+        DurabilityError where time or a frontier goes back, or the number of writers is another one."""
         last = self._last
         problem = self._problem(at_ns, frontiers)
         if problem:

@@ -27,10 +27,8 @@ _NOT_PLAIN_TEXT = re.compile(f"(?!\n)[{_NOT_PLAIN}]")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """How one field is read and written; both raise ValueError saying what was expected.
-
-    `bytes_max` bounds its encoded length.
-    """
+    """How one field is read and written; both raise ValueError saying what was expected. `bytes_max` bounds
+    its encoded length."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any]

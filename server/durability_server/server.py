@@ -67,10 +67,8 @@ class Server:
         return self._registry.sessions
 
     async def start(self, host: str, port: int, *, listener: socket.socket | None = None) -> tuple[str, int]:
-        """Opens the store and listens; port 0 means any. Returns where. Raises StoreError and SetupError.
-
-        `listener`: a socket that is bound already; then `host` and `port` are ignored.
-        """
+        """Opens the store and listens; port 0 means any. `listener`: a bound socket, in place of `host` and
+        `port`. Returns the address. Raises StoreError and SetupError."""
         try:
             await self._thread.call(self._store.open)
             self._listener = await self._listen(host, port, listener)
@@ -136,9 +134,7 @@ async def serve(
     ready: Callable[[str, int], None] | None = None,
 ) -> None:
     """Runs a server on `listen`, HOST:PORT, until SIGTERM or SIGINT. `ready` gets the address it listens on.
-
-    Raises UsageError, SetupError or StoreError if it cannot start.
-    """
+    Raises UsageError, SetupError or StoreError if it cannot start."""
     host, port = parse_address(listen)
     if not token and not is_loopback(host):
         raise UsageError(

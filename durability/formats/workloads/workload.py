@@ -108,10 +108,8 @@ class Workload:
         return _SIZE_OF_NAMES_BYTES if self.layout == "names" else _SIZE_BYTES
 
     def room_needed(self, *, slots: int, group: int, record_bytes: int, name_bytes: int) -> tuple[int, int]:
-        """Bytes, and files, that one writer takes beside the target at most.
-
-        `name_bytes`: what a file of one record takes, with all that the file system needs for it.
-        """
+        """Bytes, and files, that one writer takes beside the target at most. `name_bytes`: what a file of one
+        record takes, with all that the file system needs for it."""
         if self.layout == "log":
             return _LOG_FILES * slots * record_bytes, _LOG_FILES
         if self.layout == "names":

@@ -230,10 +230,6 @@ class Drive:
             if self._powered:
                 self._do_what_is_due()
 
-    def next_due_s(self) -> float | None:
-        """When, by the clock, `tick` has something to do; None while nothing is planned."""
-        return self.due_s
-
     def wait_until_due(self) -> None:
         """Wait, in real seconds, until `tick` has something to do. For a thread of its own."""
         with self._changed:
@@ -261,10 +257,8 @@ class Drive:
         return self._overlaid(self.media.read(offset, length), offset, self.held)
 
     def settle(self, sectors_left: int) -> None:
-        """Destage what waits longest until no more than `sectors_left` are cached.
-
-        The sectors that follow on the drive go with it: a record, which came in one piece, leaves in one.
-        """
+        """Destage what waits longest until no more than `sectors_left` are cached. The sectors that follow on
+        the drive go with it: a record, which came in one piece, leaves in one."""
         cache, size = self.cache, self.sector_bytes
         while len(cache) > sectors_left:
             first, data = cache.popitem(last=False)

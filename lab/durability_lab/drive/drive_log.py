@@ -136,11 +136,8 @@ class DriveLog:
 
 
 class Promises:
-    """Summary of a log.
-
-    `writes` and `flushes`: how many there were. `end`: where its last whole entry ends, in bytes. A version
-    of a sector is named by where its digest lies in the log.
-    """
+    """Summary of a log. `writes` and `flushes`: how many there were. `end`: where its last whole entry ends,
+    in bytes. A version of a sector is named by where its digest lies in the log."""
 
     def __init__(self, log: memoryview) -> None:
         self.writes = self.flushes = 0

@@ -57,10 +57,12 @@ class WriteThrough(Model):
 class Cached(Model):
     """A drive with a volatile cache of `cache_bytes`; beyond that the sectors that wait longest are destaged.
 
-    `kept` and `torn`: the chance that a write is destaged at once, wholly or some of its sectors.
+    `kept` and `torn`: the chance that a write is destaged at once, wholly or some of its sectors. Each kind
+    lies unless it says of itself that it is honest.
     """
 
     volatile: ClassVar[bool] = True
+    honest: ClassVar[bool] = False
 
     cache_bytes: int = _bytes(32 << 20)
     kept: float = _chance(0.3)
@@ -136,7 +138,6 @@ class FlushIgnored(Cached):
     """
 
     name: ClassVar[str] = "flush-ignored"
-    honest: ClassVar[bool] = False
 
     cache_bytes: int = _bytes(1 << 20)
     kept: float = _chance(0.2)
@@ -157,7 +158,6 @@ class EarlyAck(Cached):
     """
 
     name: ClassVar[str] = "early-ack"
-    honest: ClassVar[bool] = False
 
     delay_ms: float = _ms(10.0)
     _under_way: deque[tuple[float, int, list[bytes]]] = field(  # when due, offset, sectors; soonest first
@@ -194,7 +194,6 @@ class FlushSkipped(Cached):
     """
 
     name: ClassVar[str] = "flush-skipped"
-    honest: ClassVar[bool] = False
 
     one_in: int = _count(2)
     kept: float = _chance(0.0)
@@ -214,7 +213,6 @@ class FuaIgnored(Cached):
     """
 
     name: ClassVar[str] = "fua-ignored"
-    honest: ClassVar[bool] = False
 
     def honours_fua(self, drive: Drive) -> bool:
         """Never; the write stays in the cache like any other."""
@@ -230,7 +228,6 @@ class Shorn(Cached):
     """
 
     name: ClassVar[str] = "shorn"
-    honest: ClassVar[bool] = False
 
     chance: float = _chance(0.005)
 
@@ -255,7 +252,6 @@ class Misdirected(Cached):
     """
 
     name: ClassVar[str] = "misdirected"
-    honest: ClassVar[bool] = False
 
     chance: float = _chance(0.003)
 
@@ -281,7 +277,6 @@ class NeighbourFlip(Cached):
     """
 
     name: ClassVar[str] = "neighbour-flip"
-    honest: ClassVar[bool] = False
 
     open_pages: int = _count(4)
     _endangered: deque[int] = field(init=False, compare=False, repr=False, default_factory=deque)  # sectors
@@ -316,7 +311,6 @@ class Rollback(Cached):
     """
 
     name: ClassVar[str] = "rollback"
-    honest: ClassVar[bool] = False
 
     interval_ms: float = _ms(1000.0)
 
@@ -374,7 +368,6 @@ class Unreadable(Regional):
     """
 
     name: ClassVar[str] = "unreadable"
-    honest: ClassVar[bool] = False
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
         """Raises OSError with EIO where a sector of the range is bad."""
@@ -390,7 +383,6 @@ class Hanging(Regional):
     """
 
     name: ClassVar[str] = "hanging"
-    honest: ClassVar[bool] = False
 
     def check_read(self, drive: Drive, offset: int, length: int) -> None:
         """Raises HangingReadError where a sector of the range is bad."""
@@ -406,7 +398,6 @@ class Smaller(Cached):
     """
 
     name: ClassVar[str] = "smaller"
-    honest: ClassVar[bool] = False
 
     share: float = _chance(0.001)
 
@@ -426,7 +417,6 @@ class Empty(Cached):
     """
 
     name: ClassVar[str] = "empty"
-    honest: ClassVar[bool] = False
 
     def wake(self, drive: Drive) -> None:
         """Forget everything."""
@@ -443,7 +433,6 @@ class FlushBelow(Cached):
     """
 
     name: ClassVar[str] = "flush-below"
-    honest: ClassVar[bool] = False
 
     cache_bytes: int = _bytes(512 << 10)
 

@@ -31,14 +31,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import DriveCheck, check_drive
 from durability_lab.support import privileges
-from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Cleanup, watched
+from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Cleanup, in_memory, watched
 from durability_lab.support.loads import FileSystemName
 from durability_lab.truth.expected_verdict import FILTERS
 
@@ -135,17 +134,13 @@ class BlockRig:
         self.open()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def open(self) -> None:
-        """Power the drive on for the first time, make the file system and mount it; `close` undoes it.
-
-        Raises SetupError, and then leaves nothing behind.
-        """
-        self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or _in_memory()))
+        """Power the drive on for the first time, make the file system and mount it; `close` undoes it. Raises
+        SetupError, and then leaves nothing behind."""
+        self._directory = Path(tempfile.mkdtemp(prefix="durability-rig-", dir=self._parent or in_memory()))
         self._cleanup = Cleanup(self._directory)
         self._media = self._directory / "media"
         self._device_file = self._directory / DRIVE_FILE
@@ -180,10 +175,8 @@ class BlockRig:
         return Path(self.loop)
 
     def power_on(self) -> None:
-        """Start the drive and attach its block device, anew after a cut. Does not mount.
-
-        Raises SetupError where a part does not start, or if a process still holds the previous device.
-        """
+        """Start the drive and attach its block device, anew after a cut. Does not mount. Raises SetupError
+        where a part does not start, or if a process still holds the previous device."""
         if self.power_ons:
             self._detach()
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
@@ -244,7 +237,6 @@ class BlockRig:
         try:
             self._detach()
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
             self._cleanup.dismiss()
 
     def _drive_command(self) -> tuple[str, ...]:
@@ -262,10 +254,8 @@ class BlockRig:
         )
 
     def _detach(self) -> None:
-        """Undo it all, each step whatever became of the one before.
-
-        The drive goes first: one that hangs would keep everything above it waiting.
-        """
+        """Undo it all, each step whatever became of the one before. The drive goes first: one that hangs
+        would keep everything above it waiting."""
         if self._nbdkit is not None:
             self.cut()
         _unmount(self.mount_point)
@@ -286,7 +276,7 @@ class BlockRig:
 
 
 class _Program:
-    """A program of the rig that runs; its process id is in a file, for whoever has to end it in our place."""
+    """A program of the rig that runs; its process id is in a file, for the cleanup process."""
 
     def __init__(self, directory: Path, name: str, *arguments: str) -> None:
         self._name = name
@@ -318,22 +308,14 @@ class _Program:
         self._pid_file.unlink(missing_ok=True)  # there is none yet if it had just been started
 
 
-def _in_memory() -> Path | None:
-    """Where media lie unless asked otherwise: their own speed is not what is tested."""
-    shared = Path("/dev/shm")
-    return shared if shared.is_dir() else None
-
-
 def _free_bytes(directory: Path) -> int:
     room = os.statvfs(directory)
     return room.f_bavail * room.f_frsize
 
 
 def _run(*command: str, before: tuple[str, ...] = ()) -> str:
-    """Run a tool to its end, started by what goes `before`, and return its output.
-
-    Raises SetupError with the first line that it said: some have their usage below that.
-    """
+    """Run a tool to its end, started by what goes `before`, and return its output. Raises SetupError with the
+    first line that it said: some have their usage below that."""
     # Not `subprocess.run`, which after its deadline would wait for a tool that waits for its drive.
     process = subprocess.Popen(
         (*before, *command),

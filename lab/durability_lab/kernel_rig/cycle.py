@@ -33,7 +33,7 @@ from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
-from durability_lab.support.loads import NAMES_MIB, Load, load_options
+from durability_lab.support.loads import Load, run_options
 from durability_lab.support.local_server import LocalServer
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.expected_verdict import is_honest
@@ -42,17 +42,10 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the drive anew"
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
 NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
-SIZE = "8MiB"  # a run overwrites all of it more than once, and appends beyond it
+MIB = 8  # of all writers, except of names: a run overwrites all of it more than once, and appends beyond it
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _TIMEOUT_S = 120.0
 _VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
-
-
-def _run_options(load: Load) -> list[str]:
-    """And those that are this rig's."""
-    size = f"{NAMES_MIB * load.writers}MiB" if load.contract.layout == "names" else SIZE
-    options = ["--size", size, *load_options(load)]
-    return options if load.file_system else [*options, "--destroy-data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +117,8 @@ async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
 @asynccontextmanager
 async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[Client]:
     """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
-
-    Raises SetupError where it ends before.
-    """
-    client = Client(await _start(lab, "run", str(target), *_run_options(load)))
+    Raises SetupError where it ends before."""
+    client = Client(await _start(lab, "run", str(target), *run_options(load, mib=MIB)))
     try:
         if not await lab.until_acked(target, acked, client.said):
             raise SetupError(f"the client ended too early: {(await client.end()).said}")
@@ -158,9 +149,7 @@ async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
 
 async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> CycleResult:
     """Run, cut, power on, verify, on a new rig; `seed` draws the moment of the cut and the drive's chances.
-
-    Raises SetupError where the run does not get as far as the cut.
-    """
+    Raises SetupError where the run does not get as far as the cut."""
     moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
     cut_after = random.Random(seed).choice(moments)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:

@@ -16,7 +16,6 @@ import fcntl
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Literal, Self, TypeVar
 
 from durability.errors import FormatError, SetupError, UsageError
@@ -40,9 +39,7 @@ class Header:
 
 class CutLog:
     """The graded cuts of one matrix: those that are done, and those to come. Use it in a `with` statement.
-
-    `graded_cuts` has them in the order in which they were finished.
-    """
+    `graded_cuts` has them in the order in which they were finished."""
 
     def __init__(self, header: Header, path: Path | None) -> None:
         self.header = header
@@ -62,9 +59,7 @@ class CutLog:
                 raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._file is not None:
             self._file.close()
 

@@ -42,10 +42,8 @@ class CutRequest:
 
 
 class Worker:
-    """One such process, seen from the matrix. It is started when it is first needed.
-
-    Its stderr goes to the file `said`; if it dies, only the last line is reported.
-    """
+    """One such process, seen from the matrix. It is started when it is first needed. Its stderr goes to the
+    file `said`; if it dies, only the last line is reported."""
 
     def __init__(self, said: IO[bytes]) -> None:
         self.process: asyncio.subprocess.Process | None = None
@@ -124,7 +122,7 @@ async def workers(count: int) -> AsyncIterator[list[Worker]]:
 
 
 def main() -> None:
-    """The process: one cut for each line, until there are no more, or nobody to answer."""
+    """The process: one cut for each line, until there are no more, or the matrix is gone."""
     with contextlib.suppress(asyncio.CancelledError, BrokenPipeError):
         asyncio.run(_serve())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from durability.errors import SetupError
@@ -37,9 +36,7 @@ class Cutter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._kept.aclose()
 
     async def make(self, cell: MatrixCell, number: int, seed: int) -> GradedCut:
@@ -74,10 +71,8 @@ class Cutter:
 
 
 def vm_result(cut: vm_cycle.VmCut) -> Result:
-    """The document and the truth of a cut of rig C; whatever is not as expected of it is a defect.
-
-    The drive is inside the guest, so what lies on it is not judged a second time.
-    """
+    """The document and the truth of a cut of rig C; whatever is not as expected of it is a defect. The drive
+    is inside the guest, so what lies on it is not judged a second time."""
     log = LogAlone(plan=cut.plan, acked=cut.acked)
     claims = Claims.of_document(cut.document)
     truth = compare(claims, log, cut.plan, cut.drive_check.broken, promised=cut.drive_check.promised)

@@ -37,7 +37,7 @@ def early_ack_scenarios() -> Iterator[Scenario]:
 def flush_skipped_scenarios() -> Iterator[Scenario]:
     """The drive that skips a flush now and then: how often, against who writes.
 
-    The next honoured flush of anybody makes up for a skipped one. So a cut shows the drive only if the very
+    The next honoured flush by any writer covers a skipped one. So a cut shows the drive only if the very
     last flush was skipped, and only if its acknowledgement had time to reach the server: a paced writer has
     that time, writers flat out do not, and the more there are the sooner one of them covers the lie.
     """

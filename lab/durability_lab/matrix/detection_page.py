@@ -16,7 +16,7 @@ from durability.units import counted
 from durability_lab.matrix import detection_curves, matrix_report
 from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Curve, MatrixCell
-from durability_lab.matrix.matrix_report import Row, share
+from durability_lab.matrix.matrix_report import Row, graded, share
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import Load
 
@@ -86,21 +86,19 @@ def _honest(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> li
         )
         for row in every
     )
-    return [
-        "## Honest drives",
-        "",
+    return _section(
+        "Honest drives",
         "*No verdict* counts inconclusive verdicts and cuts that could not be made.",
-        "",
-        *_table(("Rig", "Drive", "Cuts", "Durable", "False alarms", "No verdict"), lines),
-    ]
+        "Rig | Drive | Cuts | Durable | False alarms | No verdict",
+        lines,
+    )
 
 
 def _liars(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
     every = [row for row in matrix_report.rows(cells, graded_cuts, by_cell=False) if not row.honest]
-    return [
-        "## Lying drives",
-        "",
-        _paragraph("""
+    return _section(
+        "Lying drives",
+        """
             *Broke*: cuts after which a promise of the drive was broken, even outside the run's data; unknown
             for nbdkit's filter. *Caught*: cuts with the verdict that the drive deserves, which is loss, or
             inconclusive for `hanging`; as a share of all cuts and of the cuts that broke a promise.
@@ -109,25 +107,11 @@ def _liars(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> lis
             *Compared*: places compared with the truth one by one, the base of precision and recall. *Not
             compared*: other claimed places. Places cannot be compared on rig C, under nbdkit's filter, and
             if the target can no longer be read.
-        """),
-        "",
-        *_table(
-            (
-                "Rig",
-                "Drive",
-                "Cuts",
-                "Broke",
-                "Caught",
-                "Of broke",
-                "Smallest loss",
-                "Compared",
-                "Not compared",
-                "Precision",
-                "Recall",
-            ),
-            (_liar(row) for row in every),
-        ),
-    ]
+        """,
+        "Rig | Drive | Cuts | Broke | Caught | Of broke | Smallest loss | Compared | Not compared | Precision"
+        " | Recall",
+        map(_liar, every),
+    )
 
 
 def _liar(row: Row) -> tuple[str, ...]:
@@ -170,30 +154,26 @@ def _loads(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut]) -> lis
         for (rig, file_system, workload), members in grouped.items()
         if members
     )
-    return [
-        "## File systems and workloads",
-        "",
-        _paragraph("""
+    return _section(
+        "File systems and workloads",
+        """
             Rigs B and C have a real kernel. The table has each workload on each file system, with one writer
             or several, groups, `fdatasync` or `dsync`. It counts the durable cuts of honest drives. Of lying
             drives it counts the cuts that were caught, the cuts that broke a promise, and all cuts.
             `fua-ignored` counts as honest here. What nbdkit's filter broke is unknown; it counts as a lying
             drive that broke a promise.
-        """),
-        "",
-        *_table(
-            ("Rig", "File system", "Workload", "Honest: durable", "Lying: caught", "Broke", "Cuts"), lines
-        ),
-    ]
+        """,
+        "Rig | File system | Workload | Honest: durable | Lying: caught | Broke | Cuts",
+        lines,
+    )
 
 
 def _load(graded_cuts: Sequence[GradedCut]) -> tuple[str, ...]:
     honest = [graded_cut for graded_cut in graded_cuts if graded_cut.honest]
     liars = [graded_cut for graded_cut in graded_cuts if not graded_cut.honest]
-    durable = sum(graded_cut.grade == "right" for graded_cut in honest)
     return (
-        f"{durable}/{len(honest)}" if honest else "",
-        str(sum(graded_cut.grade == "right" for graded_cut in liars)) if liars else "",
+        f"{graded(honest, 'right')}/{len(honest)}" if honest else "",
+        str(graded(liars, "right")) if liars else "",
         str(sum(graded_cut.broken != 0 for graded_cut in liars)) if liars else "",
         str(len(liars)) if liars else "",
     )
@@ -214,10 +194,9 @@ def _classes(graded_cuts: Sequence[GradedCut]) -> list[str]:
         for name, one in classes.items()
     )
     left_out = sum(one.unjudged for one in classes.values())
-    return [
-        "## Findings compared with the truth",
-        "",
-        _paragraph(f"""
+    return _section(
+        "Findings compared with the truth",
+        f"""
             Places, over all cuts. A claim is true if the independent reference judge agrees on class, writer,
             slot and operations, and the drive log has a broken promise there. *Missed* are places that could
             have been claimed; places that the tester could not know are listed under their reasons.
@@ -225,21 +204,10 @@ def _classes(graded_cuts: Sequence[GradedCut]) -> list[str]:
             C and under nbdkit's filter; all on targets that could no longer be read, such as file systems
             that did not mount; and places beyond the end of a file that a scan only counts. Of the last, the
             number was compared.
-        """),
-        "",
-        *_table(
-            (
-                "Class",
-                "Claimed and true",
-                "Claimed, not true",
-                "Missed",
-                "Precision",
-                "Recall",
-                "Not compared",
-            ),
-            lines,
-        ),
-    ]
+        """,
+        "Class | Claimed and true | Claimed, not true | Missed | Precision | Recall | Not compared",
+        lines,
+    )
 
 
 def _early_ack(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
@@ -253,17 +221,16 @@ def _early_ack(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) ->
         )
         for delay_ms in detection_curves.DELAYS_MS
     )
-    return [
-        "## A drive that acknowledges early",
-        "",
-        _paragraph("""
+    return _section(
+        "A drive that acknowledges early",
+        """
             `early-ack`: a flush returns at once, and the data are on media d ms later. One writer, rig A. The
             table has the share of cuts that were caught, its 95 % interval, and in brackets the share of cuts
             that broke a promise.
-        """),
-        "",
-        *_table(("d", *(f"{rate:g} commits/s" for rate in detection_curves.RATES)), lines),
-    ]
+        """,
+        " | ".join(("d", *(f"{rate:g} commits/s" for rate in detection_curves.RATES))),
+        lines,
+    )
 
 
 def _flush_skipped(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
@@ -280,17 +247,16 @@ def _flush_skipped(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]
         )
         for one_in in detection_curves.ONE_IN
     )
-    return [
-        "## A drive that skips some flushes",
-        "",
-        _paragraph(f"""
+    return _section(
+        "A drive that skips some flushes",
+        f"""
             `flush-skipped`: one flush in N is only acknowledged. Rig A. A paced writer begins
             {detection_curves.PACED_RATE:g} commits per second, the others as many as they
             can. Shares as above.
-        """),
-        "",
-        *_table(("Skipped", *(_load_of(writers, rate) for writers, rate in detection_curves.LOADS)), lines),
-    ]
+        """,
+        " | ".join(("Skipped", *(_load_of(writers, rate) for writers, rate in detection_curves.LOADS))),
+        lines,
+    )
 
 
 def _load_of(writers: int, rate: float) -> str:
@@ -316,10 +282,9 @@ def _point(
     graded_cuts = points.get((drive, writers, rate))
     if not graded_cuts:
         return ""
-    caught = sum(graded_cut.grade == "right" for graded_cut in graded_cuts)
+    cuts, caught = len(graded_cuts), graded(graded_cuts, "right")
     broke = sum(bool(graded_cut.broken) for graded_cut in graded_cuts)
-    low, high = detection_curves.interval(caught, len(graded_cuts))
-    cuts = len(graded_cuts)
+    low, high = detection_curves.interval(caught, cuts)
     return f"{share(caught / cuts)}, {share(low)} to {share(high)} ({share(broke / cuts)})"
 
 
@@ -331,7 +296,7 @@ def _uncaught(graded_cuts: Sequence[GradedCut]) -> list[str]:
     return [
         "## Not caught, and why",
         "",
-        *_table(("Cuts", "Reason", "Drives", "For example"), lines),
+        *_table("Cuts | Reason | Drives | For example", lines),
         "",
         "The last table lists all of these cuts.",
     ]
@@ -359,7 +324,7 @@ def _wrong(graded_cuts: Sequence[GradedCut]) -> list[str]:
         )
         for graded_cut in wrong
     )
-    return ["## Wrong results", "", *_table(("Grade", "Cut", "Seed", "What"), lines)]
+    return ["## Wrong results", "", *_table("Grade | Cut | Seed | What", lines)]
 
 
 def _misses(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> list[str]:
@@ -376,25 +341,29 @@ def _misses(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> li
         )
         for (cell, reason), members in sorted(grouped.items(), key=lambda one: order[one[0][0]])
     )
-    return [
-        "## Every cut that was not caught",
-        "",
+    return _section(
+        "Every cut that was not caught",
         "Each cut has its number, and its own seed in brackets.",
-        "",
-        *_table(("Cell", "Reason", "Cuts"), lines),
-    ]
+        "Cell | Reason | Cuts",
+        lines,
+    )
 
 
 def _in_order(graded_cuts: Iterable[GradedCut]) -> list[GradedCut]:
     return sorted(graded_cuts, key=lambda graded_cut: graded_cut.number)
 
 
+def _section(title: str, text: str, headings: str, lines: Iterable[Sequence[str]]) -> list[str]:
+    return [f"## {title}", "", _paragraph(text), "", *_table(headings, lines)]
+
+
 def _paragraph(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 120, break_long_words=False, break_on_hyphens=False)
 
 
-def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(headings)} |"
-    yield f"|{'---|' * len(headings)}"
+def _table(headings: str, lines: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table under `headings`, which are separated as in the page."""
+    yield f"| {headings} |"
+    yield f"|{'---|' * len(headings.split(' | '))}"
     for line in lines:
         yield f"| {' | '.join(line)} |"

@@ -18,7 +18,7 @@ whatever the grade.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from durability.evidence.verdict import Word
@@ -43,9 +43,7 @@ _UNCLAIMED: Mapping[Reason, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """Findings of one class against the truth: in both, only found (`false`), only true (`missed`).
-
-    `unjudged` were found and could not be compared place by place: they count in neither share.
-    """
+    `unjudged` were found and could not be compared place by place: they count in neither share."""
 
     agreed: int = 0
     false: int = 0
@@ -53,12 +51,8 @@ class Agreement:
     unjudged: int = 0
 
     def __add__(self, other: Agreement) -> Agreement:
-        return Agreement(
-            agreed=self.agreed + other.agreed,
-            false=self.false + other.false,
-            missed=self.missed + other.missed,
-            unjudged=self.unjudged + other.unjudged,
-        )
+        names = [one.name for one in fields(self)]
+        return Agreement(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
     @property
     def compared(self) -> int:
@@ -204,12 +198,7 @@ def _unjudged(document: Mapping[str, Any]) -> dict[str, Agreement]:
 
 def _classes(truth: Truth) -> dict[str, Agreement]:
     names = sorted({*truth.agreed, *truth.false, *truth.missed, *truth.unjudged})
+    parts = {one.name: getattr(truth, one.name) for one in fields(Agreement)}
     return {
-        name: Agreement(
-            agreed=truth.agreed.get(name, 0),
-            false=truth.false.get(name, 0),
-            missed=truth.missed.get(name, 0),
-            unjudged=truth.unjudged.get(name, 0),
-        )
-        for name in names
+        name: Agreement(**{part: counts.get(name, 0) for part, counts in parts.items()}) for name in names
     }

@@ -22,11 +22,8 @@ Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixCell:
-    """`cuts` cuts of `drive` (a model's spec, or a filter of nbdkit) on `rig` under `load`.
-
-    On rig A the load is a scenario, whose own drive does not count. `curve`: the curve that it is a point of,
-    if any.
-    """
+    """`cuts` cuts of `drive` (a model's spec, or a filter of nbdkit) on `rig` under `load`. On rig A the load
+    is a scenario, whose own drive does not count. `curve`: the curve that it is a point of, if any."""
 
     rig: Rig
     drive: str

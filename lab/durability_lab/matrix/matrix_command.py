@@ -64,10 +64,8 @@ class MatrixOptions:
 
 
 async def matrix(options: MatrixOptions, *, out: TextIO, err: TextIO) -> int:
-    """Make the cuts that are not made yet and tell what all of them came to; the exit code.
-
-    Raises UsageError, SetupError and FormatError if no matrix can be run.
-    """
+    """Make the cuts that are not made yet and tell what all of them came to; the exit code. Raises
+    UsageError, SetupError and FormatError if no matrix can be run."""
     cells = choose(options)
     _probe(options)
     require(cells)

@@ -21,7 +21,7 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.units import counted
-from durability_lab.matrix.graded_cut import Agreement, GradedCut
+from durability_lab.matrix.graded_cut import Agreement, Grade, GradedCut
 from durability_lab.matrix.matrix_cells import MatrixCell
 
 SCHEMA = "durability.lab.matrix/1"
@@ -42,9 +42,9 @@ class Row:
         """Whether the drive is honest."""
         return self.graded_cuts[0].honest
 
-    def graded(self, grade: str) -> int:
+    def graded(self, grade: Grade) -> int:
         """How many graded cuts have this grade."""
-        return sum(graded_cut.grade == grade for graded_cut in self.graded_cuts)
+        return graded(self.graded_cuts, grade)
 
     @property
     def broke(self) -> int | None:
@@ -60,29 +60,33 @@ class Row:
     @property
     def smallest_loss(self) -> int | None:
         """The fewest findings of a cut that was caught."""
-        return min(
-            (graded_cut.lost for graded_cut in self.graded_cuts if graded_cut.verdict == "loss"), default=None
-        )
+        return min((one.lost for one in self._losses), default=None)
 
     @property
     def fewest_operations(self) -> int | None:
         """The fewest operations that a loss reached back."""
-        windows = (
-            graded_cut.window_operations for graded_cut in self.graded_cuts if graded_cut.verdict == "loss"
-        )
+        windows = (one.window_operations for one in self._losses)
         return min((count for count in windows if count is not None), default=None)
 
     @property
     def shortest_ms(self) -> float | None:
-        """The shortest time, at least, that a loss reached back; often another cut's than
-        `fewest_operations`."""
-        windows = (graded_cut.window_ms for graded_cut in self.graded_cuts if graded_cut.verdict == "loss")
+        """The shortest time that a loss reached back; often not in the cut of `fewest_operations`."""
+        windows = (one.window_ms for one in self._losses)
         return min((ms for ms in windows if ms is not None), default=None)
+
+    @property
+    def _losses(self) -> Iterator[GradedCut]:
+        return (one for one in self.graded_cuts if one.verdict == "loss")
 
     @property
     def agreement(self) -> Agreement:
         """Findings of all classes against the truth."""
         return sum(classes(self.graded_cuts).values(), Agreement())
+
+
+def graded(graded_cuts: Iterable[GradedCut], grade: Grade) -> int:
+    """How many of them have this grade."""
+    return sum(graded_cut.grade == grade for graded_cut in graded_cuts)
 
 
 def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_cell: bool) -> list[Row]:
@@ -138,13 +142,13 @@ def totals(graded_cuts: Sequence[GradedCut]) -> dict[str, int]:
     return {
         "cuts": len(graded_cuts),
         "honest": len(honest),
-        "false_alarms": sum(graded_cut.grade == "false alarm" for graded_cut in honest),
-        "undecided": sum(graded_cut.grade == "undecided" for graded_cut in honest),
+        "false_alarms": graded(honest, "false alarm"),
+        "undecided": graded(honest, "undecided"),
         "liars": len(liars),
-        "caught": sum(graded_cut.grade == "right" for graded_cut in liars),
-        "missed": sum(graded_cut.grade == "missed" for graded_cut in liars),
+        "caught": graded(liars, "right"),
+        "missed": graded(liars, "missed"),
         "missed_kept": sum(graded_cut.grade == "missed" and graded_cut.broken == 0 for graded_cut in liars),
-        "failed": sum(graded_cut.grade == "failed" for graded_cut in graded_cuts),
+        "failed": graded(graded_cuts, "failed"),
         "wrong": len(wrong(graded_cuts)),
     }
 
@@ -160,11 +164,7 @@ def document(
         "totals": dict(totals(graded_cuts)),
         "rows": [_row_value(row) for row in rows(cells, graded_cuts, by_cell=True)],
         "classes": {name: _agreement_value(one) for name, one in classes(graded_cuts).items()},
-        "misses": [
-            to_value(graded_cut)
-            for graded_cut in graded_cuts
-            if graded_cut.grade == "missed" and not graded_cut.wrong
-        ],
+        "misses": [to_value(one) for one in graded_cuts if one.grade == "missed" and not one.wrong],
         "wrong": [to_value(graded_cut) for graded_cut in wrong(graded_cuts)],
     }
 
@@ -201,16 +201,8 @@ def _agreement_value(agreement: Agreement) -> dict[str, Value]:
 
 
 HEADINGS = (
-    "rig",
-    "drive",
-    "cuts",
-    "broke",
-    "right",
-    "false alarms",
-    "smallest loss",
-    "compared",
-    "precision",
-    "recall",
+    *("rig", "drive", "cuts", "broke", "right", "false alarms"),
+    *("smallest loss", "compared", "precision", "recall"),
 )
 
 

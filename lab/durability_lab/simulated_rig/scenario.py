@@ -7,12 +7,7 @@ from typing import Any
 
 from durability.formats.plan import Pattern, SyncMethod
 from durability.formats.workloads import registry
-from durability_lab.simulated_rig.virtual_time import (
-    MS,
-    US,
-    Pace,
-    S,
-)
+from durability_lab.simulated_rig.virtual_time import MS, US, Pace, S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,14 +38,7 @@ from durability_lab.drive.drive import HangingReadError, Model
 from durability_lab.drive.drive_log import Broken, DriveLog
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.simulated_rig.virtual_time import (
-    MS,
-    NO_RELATIONS,
-    Agenda,
-    Chance,
-    S,
-    VirtualClient,
-)
+from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, S, VirtualClient
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.reference_judge import ReferenceJudge
 
@@ -269,32 +262,6 @@ class VirtualStorage(SimulatedStorage):
 
 def _never() -> NoReturn:
     raise HangingReadError("a read of the drive never returns")
-
-
-def any_scenario(model: str, *, seed: int) -> Scenario:
-    """A scenario with that drive; everything else is drawn from `seed`."""
-    chance = Random(f"{seed} scenario")
-    write_through = chance.random() < 0.3
-    group = 1 if write_through else chance.choice((1, 1, 2, 3, 8))
-    least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * group
-    slow = chance.random() < 0.2
-    return Scenario(
-        model=model,
-        writers=chance.choice((1, 1, 2, 4)),
-        pattern=chance.choice(("random", "sequential")),
-        record_bytes=chance.choice((512, 1024, 2048, 4096, 8192)),
-        slots=max(least, chance.choice((8, 32, 64, 128))),
-        group=group,
-        sync="dsync" if write_through else "fdatasync",
-        rate=chance.choice((0.0, 0.0, 500.0, 50.0)),
-        lag_p50_ms=5.0 if slow else 0.12,
-        lag_p99_ms=50.0 if slow else 0.6,
-        operations=(1, chance.choice((10, 100, 300))),
-        idle_ms=chance.choice((0.0, 0.0, 0.0, 300.0)),
-        partition_ms=chance.choice((0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 300.0)),
-        control=chance.random() < 0.7,
-        survives=chance.random() < 0.3,
-    )
 
 
 def _plan(scenario: Scenario, draw: Callable[[], float]) -> Plan:

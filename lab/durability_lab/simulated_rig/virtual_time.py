@@ -124,10 +124,8 @@ class Chance:
 
 
 class VirtualServer:
-    """The server's part in one run: it takes in frames, commits in groups and grants credit.
-
-    `to_client` gets each `Credit` when the server sends it.
-    """
+    """The server's part in one run: it takes in frames, commits in groups and grants credit. `to_client` gets
+    each `Credit` when the server sends it."""
 
     def __init__(
         self, agenda: Agenda, plan: Plan, chance: Chance, to_client: Callable[[tuple[int, ...]], None]

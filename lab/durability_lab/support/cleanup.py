@@ -53,9 +53,7 @@ rm -rf --one-file-system "$1"
 
 def watched(directory: Path, name: str, command: Sequence[str]) -> tuple[str, ...]:
     """`command` as the program `name` of what lies in `directory`: the file of its process id comes first.
-
-    The caller removes that file once the program has ended, `NAME` + `PID_SUFFIX`.
-    """
+    The caller removes that file once the program has ended, `NAME` + `PID_SUFFIX`."""
     return (*_WATCHED, str(directory / f"{name}{PID_SUFFIX}"), *command)
 
 
@@ -63,6 +61,7 @@ class Cleanup:
     """Watches over `directory` for as long as this process lives, or until it is dismissed."""
 
     def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._shell = subprocess.Popen(
             ("sh", "-c", _SCRIPT, "durability-rig-cleanup", str(directory)),
             stdin=subprocess.PIPE,
@@ -72,7 +71,9 @@ class Cleanup:
         )
 
     def dismiss(self) -> None:
-        """All has been taken down, or what is left of it shall be; returns when that is done."""
+        """Remove the directory: all has been taken down, or what is left of it shall be. Returns when that is
+        done."""
+        shutil.rmtree(self._directory, ignore_errors=True)
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         self._shell.wait()
@@ -86,5 +87,10 @@ def watched_directory(prefix: str) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        shutil.rmtree(directory, ignore_errors=True)
         cleanup.dismiss()
+
+
+def in_memory() -> Path | None:
+    """Where media lie by default: their own speed is not what is tested."""
+    shared = Path("/dev/shm")
+    return shared if shared.is_dir() else None

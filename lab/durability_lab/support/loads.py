@@ -36,8 +36,10 @@ class Load:
         return f"{self.file_system or 'raw'} {self.workload} x{self.writers} {sync}{group}"
 
 
-def load_options(load: Load) -> list[str]:
-    """The options of `durability run` that are the load's."""
-    options = ["--workload", load.workload, "--writers", str(load.writers)]
+def run_options(load: Load, *, mib: int) -> list[str]:
+    """The options of `durability run` for the load. `mib`: the target's size, if it is no set of names."""
+    size_mib = NAMES_MIB * load.writers if load.contract.layout == "names" else mib
+    options = ["--size", f"{size_mib}MiB", "--workload", load.workload, "--writers", str(load.writers)]
     options += ["--sync", load.sync, "--group", str(load.group)]
-    return [*options, "--direct"] if load.direct else options
+    options += ["--direct"] if load.direct else []
+    return options if load.file_system else [*options, "--destroy-data"]

@@ -45,10 +45,8 @@ class LocalServer:
     async def until_acked(
         self, target: Path, count: int, client: asyncio.Future[Any], *, timeout_s: float = _TIMEOUT_S
     ) -> bool:
-        """Wait until the server has that run's `count` acknowledgements; False if `client` ends first.
-
-        Raises TimeoutError.
-        """
+        """Wait until the server has that run's `count` acknowledgements; False if `client` ends first. Raises
+        TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while not client.done():
                 run = self.live_run(target)

@@ -15,7 +15,6 @@ import asyncio
 import socket
 import struct
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from durability.units import format_address
@@ -55,9 +54,7 @@ class TcpProxy:
         self.address = format_address(*self._listener.sockets[0].getsockname()[:2])
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._listener is not None
         self._listener.close()
         for connection in self._connections:

@@ -9,10 +9,8 @@ FILTERS = {"filter-honest": "writeback", "filter-amnesiac": "unsafe"}  # modes o
 
 
 def is_honest(drive: str) -> bool:
-    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept.
-
-    Raises ValueError for what is neither.
-    """
+    """Whether `drive` (a model's spec, or one of FILTERS) keeps what it says it has kept. Raises ValueError
+    for what is neither."""
     return drive == "filter-honest" if drive in FILTERS else faults.parse(drive).honest
 
 

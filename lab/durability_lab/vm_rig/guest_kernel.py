@@ -41,10 +41,8 @@ class GuestKernel:
         return self.root / "boot" / f"vmlinuz-{self.version}"
 
     def bare(self) -> bytes | None:
-        """The unpacked kernel, where QEMU can start it without its loader; None where it cannot.
-
-        Emulated, the loader takes seconds to unpack what Python unpacks in one.
-        """
+        """The unpacked kernel, where QEMU can start it without its loader; None where it cannot. Emulated,
+        the loader takes seconds to unpack what Python unpacks in one."""
         packed = self.loader.read_bytes()
         start = packed.find(_XZ_MAGIC)
         if start < 0:

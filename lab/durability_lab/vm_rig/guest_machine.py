@@ -33,13 +33,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Literal, Self, TypeAlias
 
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN
 from durability_lab.drive.drive_check import DriveCheck, check_drive
-from durability_lab.support.cleanup import PID_SUFFIX, Cleanup, watched
+from durability_lab.support.cleanup import PID_SUFFIX, Cleanup, in_memory, watched
 from durability_lab.vm_rig import guest_kernel, initramfs, network
 from durability_lab.vm_rig.network import GUEST, TAP, Network
 
@@ -164,22 +163,16 @@ class GuestMachine:
         self._transport: asyncio.BaseTransport | None = None
 
     def __enter__(self) -> Self:
-        shared = Path("/dev/shm")
-        self._directory = Path(
-            tempfile.mkdtemp(prefix="durability-vm-", dir=shared if shared.is_dir() else None)
-        )
+        self._directory = Path(tempfile.mkdtemp(prefix="durability-vm-", dir=in_memory()))
         self._cleanup = Cleanup(self._directory)
         with self._media.open("wb") as file:
             file.truncate(SIZE_BYTES)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.unplug()
         finally:
-            shutil.rmtree(self._directory, ignore_errors=True)
             self._cleanup.dismiss()
 
     @property
@@ -190,10 +183,7 @@ class GuestMachine:
 
     async def boot(self, *, setup: bool) -> None:
         """Give machine and drive power. `setup`: the drive is new, the guest prepares it and starts the
-        client.
-
-        Raises SetupError.
-        """
+        client. Raises SetupError."""
         self.boots += 1
         values = {**self._settings, "setup": "yes" if setup else ""}
         self._initramfs.write_bytes(self._image.initramfs + initramfs.settings(values))
@@ -207,10 +197,8 @@ class GuestMachine:
         self._reports = reports
 
     def unplug(self) -> None:
-        """Take the power from machine and drive, now; nothing if they have none.
-
-        In the network's thread, so after a `boot` that was cancelled while that thread was at it.
-        """
+        """Take the power from machine and drive, now; nothing if they have none. In the network's thread, so
+        after a `boot` that was cancelled while that thread was at it."""
         self._network.call(self._stop)
         self._close_reports()
 
@@ -227,10 +215,8 @@ class GuestMachine:
         )
 
     async def report(self, *words: str) -> tuple[str, str]:
-        """The guest's next report, its first word, which must be one of `words`, and the rest.
-
-        Raises SetupError where none comes or another does.
-        """
+        """The guest's next report, its first word, which must be one of `words`, and the rest. Raises
+        SetupError where none comes or another does."""
         assert self._reports is not None, "no machine to report: boot first"
         try:
             async with asyncio.timeout(DEADLINE_S):

@@ -4,8 +4,8 @@
                                 |--- a network namespace ---|
 
 QEMU's user-mode network closes its sockets when QEMU is killed, and the server would see a FIN, which a
-machine that loses power never sends. Behind a tap device the guest's own kernel speaks TCP, and nobody speaks
-for it when it is dead. The namespace keeps the addresses from meeting any other network of this machine.
+machine that loses power never sends. Behind a tap device the guest's own kernel speaks TCP, and none does
+when it is dead. The namespace keeps the addresses from meeting any other network of this machine.
 
 One thread lives in the namespace, and so does what it makes: sockets, which any thread may use afterwards,
 and child processes. Nothing has to be removed: the kernel does so when the thread, the sockets and the
@@ -24,7 +24,6 @@ import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, TypeVar
 
 from durability.errors import SetupError
@@ -61,9 +60,7 @@ class Network:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
     def call(self, act: Callable[[], T]) -> T:

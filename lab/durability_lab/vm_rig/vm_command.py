@@ -48,10 +48,8 @@ class VmOptions:
 
 
 async def vm(options: VmOptions, out: TextIO, err: TextIO) -> int:
-    """Make the cuts, one after the other, and return the exit code.
-
-    Raises UsageError, and SetupError where this machine lacks something or a cut comes to no verdict.
-    """
+    """Make the cuts, one after the other, and return the exit code. Raises UsageError, and SetupError where
+    this machine lacks something or a cut comes to no verdict."""
     _check(options)
     tell = partial(print, file=err, flush=True)
     # This command reports that a guest is gone.

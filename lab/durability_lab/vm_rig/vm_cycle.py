@@ -31,27 +31,19 @@ from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.drive.drive_log import Broken
 from durability_lab.support.cleanup import watched_directory
-from durability_lab.support.loads import NAMES_MIB, Load, load_options
+from durability_lab.support.loads import Load, run_options
 from durability_lab.support.local_server import LocalServer, local_server
 from durability_lab.truth.comparison import LogAlone
 from durability_lab.truth.expected_verdict import expected_of
 from durability_lab.truth.reference_judge import Label
 from durability_lab.vm_rig import guest_machine
-from durability_lab.vm_rig.guest_machine import (
-    DEADLINE_S,
-    DRIVES,
-    FILE_TARGET,
-    Bus,
-    GuestMachine,
-    Image,
-    make_image,
-)
+from durability_lab.vm_rig.guest_machine import DEADLINE_S, Bus, GuestMachine, Image, make_image
 from durability_lab.vm_rig.network import Network
 from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
-MIB = 16  # of all writers, where it is not NAMES_MIB: credit for seconds, should the server be held up
+MIB = 16  # of all writers, except of names: credit for seconds, should the server be held up
 _POLL_S = 0.01
 _GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what the guest's commands import
 
@@ -193,7 +185,7 @@ async def cut(
     settings = {
         "server": site.lab.address,
         "token": site.lab.token.decode(),
-        "run_options": shlex.join(_run_options(load)),
+        "run_options": shlex.join(run_options(load, mib=MIB)),
     }
     with GuestMachine(
         site.image,
@@ -243,17 +235,11 @@ def _append(log: Path, text: str) -> None:
         file.write(text)
 
 
-def _run_options(load: Load) -> list[str]:
-    size_mib = NAMES_MIB * load.writers if load.contract.layout == "names" else MIB
-    options = ["--size", f"{size_mib}MiB", *load_options(load)]
-    return options if load.file_system else [*options, "--destroy-data"]
-
-
 async def _run_until_cut(
     lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, cut_after: int
 ) -> Run:
     """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
-    target = FILE_TARGET if load.file_system else DRIVES[bus_of(load)]
+    target = guest_machine.FILE_TARGET if load.file_system else guest_machine.DRIVES[bus_of(load)]
     await guest.boot(setup=True)
     await guest.report("booted")
     steps.done("boot", "a machine with a new drive has booted")

@@ -63,9 +63,9 @@ def _make_token(path: Path) -> None:
 
 def tls_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
     """The context of a TLS listener, or None without a certificate. Raises UsageError or SetupError."""
+    if certificate is None and key is not None:
+        raise UsageError("--tls-key needs --tls-cert")
     if certificate is None:
-        if key is not None:
-            raise UsageError("--tls-key needs --tls-cert")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
@@ -85,10 +85,8 @@ def certificate_fingerprint(certificate: Path) -> str:
 def client_instructions(
     host: str, port: int, *, token_file: Path, certificate: Path | None, show_token: bool
 ) -> str:
-    """The lines to type on the machine under test; `show_token` puts the token into them, for a terminal.
-
-    Without it they name the file: what a service prints is kept in logs.
-    """
+    """The lines to type on the machine under test. `show_token`: they have the token itself, for a terminal;
+    else they name its file, because what a service prints is kept in logs."""
     local = is_loopback(host)
     reachable = _own_address() if host in _ANY_ADDRESS else host
     run = f"durability run TARGET --server {format_address(reachable, port)}"
@@ -110,7 +108,7 @@ def client_instructions(
 
 
 def _own_address() -> str:
-    """The address that this machine uses towards others, or its name where it has no route."""
+    """The address that this machine uses towards others, or its name if it has no route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_ELSEWHERE)

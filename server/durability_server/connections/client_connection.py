@@ -2,7 +2,7 @@
 
 Receipts are stamped as soon as the event loop hands the bytes over, and acknowledgements are taken in on the
 spot; everything that needs the store is asked of `requests`, one request at a time as the protocol's tables
-have it. Whatever a client does wrong ends its own connection, with a `Failure` where one can be sent and one
+have it. Whatever a client does wrong ends its own connection, with a `Failure` if one can be sent and one
 line in the log. Memory per client is bounded: input by the protocol's frame limit, output by
 `OUTPUT_BYTES_MAX` beyond one answer.
 """
@@ -12,28 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Mapping
 from typing import cast
 
-from durability import limits
-from durability.errors import (
-    AuthenticationError,
-    DurabilityError,
-    FormatError,
-    PeerError,
-    RefusedError,
-    StoreError,
-)
+from durability import errors, limits
+from durability.errors import DurabilityError
 from durability.formats.case import SessionEnd
-from durability.protocol.messages import (
-    Ack,
-    ClientFailed,
-    Message,
-    Ping,
-    Pong,
-    Progress,
-    Stop,
-    TargetFailed,
-)
+from durability.protocol import messages
+from durability.protocol.messages import Message
 from durability.protocol.state_machine import ServerProtocol
 from durability.units import format_address
 from durability_server import clock
@@ -45,14 +31,20 @@ INPUT_BYTES_MAX = 8 << 10  # taken from one client before it is the others' turn
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
 LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
 
+# What a client is told of an error; the first kind that it is of counts.
+_CODES: Mapping[type[DurabilityError], str] = {
+    errors.AuthenticationError: "authentication",
+    errors.StoreError: "store-unavailable",
+    errors.FormatError: "bad-request",
+    errors.PeerError: "protocol",
+}
+
 log = logging.getLogger(__name__)
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """The server's side of one connection, on which asyncio has set TCP_NODELAY.
-
-    `session` is that of the run for which the client speaks, None before and after.
-    """
+    """The server's side of one connection. `session` is that of the run for which the client speaks, None
+    before and after."""
 
     def __init__(
         self, requests: Requests, manager: ConnectionManager, *, token: bytes, server_id: str
@@ -62,10 +54,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._requests = requests
         self._manager = manager
         self._protocol = ServerProtocol(
-            token,
-            nonce=secrets.token_bytes(32),
-            server_id=server_id,
-            heartbeat_ns=limits.HEARTBEAT_NS,
+            token, nonce=secrets.token_bytes(32), server_id=server_id, heartbeat_ns=limits.HEARTBEAT_NS
         )
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
@@ -134,12 +123,8 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     # The server calls these.
 
-    def bind(self, session: Session) -> None:
-        """From now on the client speaks for the run of `session`."""
-        self.session = session
-
     def send(self, message: Message) -> None:
-        """Sends `message` where it is legal now, and else nothing."""
+        """Sends `message` if it is legal now, else nothing."""
         if not self._closing_ns and self._protocol.may_send(type(message)):
             self._protocol.send(message)
             self._write()
@@ -178,22 +163,22 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             if self.session is not None:
                 self._requests.watch(self.session.run, now_ns)
-            self.send(Ping(sent_ns=now_ns))
+            self.send(messages.Ping(sent_ns=now_ns))
 
     # What a client's messages lead to.
 
     def _take(self, message: Message, at_ns: int) -> None:
-        if isinstance(message, Pong):
+        if isinstance(message, messages.Pong):
             if self.session is not None:
                 self.session.run.round_trip(at_ns - message.sent_ns)
-        elif isinstance(message, Ack):
+        elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted
             self._requests.acknowledge(self.session.run, message, at_ns)
-        elif isinstance(message, Progress):
+        elif isinstance(message, messages.Progress):
             assert self.session is not None
             self._requests.report(self.session.run, message)
         else:
-            if isinstance(message, Stop | TargetFailed | ClientFailed):
+            if isinstance(message, messages.Stop | messages.TargetFailed | messages.ClientFailed):
                 assert self.session is not None
                 # At once: the connection may be gone in a moment.
                 self._requests.finish(self.session.run, message, at_ns)
@@ -213,20 +198,11 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse(self, error: DurabilityError) -> None:
         if self._closing_ns:
             return
-        match error:
-            case RefusedError(code=code):
-                pass
-            case AuthenticationError():
-                code = "authentication"
-            case StoreError():
-                code = "store-unavailable"
-            case FormatError():
-                code = "bad-request"
-            case PeerError():
-                code = "protocol"
-            case _:
-                code = "internal"
-        self._protocol.fail(code, str(error))  # where the protocol refused something, it has queued its own
+        if isinstance(error, errors.RefusedError):
+            code = error.code
+        else:
+            code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "internal")
+        self._protocol.fail(code, str(error))  # if the protocol refused something, it has queued its own
         self._close(f"{code}: {error}")
 
     def _defect(self) -> None:

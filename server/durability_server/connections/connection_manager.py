@@ -25,9 +25,7 @@ log = logging.getLogger(__name__)
 class ManagedConnection(Protocol):
     """What the manager needs of each connection."""
 
-    @property
-    def name(self) -> str:
-        """Where the client is, for people."""
+    name: str  # where the client is, for people
 
     def tick(self, now_ns: int) -> None:
         """Sends the heartbeat and looks at what is overdue."""
@@ -86,8 +84,7 @@ class ConnectionManager:
             self._empty.set()
 
     async def watch(self) -> None:
-        """Gives every connection its heartbeat, without end; not to all at once: that would hold up what
-        their clients send."""
+        """Gives every connection its heartbeat, without end; in turns, so that frames need not wait."""
         due_ns = clock.now_ns()
         for turn in itertools.cycle(range(TURNS)):
             due_ns = max(due_ns + limits.HEARTBEAT_NS // TURNS, clock.now_ns())

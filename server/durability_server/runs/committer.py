@@ -30,11 +30,8 @@ log = logging.getLogger(__name__)
 
 
 class Committer:
-    """Saves runs that were touched, in the store's thread.
-
-    `saved` gets each run that is durable now and whether its grants rose, `outage` gets the store's
-    failing (with the reason) and of its recovery (with None).
-    """
+    """Saves runs that were touched, in the store's thread. `saved` gets each run that is durable now and
+    whether its grants rose; `outage` gets the reason when the store fails, None when it works again."""
 
     def __init__(
         self,
@@ -50,7 +47,7 @@ class Committer:
         self._outage = outage
         self._dirty: dict[Run, None] = {}
         self._saving: dict[Run, None] = {}
-        self._waiting: dict[Run, list[asyncio.Future[None]]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._closing = False
@@ -71,7 +68,7 @@ class Committer:
     async def flush(self, run: Run) -> None:
         """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(run, []).append(done)
+        self._waiting.append(done)
         run.timeline_wanted = True
         self.touch(run, urgent=True)
         await done
@@ -107,7 +104,7 @@ class Committer:
         self._changed.clear()
         self._urgent.clear()
         self._saving, self._dirty = self._dirty, {}
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting = self._waiting, []
         if not self._saving:
             return
         snapshots = _snapshots(self._saving)
@@ -125,7 +122,7 @@ class Committer:
             self._saved(run, run.saved(snapshot, clock.now_ns()))
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
-        for done in (done for each in waiting.values() for done in each):
+        for done in waiting:
             if not done.done():
                 done.set_result(None)
         if self.failure is not None:
@@ -133,10 +130,10 @@ class Committer:
             log.info("store %s: works again", self._store.name)
             self._outage(None)
 
-    def _failed(self, waiting: dict[Run, list[asyncio.Future[None]]], error: StoreError) -> None:
+    def _failed(self, waiting: Iterable[asyncio.Future[None]], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
         self._changed.set()
-        for done in (done for each in waiting.values() for done in each):
+        for done in waiting:
             if not done.done():
                 done.set_exception(error)
         if self.failure is None:

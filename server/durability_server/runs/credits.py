@@ -1,7 +1,7 @@
 """Credits of a run that may have been the last to reach its client: where a writer may have had to wait.
 
 A credit that was sent is not one that arrived. When the network dies, the server still commits what it
-received last and grants it to nobody, and the writers stop at an older limit; so `verify` must know every
+received last but no grant arrives, and the writers stop at an older limit; so `verify` must know every
 limit at which they may have stopped (rule 12). Refuses to keep more than that: a credit that is known to have
 arrived makes the older ones forgotten.
 """

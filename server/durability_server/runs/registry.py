@@ -1,6 +1,6 @@
 """The runs that are in memory: those with a session, a request under way or something not yet saved.
 
-There is one `Run` object per run however many ask for it, and none when nobody needs it, so memory follows
+There is one `Run` object per run however many ask for it, and none when no one holds it, so memory follows
 the number of clients and not the number of runs in the store. A run has one session at most: the newest.
 """
 
@@ -60,12 +60,11 @@ class Registry:
         return self._sessions.get(run.id)
 
     def enter(self, session: Session) -> Session | None:
-        """`session` speaks for its run from now on, which stays in memory until it has left. Returns the
-        session that did so before; that one must leave as well."""
-        run_id = session.run.id
-        older = self._sessions.get(run_id)
-        self._sessions[run_id] = session
-        self._holds[run_id] += 1
+        """`session` speaks for its run from now on, and holds it in memory. Returns the session that did so
+        before; that one must leave as well."""
+        older = self.session_of(session.run)
+        self._sessions[session.run.id] = session
+        self._holds[session.run.id] += 1
         return older
 
     def leave(self, session: Session) -> None:

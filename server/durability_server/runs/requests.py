@@ -19,31 +19,8 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
-from durability.protocol import auth
-from durability.protocol.messages import (
-    Accepted,
-    Ack,
-    Arm,
-    Armed,
-    CaseFile,
-    ClientFailed,
-    Evidence,
-    Export,
-    Fetch,
-    List,
-    Listing,
-    Message,
-    Progress,
-    Register,
-    Resume,
-    Show,
-    Shown,
-    Stop,
-    Stopped,
-    Stored,
-    TargetFailed,
-    Verdict,
-)
+from durability.protocol import auth, messages
+from durability.protocol.messages import Message
 from durability.units import format_run
 from durability_server import clock
 from durability_server.runs.registry import Registry
@@ -69,26 +46,28 @@ class Requests:
 
     # At once, without the store.
 
-    def acknowledge(self, run: Run, ack: Ack, at_ns: int) -> None:
+    def acknowledge(self, run: Run, ack: messages.Ack, at_ns: int) -> None:
         """Takes in an acknowledgement that came at `at_ns`."""
         if run.state != "armed":
             raise ProtocolError(f"Ack for run {format_run(run.id)}, which is {run.state}, not armed")
         urgent = run.acknowledge(at_ns, ack.frontiers, ack.control)
         self._committer.touch(run, urgent=urgent)
 
-    def report(self, run: Run, message: Progress) -> None:
+    def report(self, run: Run, message: messages.Progress) -> None:
         """Takes in what the client says of the run so far; nothing is granted for it. Raises FormatError."""
         run.report(message.statistics)
         self._committer.touch(run)
 
-    def finish(self, run: Run, message: Stop | TargetFailed | ClientFailed, at_ns: int) -> None:
+    def finish(
+        self, run: Run, message: messages.Stop | messages.TargetFailed | messages.ClientFailed, at_ns: int
+    ) -> None:
         """Takes in the end that the client reports; `answer` makes it durable."""
-        if isinstance(message, Stop):
+        if isinstance(message, messages.Stop):
             if run.state == "armed":
                 run.acknowledge(at_ns, message.frontiers, message.control)
             run.report(message.statistics)
             run.stopped(at_ns, "the client stopped the run")
-        elif isinstance(message, TargetFailed):
+        elif isinstance(message, messages.TargetFailed):
             what = f"errno {message.errno} at seq {message.seq} of writer {message.writer}: {message.text}"
             run.failed(at_ns, "target-error", what)
         else:
@@ -115,41 +94,38 @@ class Requests:
     # With the store.
 
     async def answer(self, channel: Channel, message: Message) -> Message:
-        """The answer to a request that came over `channel`.
-
-        Raises RefusedError, FormatError, ProtocolError or StoreError.
-        """
+        """The answer to a request. Raises RefusedError, FormatError, ProtocolError or StoreError."""
         reply: Message
         match message:
-            case Register():
+            case messages.Register():
                 reply = await self._register(channel, message)
-            case Resume():
+            case messages.Resume():
                 reply = await self._resume(channel, message)
-            case Arm():
+            case messages.Arm():
                 reply = await self._arm(channel, message)
-            case Stop() | TargetFailed() | ClientFailed():
+            case messages.Stop() | messages.TargetFailed() | messages.ClientFailed():
                 if channel.session is not None:
                     await self._committer.flush_patiently(channel.session.run)
-                reply = Stopped()
-            case Fetch():
-                reply = CaseFile(case=case_to_value(await self._fetch(message)))
-            case Evidence():
+                reply = messages.Stopped()
+            case messages.Fetch():
+                reply = messages.CaseFile(case=case_to_value(await self._fetch(message)))
+            case messages.Evidence():
                 await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
-                reply = Stored()
-            case Verdict():
+                reply = messages.Stored()
+            case messages.Verdict():
                 await self._thread.call(self._store.add_verdict, _past_verdict(message), message.document)
-                reply = Stored()
-            case List():
-                reply = Listing(rows=await self._thread.call(self._store.listing, message.limit))
-            case Export():
-                reply = CaseFile(case=case_to_value(await self._case(message.run)))
-            case Show():
+                reply = messages.Stored()
+            case messages.List():
+                reply = messages.Listing(rows=await self._thread.call(self._store.listing, message.limit))
+            case messages.Export():
+                reply = messages.CaseFile(case=case_to_value(await self._case(message.run)))
+            case messages.Show():
                 reply = await self._show(message)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return reply
 
-    async def _register(self, channel: Channel, message: Register) -> Message:
+    async def _register(self, channel: Channel, message: messages.Register) -> Message:
         plan = Plan.decode(message.plan)
         if plan.run != message.run:
             raise FormatError(
@@ -171,7 +147,7 @@ class Requests:
         async with self._registry.holding(message.run) as run:
             return self._accept(channel, run)
 
-    async def _resume(self, channel: Channel, message: Resume) -> Message:
+    async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
         client_nonce, server_nonce = channel.nonces
         async with self._registry.holding(message.run) as run:
             proof = auth.resume_proof(
@@ -190,15 +166,15 @@ class Requests:
         session = Session(run, channel)
         older = self._registry.enter(session)  # first: the end of the older session is not the run's
         run.attached(clock.now_ns(), channel.name)
-        channel.bind(session)
+        channel.session = session
         if older is not None:
-            older.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
+            older.channel.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
             session.notice_outage(self._committer.failure)
-        return Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
+        return messages.Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
 
-    async def _arm(self, channel: Channel, message: Arm) -> Message:
+    async def _arm(self, channel: Channel, message: messages.Arm) -> Message:
         session = channel.session
         assert session is not None  # the protocol's tables: no Arm before Accepted
         run = session.run
@@ -213,9 +189,9 @@ class Requests:
         await self._thread.call(self._store.arm, stored)
         run.arm(clock.now_ns(), stored)
         self._committer.touch(run)
-        return Armed()
+        return messages.Armed()
 
-    async def _fetch(self, message: Fetch) -> Case:
+    async def _fetch(self, message: messages.Fetch) -> Case:
         run_id = message.run
         if run_id == 0:
             keys = target_keys(from_value(Facts, message.facts))
@@ -233,7 +209,7 @@ class Requests:
             if message.end:
                 run.ended(now_ns)
                 if session is not None:
-                    session.fail("run-ended", "verify has begun")
+                    session.channel.fail("run-ended", "verify has begun")
                 await self._committer.flush(run)
             return await self._case_of(run)
 
@@ -245,13 +221,15 @@ class Requests:
         relations = await self._thread.call(self._store.relations, run.stored)
         return run.case(now_ns=clock.now_ns(), relations=relations)
 
-    async def _show(self, message: Show) -> Message:
+    async def _show(self, message: messages.Show) -> Message:
         case = await self._case(message.run)
         verdicts, evidence = await self._thread.call(self._store.documents, message.run)
-        return Shown(document={"case": case_to_value(case), "verdicts": verdicts, "evidence": evidence})
+        return messages.Shown(
+            document={"case": case_to_value(case), "verdicts": verdicts, "evidence": evidence}
+        )
 
 
-def _past_verdict(message: Verdict) -> PastVerdict:
+def _past_verdict(message: messages.Verdict) -> PastVerdict:
     """What the store needs to know of a verdict document (the output of `verify --json`)."""
     match message.document:
         case {

@@ -23,14 +23,7 @@ from durability.protocol.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
 from durability_server.runs.credits import Credits
-from durability_server.store.records import (
-    EVENTS_MAX,
-    Relations,
-    RunSnapshot,
-    RunState,
-    StoredRun,
-    state_of,
-)
+from durability_server.store.records import EVENTS_MAX, Relations, RunSnapshot, RunState, StoredRun, state_of
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
@@ -91,8 +84,7 @@ class Run:
         return ahead * 2 >= self.plan.credit
 
     def report(self, value: Value) -> None:
-        """Takes in newer statistics; an empty map says nothing. Raises FormatError. Saved with the
-        timeline."""
+        """Takes in newer statistics, if any; they are saved with the timeline. Raises FormatError."""
         if value:
             self.statistics = self._read(value)
             self.timeline_changed = True
@@ -179,6 +171,7 @@ class Run:
 
     def snapshot(self, *, timeline: bool) -> RunSnapshot:
         """The run as it is now, to be saved; `saved` is called when it is durable."""
+        self.timeline_changed = self.timeline_changed and not timeline
         return RunSnapshot(
             run=self.id,
             finish=self.finish,
@@ -191,7 +184,7 @@ class Run:
             rtt_max_ns=self.rtt_max_ns,
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
-            timeline=self._packed_timeline() if timeline else None,
+            timeline=self.timeline.pack() if timeline else None,
             credits=self._credits.pack() if timeline else None,
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
@@ -202,13 +195,8 @@ class Run:
         this_boot = self.receipt_boot_id == self._boot_id and self.last_receipt_ns
         return clock.wall(self.last_receipt_ns) if this_boot else self.receipt_wall
 
-    def _packed_timeline(self) -> bytes:
-        self.timeline_changed = False
-        return self.timeline.pack()
-
     def saved(self, snapshot: RunSnapshot, at_ns: int) -> bool:
-        """`snapshot` is durable at `at_ns`, so its frontiers are granted. Whether the grants rose: the client
-        is sent them then."""
+        """`snapshot` is durable at `at_ns`, so its frontiers are granted. Whether the grants rose."""
         before = self.frontiers.grants
         self.frontiers.granted(snapshot.frontiers)
         self._forget_credits()
@@ -217,7 +205,7 @@ class Run:
             self._events_saved = snapshot.events[-1][0]
         self.saved_ns = at_ns
         if snapshot.timeline is not None:
-            self.timeline_saved_ns = self.saved_ns
+            self.timeline_saved_ns = at_ns
             self.timeline_wanted = False
         return self.frontiers.grants != before
 

@@ -1,6 +1,6 @@
 """A session: one client that speaks for one run, over one connection.
 
-The run keeps what was received whoever sent it; a connection may come and go. A session knows both, so
+The run keeps what was received from any session; a connection may come and go. A session knows both, so
 neither knows the other. Refuses nothing: `requests` decides who may speak for a run.
 """
 
@@ -16,20 +16,12 @@ from durability_server.runs.run import Run
 class Channel(Protocol):
     """What the runs need of a client's connection; the connections bring it."""
 
-    @property
-    def name(self) -> str:
-        """Where the client is, for people."""
+    name: str  # where the client is, for people
+    session: Session | None  # of the run for which the client speaks, until the connection ends
 
     @property
     def nonces(self) -> tuple[bytes, bytes]:
         """The client's and the server's nonce of this connection."""
-
-    @property
-    def session(self) -> Session | None:
-        """What was bound to it last, until the connection ends."""
-
-    def bind(self, session: Session) -> None:
-        """From now on the client speaks for the run of `session`."""
 
     def send(self, message: Message) -> None:
         """Sends `message` where it is legal now, and else nothing."""
@@ -51,15 +43,8 @@ class Session:
 
     def notice_outage(self, failure: str | None) -> None:
         """Tells the client that the store fails, or with None that it works again."""
-        if failure is None:
-            notice = Notice(code="store-recovered", text="the server's store works again")
-        else:
-            notice = Notice(
-                code="store-unavailable",
-                text=f"the server cannot save to its store, so writers must wait: {failure}",
-            )
-        self.channel.send(notice)
-
-    def fail(self, code: str, text: str) -> None:
-        """Tells the client why it speaks for the run no longer, and closes its connection."""
-        self.channel.fail(code, text)
+        code, text = "store-recovered", "the server's store works again"
+        if failure is not None:
+            code = "store-unavailable"
+            text = f"the server cannot save to its store, so writers must wait: {failure}"
+        self.channel.send(Notice(code=code, text=text))

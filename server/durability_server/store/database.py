@@ -50,10 +50,8 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """A transaction that is durable when the block ends and undone when it raises.
-
-        Raises StoreError for whatever the database refuses; the next transaction connects again if need be.
-        """
+        """A transaction that is durable when the block ends and undone when it raises. Raises StoreError for
+        all that the database refuses; the next transaction connects again if need be."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
@@ -79,10 +77,8 @@ class Database:
     def _connect(self) -> Connection:
         connection = self._engine.connect()
         try:
-            if self.is_sqlite:
-                _prepare_sqlite(connection, self.name)
-            else:
-                _prepare_postgresql(connection, self.name)
+            prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
+            prepare(connection, self.name)
         except BaseException:
             connection.close()
             raise
@@ -92,9 +88,8 @@ class Database:
 
 def _reason(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
-        return _IN_USE
-    if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+    busy = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+    if busy or getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         return _IN_USE
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 

@@ -70,12 +70,10 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
-    """What other runs and earlier looks say about a run.
-
-    `superseded_by`: a run registered later on the same target (it may have prefilled it already), or "".
-    `verdicts`: of the run itself, oldest first. `series`: of each other run of the series, oldest first, the
-    standing verdict: the latest, but a loss always stands; or "unverified" after a cut.
-    """
+    """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
+    target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:
+    of each other run of the series, oldest first, the standing verdict: the latest, but a loss always stands;
+    or "unverified" after a cut."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
@@ -96,9 +97,8 @@ class Store:
                     **_key_columns(new.keys),
                 )
             )
-            rows = [
-                {"run": format_run(new.run), "writer": writer, "acked": 0} for writer in range(new.writers)
-            ]
+            writers = range(new.writers)
+            rows = [{"run": format_run(new.run), "writer": writer, "acked": 0} for writer in writers]
             db.execute(insert(tables.frontiers), rows)
 
     def arm(self, stored: StoredRun) -> None:
@@ -113,10 +113,15 @@ class Store:
     def save(self, changed: Sequence[RunSnapshot]) -> None:
         """Makes the state of all these runs durable, together."""
         with self._database.transaction() as db:
-            db.execute(_UPDATE_RUN, [_run_values(snapshot) for snapshot in changed])
-            db.execute(_UPDATE_FRONTIER, [row for snapshot in changed for row in _frontier_values(snapshot)])
-            for snapshot in changed:
-                key = format_run(snapshot.run)
+            by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
+            db.execute(_UPDATE_RUN, [{"key": key, **_changing(one)} for key, one in by_key.items()])
+            frontiers = (
+                {"key": key, "number": writer, "acked": acked}
+                for key, snapshot in by_key.items()
+                for writer, acked in enumerate(snapshot.frontiers)
+            )
+            db.execute(_UPDATE_FRONTIER, list(frontiers))
+            for key, snapshot in by_key.items():
                 if snapshot.timeline is not None:
                     _replace(db, tables.timelines, key, snapshot.timeline)
                 if snapshot.credits is not None:
@@ -134,9 +139,9 @@ class Store:
     def newest_on_target(self, keys: TargetKeys) -> int:
         """The newest armed run on a target. Raises RefusedError "run-unknown" if there is none."""
         with self._database.transaction() as db:
-            for row in db.execute(_candidates(keys).where(tables.runs.c.armed.is_not(None))):
-                if same_target(_keys(row), keys):
-                    return parse_run(row.run)
+            row = _newest_on(db, keys, tables.runs.c.armed.is_not(None))
+        if row is not None:
+            return parse_run(row.run)
         raise RefusedError(
             "run-unknown",
             "the target holds no superblock of a run, and this server has no armed run on it: check"
@@ -150,16 +155,14 @@ class Store:
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
         others = (runs.series == stored.series, runs.series != "", runs.run != me)
-        later_runs = _candidates(stored.keys).where(runs.number > stored.number)
         with self._database.transaction() as db:
-            later = (row.run for row in db.execute(later_runs) if same_target(_keys(row), stored.keys))
-            superseded_by = next(later, "")
+            later = _newest_on(db, stored.keys, runs.number > stored.number)
             own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
             rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
             given = _verdicts(db, select(runs.run).where(*others))
         standing = (_standing(given[row.run]) or _unverified(row) for row in rows)
         return Relations(
-            superseded_by=superseded_by,
+            superseded_by=later.run if later is not None else "",
             verdicts=tuple(own),
             series=tuple(verdict for verdict in standing if verdict is not None),
         )
@@ -168,20 +171,14 @@ class Store:
         """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts."""
         with self._database.transaction() as db:
             _known(db, parse_run(past.run))
-            count = db.execute(
-                _count(tables.verdicts.c.number, tables.verdicts.c.run == past.run)
-            ).scalar_one()
+            mine = tables.verdicts.c.run == past.run
+            count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
             if count >= VERDICTS_MAX:
                 raise RefusedError("bad-request", f"run {past.run} has {count} verdicts, the maximum")
             db.execute(
                 insert(tables.verdicts).values(
-                    run=past.run,
+                    **asdict(past) | {"reasons": " ".join(past.reasons)},
                     number=count + 1,
-                    verdict=past.verdict,
-                    cut_class=past.cut_class,
-                    at_risk_ms1000=past.at_risk_ms1000,
-                    wall=past.wall,
-                    reasons=" ".join(past.reasons),
                     document=pack(document),
                 )
             )
@@ -192,9 +189,8 @@ class Store:
         with self._database.transaction() as db:
             _known(db, run)
             db.execute(delete(tables.evidence).where(mine, tables.evidence.c.name == name))
-            total = db.execute(
-                select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
-            ).scalar_one()
+            size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
+            total = db.execute(size).scalar_one()
             if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
                 raise RefusedError(
                     "bad-request", f"run {format_run(run)} has {total} bytes of evidence, the maximum"
@@ -209,14 +205,12 @@ class Store:
         """The newest `limit` runs, one flat map each, newest first."""
         newest = select(tables.runs).order_by(tables.runs.c.number.desc()).limit(limit)
         wanted = newest.with_only_columns(tables.runs.c.run)
-        acked = select(tables.frontiers.c.run, func.sum(tables.frontiers.c.acked)).group_by(
-            tables.frontiers.c.run
-        )
+        frontiers = tables.frontiers.c
+        acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
         with self._database.transaction() as db:
             rows = db.execute(newest).all()
-            acked_of = {
-                run: int(total) for run, total in db.execute(acked.where(tables.frontiers.c.run.in_(wanted)))
-            }
+            totals = db.execute(acked.where(frontiers.run.in_(wanted)))
+            acked_of = {run: int(total) for run, total in totals}
             given = _verdicts(db, wanted)
         return tuple(_listed(row, acked_of[row.run], _standing(given[row.run])) for row in rows)
 
@@ -237,34 +231,16 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
-def _count(column: Any, *where: Any) -> Select[Any]:
-    return select(func.count(column)).where(*where)
-
-
 _UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
 
 
-def _run_values(snapshot: RunSnapshot) -> dict[str, Value]:
-    return {
-        "key": format_run(snapshot.run),
-        "finish": snapshot.finish,
-        "session_end": snapshot.session_end,
-        "control": snapshot.control,
-        "last_receipt_ns": snapshot.last_receipt_ns,
-        "receipt_boot_id": snapshot.receipt_boot_id,
-        "receipt_wall": snapshot.receipt_wall,
-        "rtt_max_ns": snapshot.rtt_max_ns,
-        "gap_max_ns": snapshot.gap_max_ns,
-        "tainted": snapshot.tainted,
-    }
-
-
-def _frontier_values(snapshot: RunSnapshot) -> Iterable[dict[str, Value]]:
-    key = format_run(snapshot.run)
-    return ({"key": key, "number": writer, "acked": acked} for writer, acked in enumerate(snapshot.frontiers))
+def _changing(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
+    """What a snapshot and the row of its run have under the same names."""
+    names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
+    return {name: getattr(source, name) for name in (*names.split(), "tainted")}
 
 
 def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
@@ -279,17 +255,7 @@ def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) 
     number = tables.events.c.number
     gone = or_(number >= first, number <= last - EVENTS_MAX)
     db.execute(delete(tables.events).where(tables.events.c.run == key, gone))
-    rows = [
-        {
-            "run": key,
-            "number": at,
-            "at_ns": event.at_ns,
-            "wall": event.wall,
-            "kind": event.kind,
-            "text": event.text,
-        }
-        for at, event in events
-    ]
+    rows = [{"run": key, "number": at, **asdict(event)} for at, event in events]
     db.execute(insert(tables.events), rows)
 
 
@@ -301,24 +267,19 @@ def _keys(row: Row[Any]) -> TargetKeys:
     return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
 
 
-def _candidates(keys: TargetKeys) -> Select[Any]:
-    """Runs that share any identity with a target, newest first; `same_target` decides."""
-    runs = tables.runs.c
-    pairs = (
-        (runs.drive_key, keys.drive),
-        (runs.file_system_key, keys.file_system),
-        (runs.path_key, keys.path),
-    )
-    shared = or_(*(column == key for column, key in pairs if key))
-    return select(tables.runs).where(shared).order_by(runs.number.desc())
+def _newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
+    """The newest run on a target of which `where` holds: of those that share any identity with it."""
+    columns = ((tables.runs.c[name], key) for name, key in _key_columns(keys).items())
+    shared = or_(*(column == key for column, key in columns if key))
+    runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
+    return next((row for row in db.execute(runs) if same_target(_keys(row), keys)), None)
 
 
 def _unverified_run(db: Connection, keys: TargetKeys) -> Row[Any] | None:
     """The newest run on the target whose evidence would be lost if another run began on it."""
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    open_runs = _candidates(keys).where(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
-    return next((row for row in db.execute(open_runs) if same_target(_keys(row), keys)), None)
+    return _newest_on(db, keys, runs.armed.is_not(None), runs.session_end != "stop", ~verified)
 
 
 def _run_row(db: Connection, run: int) -> Row[Any] | None:
@@ -348,16 +309,8 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
         series=row.series,
         snapshot=RunSnapshot(
             run=parse_run(row.run),
-            finish=row.finish,
-            session_end=row.session_end,
             frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
-            control=row.control,
-            last_receipt_ns=row.last_receipt_ns,
-            receipt_boot_id=row.receipt_boot_id,
-            receipt_wall=row.receipt_wall,
-            rtt_max_ns=row.rtt_max_ns,
-            gap_max_ns=row.gap_max_ns,
-            tainted=row.tainted,
+            **_changing(row),
             timeline=db.execute(timeline).scalar(),
             credits=db.execute(credits).scalar(),
             statistics=None if packed is None else unpack(packed),
@@ -398,9 +351,8 @@ def _unverified(row: Row[Any]) -> PastVerdict | None:
     """Stands for a run that met a cut and was never looked at again (rule 16)."""
     if row.session_end not in ("silence", "target-error"):
         return None
-    return PastVerdict(
-        run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=row.receipt_wall
-    )
+    wall = row.receipt_wall
+    return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
 def _listed(row: Row[Any], acked: int, standing: PastVerdict | None) -> dict[str, Value]:

@@ -15,26 +15,16 @@ Documents (facts, statistics, verdicts) are msgpack: exactly the values that cam
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import Column, ForeignKey, Index, MetaData, Table
+from sqlalchemy.types import BigInteger, Integer, LargeBinary, String, Text
 
 STORE_FORMAT = 1
 
 metadata = MetaData()
 
 
-def _run(*, primary: bool = True) -> Column[str]:
-    return Column("run", String(16), ForeignKey("runs.run"), primary_key=primary, nullable=False)
+def _run() -> Column[str]:
+    return Column("run", String(16), ForeignKey("runs.run"), primary_key=True, nullable=False)
 
 
 def _text(name: str) -> Column[str]:

@@ -32,10 +32,9 @@ def target_keys(facts: Facts) -> TargetKeys:
     serials = sorted(_serial(drive, facts.host.machine_id) for drive in facts.drives)
     placed = facts.kind == "file" or facts.offset_bytes is not None
     identified = bool(serials) and all(serials) and placed
+    drive = f"drives={','.join(serials)} offset={facts.offset_bytes} {in_file_system}"
     return TargetKeys(
-        drive=f"drives={','.join(serials)} offset={facts.offset_bytes} {in_file_system}"
-        if identified
-        else "",
+        drive=drive if identified else "",
         file_system=in_file_system if facts.kind == "file" and uuid else "",
         path=f"machine={facts.host.machine_id} path={facts.path}",
     )
@@ -58,16 +57,13 @@ def same_target(one: TargetKeys, other: TargetKeys) -> bool:
 
 
 def series_key(plan: Plan, facts: Facts) -> str:
-    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan.
-
-    "", no series, where a drive tells no serial: two drives of one model would be one.
-    """
+    """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan. "", no
+    series, if a drive tells no serial: two drives of one model would be one."""
     machine = facts.host.machine_id
     drives = sorted((drive.model, _serial(drive, machine), drive.firmware) for drive in facts.drives)
     if not drives or not all(serial for _, serial, _ in drives):
         return ""
-    essentials = {
-        name: value for name, value in asdict(plan).items() if name not in ("run", "seed", "target")
-    }
+    own = ("run", "seed", "target")  # of each run, so not the series'
+    essentials = {name: value for name, value in asdict(plan).items() if name not in own}
     file_system = [facts.file_system.type, facts.file_system.options] if facts.file_system else None
     return hashlib.sha256(pack([essentials, drives, file_system])).hexdigest()

@@ -251,17 +251,17 @@ def test_caller_decides_what_a_hung_read_does() -> None:
 def test_thread_that_keeps_time_does_what_is_due_unasked() -> None:
     """Without any request, what an early acknowledgement put off is on media once it is due."""
     drive = small(parse("early-ack:delay_ms=2"))
-    assert drive.next_due_s() is None
+    assert drive.due_s is None
     began = time.monotonic()
     drive.write(0, fill(1, 8), fua=True)
     assert drive.media.read(0, 8 * SECTOR) == bytes(8 * SECTOR)
-    due_s = drive.next_due_s()
+    due_s = drive.due_s
     assert due_s is not None
     drive.wait_until_due()
     assert time.monotonic() >= due_s > began
     drive.tick()
     assert drive.media.read(0, 8 * SECTOR) == fill(1, 8)
-    assert drive.next_due_s() is None
+    assert drive.due_s is None
 
 
 def test_model_needs_the_standard_library_only() -> None:

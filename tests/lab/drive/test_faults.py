@@ -240,7 +240,7 @@ def test_early_ack_does_what_is_due_before_the_cut() -> None:
     clock = Clock()
     drive = drive_of("early-ack:delay_ms=10", clock=clock)
     drive.write(0, fill(1), fua=True)
-    assert drive.next_due_s() == clock.now_s + 0.01
+    assert drive.due_s == clock.now_s + 0.01
     clock.now_s += 60
     assert after_cut(drive)[:SECTOR] == fill(1)
 

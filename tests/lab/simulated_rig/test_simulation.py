@@ -7,10 +7,11 @@ from dataclasses import fields
 
 import pytest
 
+from durability import limits
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK, PlanError
 from durability_lab.drive.faults import CATALOGUE, parse
 from durability_lab.simulated_rig.scenario import Scenario
-from durability_lab.simulated_rig.simulation import CutResult, any_scenario, replay, simulate
+from durability_lab.simulated_rig.simulation import CutResult, replay, simulate
 
 HONEST = (
     "write-through",
@@ -48,6 +49,32 @@ def seed() -> int:
     value = random.SystemRandom().getrandbits(32)
     print(f"seed {value}")
     return value
+
+
+def any_scenario(model: str, *, seed: int) -> Scenario:
+    """A scenario with that drive; everything else is drawn from `seed`."""
+    chance = random.Random(f"{seed} scenario")
+    write_through = chance.random() < 0.3
+    group = 1 if write_through else chance.choice((1, 1, 2, 3, 8))
+    least = limits.SLOTS_PER_CREDIT * limits.CREDIT_GROUPS_MIN * group
+    slow = chance.random() < 0.2
+    return Scenario(
+        model=model,
+        writers=chance.choice((1, 1, 2, 4)),
+        pattern=chance.choice(("random", "sequential")),
+        record_bytes=chance.choice((512, 1024, 2048, 4096, 8192)),
+        slots=max(least, chance.choice((8, 32, 64, 128))),
+        group=group,
+        sync="dsync" if write_through else "fdatasync",
+        rate=chance.choice((0.0, 0.0, 500.0, 50.0)),
+        lag_p50_ms=5.0 if slow else 0.12,
+        lag_p99_ms=50.0 if slow else 0.6,
+        operations=(1, chance.choice((10, 100, 300))),
+        idle_ms=chance.choice((0.0, 0.0, 0.0, 300.0)),
+        partition_ms=chance.choice((0.0, 0.0, 0.0, 0.0, 0.0, 3.0, 300.0)),
+        control=chance.random() < 0.7,
+        survives=chance.random() < 0.3,
+    )
 
 
 def codes(result: CutResult) -> set[str]:
