@@ -81,7 +81,7 @@ def test_a_liar_is_never_given_a_clean_bill(liar: BlockRig) -> None:
 
 def test_an_honest_cache_does_work_at_a_flush() -> None:
     """Every flush reaches it, one per commit, and writes out what was written: more with more."""
-    with Drive(*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=20ms") as drive:
+    with Drive(*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=50ms") as drive:
         result = measured_on(drive.target, CONTROLS, seconds=0.1, rounds=1, seed=SEED)
     assert _flushes(result) == pytest.approx(1, abs=0.02)
     assert _flushes(result, WRITE_CONTROL) == pytest.approx(0, abs=0.02)
