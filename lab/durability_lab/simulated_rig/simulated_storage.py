@@ -71,7 +71,8 @@ class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
     `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them.
+    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive` takes
+    what `Drive` does.
     """
 
     kind: TargetKind = "device"
@@ -86,9 +87,10 @@ class SimulatedStorage:
         clock: Callable[[], float] = time.monotonic,
         drive_log: DriveLog | None = None,
         hang: Callable[[], NoReturn] | None = None,
+        make_drive: Callable[..., Drive] = Drive,
     ) -> None:
         self.path = Path(f"/simulated/{model.spec}-{seed}")
-        self._drive = Drive(
+        self._drive = make_drive(
             SparseMedia(size_bytes), model, seed=seed, clock=clock, drive_log=drive_log, hang=hang
         )
         self._sync_s = sync_s

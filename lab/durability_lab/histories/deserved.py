@@ -1,0 +1,130 @@
+"""What a verdict deserves, by an account that knows everything: what the drive promised and broke, when
+something really lost its power, and what anybody did to the target.
+
+It shares no code with the judge. A loss must rest on a promise that the drive broke, or on what someone did
+to the target that looks the same; durable must rest on a cut that happened, of that class, within a second of
+a promise to that run, and on a target that a second reading in the plainest way (`reference_judge`) finds
+whole. All else is inconclusive, and one that the facts would have allowed to be more is counted as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from durability.units import parse_run
+from durability_client.verify.target_reader import block_bytes_of
+from durability_lab.histories.eventful_drive import SIZE_BYTES
+from durability_lab.histories.world import Answer, Cut, World
+from durability_lab.truth.reference_judge import Label, ReferenceJudge
+
+_LOAD_NS = 1_000_000_000 + 60_000_000  # what the judge calls at risk, and a heartbeat
+_STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "power": ("machine", "drive")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grade:
+    """What one answer was worth. `word`: the verdict, or "none". `wrong`: why it is wrong, or "". `limit`: the
+    documented assumption under which it is right, or "". `missed`: the verdict that the facts allowed."""
+
+    word: str
+    wrong: str = ""
+    limit: str = ""
+    missed: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def grade(world: World, answer: Answer) -> Grade:
+    """Hold one answer against the account."""
+    document = answer.document
+    if document is None:
+        return Grade(word="none", reasons=(answer.why.partition(":")[0],))
+    run = parse_run(document["run"])
+    word = document["verdict"]
+    reasons = tuple(reason["code"] for reason in document["reasons"])
+    broken = _broken(world, run)
+    smaller = world.storage.drive.powered and world.storage.drive.size_bytes < SIZE_BYTES
+    earlier = "earlier-loss" in reasons
+    if word == "loss":
+        true = broken or smaller or world.shrunk or earlier
+        return Grade(word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken")
+    wrong = ""
+    if not answer.older and run != _newest_armed(world, answer) and answer.case is not None:
+        wrong = "an older run was judged, although the drive is known for a newer armed one"
+    damaged = bool(_damaged(world, answer, run))
+    deserved = _qualifying(world, run, document["cut"]["class"])
+    if word == "durable":
+        limit = ""
+        if damaged:
+            wrong = "durable, and the target is damaged: " + _damaged(world, answer, run)
+        elif smaller:
+            wrong = "durable, and the drive is smaller than it was"
+        elif not deserved:
+            limit = _limit(world, answer, run)
+            wrong = wrong or ("" if limit else "durable, and no such cut met load")
+        return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
+    missed = "loss" if broken and damaged else "durable" if answer.attested and _qualifying(world, run, "power") else ""
+    return Grade(word=word, reasons=reasons, wrong=wrong, missed="" if answer.older else missed)
+
+
+def _broken(world: World, run: int) -> bool:
+    """Whether the drive broke a promise to the run: for a record of a writer, or a superblock."""
+    plan = world.plans.get(run)
+    for one in world.storage.drive.broken(world.storage.log):
+        label = Label.of(one.promised) if one.promised else None
+        if label is not None and label.run == run and (plan is None or label.writer != plan.control_writer):
+            return True
+    return False
+
+
+def _damaged(world: World, answer: Answer, run: int) -> str:
+    """What a plain second reading finds wrong with the target of the run, "" for nothing."""
+    plan = world.plans.get(run)
+    if plan is None or answer.case is None or not world.reachable:
+        return ""
+    try:
+        block_bytes = block_bytes_of(world.storage.facts())
+        reference = ReferenceJudge(plan, answer.case.frontiers, world.storage, block_bytes=block_bytes)
+    except OSError:
+        return ""
+    return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
+
+
+def _newest_armed(world: World, answer: Answer) -> int | None:
+    """The newest run that anything was written for, on this drive."""
+    promised = [run for run in world.plans if run in world.storage.drive.promised_ns]
+    return promised[-1] if promised else None
+
+
+def _qualifying(world: World, run: int, cut_class: str) -> bool:
+    """Whether something of that class was cut while the run made the drive promise."""
+    return any(_met(cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
+
+
+def _met(cut: Cut, run: int) -> bool:
+    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _LOAD_NS
+
+
+def _limit(world: World, answer: Answer, run: int) -> str:
+    """The documented assumption that makes a durable right which the account does not grant."""
+    if run in world.ended_unheard:
+        return "killed in a dead network"
+    false = answer.step["attest"] == "false"
+    if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
+        return "a false attestation"
+    return ""
+
+
+def listing(world: World, answers: list[Answer], listed: dict[int, str]) -> Iterator[str]:
+    """Where `runs` does not show the weightiest verdict that was stored."""
+    weight = {"loss": 3, "durable": 2, "inconclusive": 1}
+    best: dict[int, str] = {}
+    for answer in answers:
+        if answer.document is None or answer.step["log"] == "export":
+            continue
+        run, word = parse_run(answer.document["run"]), answer.document["verdict"]
+        if weight[word] > weight.get(best.get(run, ""), 0):
+            best[run] = word
+    for run, word in best.items():
+        if run in listed and listed[run] != word:
+            yield f"`runs` shows {listed[run] or 'nothing'}, though the weightiest verdict was {word}"

@@ -1,0 +1,191 @@
+"""A simulated drive to which things happen: it takes time, fails requests, stops answering, loses its power
+while it is read; and it remembers when it last made a promise to each run.
+
+It is the target of the real client, as `SimulatedStorage` is, in a machine of the history. Refuses to know
+what a verdict should be: `deserved` does.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from durability.errors import TargetError
+from durability.formats import facts
+from durability.formats.record import KIND_RECORD
+from durability_lab.drive import faults
+from durability_lab.drive.drive import Drive
+from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
+from durability_lab.histories.virtual_loop import VirtualLoop, current_fiber
+from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.truth.reference_judge import Label
+
+SIZE_BYTES = 4 << 20
+_MAGIC = b"DURB"
+_POLL_S = 0.001
+
+
+class EventfulDrive(Drive):
+    """See the module. `write_s` and `sync_s`: what it takes, half to one and a half times.
+
+    `failing`: "", "once" or "lasting". `reads_left`: after so many reads it loses its power; None: never.
+    `promised_ns`: by run, when it last promised an operation.
+    """
+
+    def __init__(self, *arguments: Any, loop: VirtualLoop, write_s: float, sync_s: float, **named: Any) -> None:
+        self._loop = loop
+        self._write_s = write_s
+        self._sync_s = sync_s
+        self._draw = Random(f"{named['seed']} services").random
+        self._under_way: dict[object, tuple[int, bytes]] = {}
+        self._unpromised: set[int] = set()
+        self._limit_bytes = SIZE_BYTES
+        self.failing = ""
+        self.hung = False
+        self.reads_left: int | None = None
+        self.on_death: Callable[[], None] = lambda: None
+        self.promised_ns: dict[int, int] = {}
+        super().__init__(*arguments, **named)
+
+    @property
+    def powered(self) -> bool:
+        """Whether it has power."""
+        return self._powered
+
+    def read(self, offset: int, length: int) -> bytes:
+        """As `Drive.read`, if nothing has happened to the drive."""
+        self._gate()
+        if self.reads_left is not None:
+            self.reads_left -= 1
+            if self.reads_left < 0:
+                self.reads_left = None
+                self.on_death()
+        return super().read(offset, length)
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview, *, fua: bool = False) -> None:
+        """As `Drive.write`, after a while; what is under way at a cut may have got anywhere."""
+        key, whole = object(), bytes(data)
+        self._under_way[key] = offset, whole
+        try:
+            self._serve(self._sync_s if fua else self._write_s)
+        finally:
+            self._under_way.pop(key, None)
+        super().write(offset, whole, fua=fua)
+        run = _run_of(whole)
+        if run and fua:
+            self.promised_ns[run] = self._loop.now_ns
+        elif run:
+            self._unpromised.add(run)
+
+    def flush(self) -> None:
+        """As `Drive.flush`, after a while."""
+        self._serve(self._sync_s)
+        super().flush()
+        for run in self._unpromised:
+            self.promised_ns[run] = self._loop.now_ns
+        self._unpromised.clear()
+
+    def cut(self) -> None:
+        """Take the power away, in the middle of what is under way."""
+        if self._powered:
+            for offset, data in tuple(self._under_way.values()):
+                super().write(offset, data)
+        self._under_way.clear()
+        self._unpromised.clear()
+        self.failing, self.hung, self.reads_left = "", False, None
+        super().cut()
+
+    def broken(self, log: DriveLog) -> list[Broken]:
+        """The promises that it does not keep, or will not when it has its power again."""
+        read = self.peek if self._powered else self.media.read
+        return log.promises().broken(read, self.size_bytes)
+
+    def shrink(self, size_bytes: int) -> None:
+        """Someone makes it smaller, for good."""
+        self._limit_bytes = self.size_bytes = size_bytes
+
+    def _wake(self) -> None:
+        super()._wake()
+        self.size_bytes = min(self.size_bytes, self._limit_bytes)
+
+    def _serve(self, mean_s: float) -> None:
+        self._gate()
+        fiber = current_fiber()
+        if fiber is not None and mean_s:
+            fiber.sleep(mean_s * (0.5 + self._draw()))
+        self._gate()
+
+    def _gate(self) -> None:
+        """What has happened to the drive happens to this request."""
+        while self.hung:
+            fiber = current_fiber()
+            if fiber is None:
+                raise OSError(errno.ETIMEDOUT, "the drive does not answer")
+            fiber.sleep(_POLL_S)
+        if self.failing:
+            self.failing = self.failing.removesuffix("once")
+            raise OSError(errno.EIO, "the drive reports an error")
+
+
+def _run_of(data: bytes) -> int:
+    """The run of which `data` is an operation; 0 for anything else, the prefill included."""
+    if not data.startswith(_MAGIC):
+        return 0
+    label = Label.of(data[:LABEL_BYTES])
+    return label.run if label.kind == KIND_RECORD and label.seq else 0
+
+
+class HistoryStorage(SimulatedStorage):
+    """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
+
+    _drive: EventfulDrive
+
+    def __init__(
+        self, model: str, *, seed: int, counters: bool, loop: VirtualLoop, host: Callable[[], facts.Host]
+    ) -> None:
+        draw = Random(f"{seed} speed").random
+        sync_s = 0.001 + 0.004 * draw()
+
+        def make(*arguments: Any, **named: Any) -> EventfulDrive:
+            return EventfulDrive(*arguments, loop=loop, write_s=sync_s / 10, sync_s=sync_s, **named)
+
+        self.log = DriveLog()
+        super().__init__(
+            faults.parse(model),
+            seed=seed,
+            size_bytes=SIZE_BYTES,
+            clock=loop.time,
+            drive_log=self.log,
+            make_drive=make,
+        )
+        self.path = Path("/dev/simulated")
+        self._counters = counters
+        self._host = host
+        self._serial = f"serial-{seed}"
+
+    @property
+    def drive(self) -> EventfulDrive:
+        """The drive itself."""
+        return self._drive
+
+    def host(self) -> facts.Host:
+        """The machine."""
+        return self._host()
+
+    def facts(self) -> facts.Facts:
+        """As a system would find them. Raises TargetError where the drive has no power."""
+        if not self._drive.powered:
+            raise TargetError(f"{self.path}: no such device")
+        found = super().facts()
+        (leaf,) = found.drives
+        leaf = replace(
+            leaf,
+            name=self.path.name,
+            serial=self._serial,
+            unsafe_shutdowns=self._drive.cuts if self._counters else None,
+        )
+        return replace(found, drives=(leaf,), layers=(leaf.name,))

@@ -1,0 +1,68 @@
+"""Plays one history from its first step to its last verdict, and says what was wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import shutil
+import tempfile
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability_lab.histories.deserved import Grade, grade, listing
+from durability_lab.histories.steps import History
+from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
+from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.world import Answer, World
+from durability_lab.support.cleanup import in_memory
+
+_DELAY_S = 0.0002
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A history with the grades of its answers. `wrong`: every sentence of what was wrong; none: all right."""
+
+    grades: tuple[Grade, ...]
+    wrong: tuple[str, ...]
+
+
+def play(history: History) -> Played:
+    """Play it. Whatever the product raises that is not for people is raised here."""
+    directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=in_memory()))
+    loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        asyncio.set_event_loop(loop)
+        with virtual_time(loop), redirect_stderr(io.StringIO()):
+            return loop.run_until_complete(_play(World(history=history, directory=directory, loop=loop)))
+    finally:
+        logging.disable(before)
+        asyncio.set_event_loop(None)
+        loop.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _play(world: World) -> Played:
+    await world.start()
+    answers: list[Answer] = []
+    grades: list[Grade] = []
+    wrong: list[str] = []
+
+    def take(answer: Answer | None) -> None:
+        if answer is not None:
+            answers.append(answer)
+            grades.append(grade(world, answer))
+            if grades[-1].wrong:
+                wrong.append(grades[-1].wrong)
+
+    for step in world.history.steps:
+        take(await world.take(step))
+    take(await world.finish())
+    if world.copies == []:
+        wrong += listing(world, answers, await world.listed())
+    await world.end()
+    return Played(grades=tuple(grades), wrong=tuple(wrong))

@@ -1,0 +1,133 @@
+"""The steps of a history: what they are called, what they may say, and how they are written.
+
+A history is its seed, the drive and the steps, one to a line, as `cut what=drive`; the same text is the same
+history. A step that makes no sense where it stands (a cut without power) does nothing, so that any step can be
+left out: that is how a failing history is made short. Data only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+FORMAT = "durability.history/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of step: what it does, in a sentence, and the values that each of its words may have."""
+
+    does: str
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+_MS = ("20", "1", "100", "400", "1500", "4000")
+
+# The first value of each word is the simplest, which a shrunk history has where it can.
+KINDS: Final[Mapping[str, Kind]] = {
+    "run": Kind(
+        does="the client begins a run on the target, over what is there",
+        words={
+            "writers": ("1", "3"),
+            "group": ("1", "4"),
+            "pattern": ("random", "sequential"),
+            "sync": ("fdatasync", "dsync"),
+            "size_kib": ("256", "1024"),
+        },
+    ),
+    "pass": Kind(does="time passes, in ms", words={"ms": _MS}),
+    "error": Kind(does="the drive fails one request with EIO, or every one until it is off", words={"lasting": ("no", "yes")}),
+    "hang": Kind(does="the drive answers nothing until `answer`, and goes on working within"),
+    "answer": Kind(does="the drive answers again"),
+    "cut": Kind(
+        does="the power of the drive alone, of the machine, or of the operating system alone is gone",
+        words={"what": ("machine", "drive", "guest")},
+    ),
+    "boot": Kind(does="whatever has no power gets it back, and the machine starts"),
+    "reboot": Kind(does="the machine is shut down in order and starts again; the drive keeps its power"),
+    "stop": Kind(does="Ctrl-C at the client"),
+    "kill": Kind(does="SIGKILL for the client"),
+    "network": Kind(does="the network dies or is back", words={"up": ("no", "yes")}),
+    "copy": Kind(does="the server's store is copied, and an export of its newest run is taken"),
+    "server": Kind(
+        does="the server is killed, started, or started on the newest or oldest copy of its store",
+        words={"how": ("kill", "start", "newest", "oldest")},
+    ),
+    "resize": Kind(does="someone makes the drive smaller, in percent", words={"percent": ("50",)}),
+    "replace": Kind(does="another drive of the kind takes the place of this one"),
+    "verify": Kind(
+        does="the operator verifies the target",
+        words={
+            "attest": ("true", "none", "false"),  # true: as far as it is true
+            "require": ("power", "os"),
+            "min_cuts": ("1", "10"),
+            "run": ("found", "older"),
+            "log": ("server", "export"),
+            "cut_after": ("0", "1", "5", "30"),  # reads, after which the drive loses its power; 0: never
+        },
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step; `words` has those that are not the first of their values."""
+
+    kind: str
+    words: tuple[tuple[str, str], ...] = ()
+
+    def __getitem__(self, word: str) -> str:
+        """The value of one of its words."""
+        return dict(self.words).get(word, KINDS[self.kind].words[word][0])
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, *(f"{word}={value}" for word, value in self.words)])
+
+    @classmethod
+    def parse(cls, line: str) -> Step:
+        """The step that `str` wrote. Raises ValueError."""
+        kind, *rest = line.split()
+        if kind not in KINDS:
+            raise ValueError(f"no step {kind!r}; there are {', '.join(KINDS)}")
+        words = []
+        for text in rest:
+            word, _, value = text.partition("=")
+            allowed = KINDS[kind].words.get(word, ())
+            if value not in allowed:
+                raise ValueError(f"{line!r}: {word} is one of {', '.join(allowed) or 'no words'}")
+            if value != allowed[0]:
+                words.append((word, value))
+        return cls(kind, tuple(words))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """A whole history. `drive`: a model's spec. `counters`: whether the drive counts unsafe shutdowns."""
+
+    seed: int
+    drive: str
+    counters: bool
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        head = (FORMAT, f"seed {self.seed}", f"drive {self.drive}", f"counters {'yes' if self.counters else 'no'}")
+        return "\n".join([*head, *map(str, self.steps)]) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> History:
+        """The history that `str` wrote; empty lines and those that begin with # do not count. Raises
+        ValueError."""
+        lines = [line.strip() for line in text.splitlines()]
+        lines = [line for line in lines if line and not line.startswith("#")]
+        if not lines or lines[0] != FORMAT:
+            raise ValueError(f"the first line is not {FORMAT!r}: not a history")
+        heads = dict(line.partition(" ")[::2] for line in lines[1:4])
+        if set(heads) != {"seed", "drive", "counters"}:
+            raise ValueError("expected the lines seed, drive and counters after the first")
+        return cls(
+            seed=int(heads["seed"]),
+            drive=heads["drive"],
+            counters=heads["counters"] == "yes",
+            steps=tuple(map(Step.parse, lines[4:])),
+        )

@@ -1,0 +1,256 @@
+"""An event loop whose time is virtual, and in which the product's own code runs unchanged.
+
+Waiting costs nothing: when nothing is ready, the clock jumps to whatever is due next. What blocks in the
+product (a writer's sync, a scan in its thread, a nap) runs in a fiber, a stack of its own that is left when it
+sleeps and taken up again when its time has come; so a history is one thread, and its order of events depends
+on nothing but its seed. `virtual_time` makes sleeping, the monotonic clocks and threads those of the loop for
+as long as a history lasts.
+
+Refuses to wait for what can never happen: a loop with nothing left to do raises DeadlockError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from typing import Any
+
+import greenlet
+
+from durability_lab.histories.virtual_network import Network
+
+_START_NS = 1_000 * 10**9
+_JOIN_S = 0.001
+
+
+class DeadlockError(RuntimeError):
+    """Everything waits for something else."""
+
+
+class _Clock(selectors.BaseSelector):
+    """A selector without files, which in place of waiting moves the clock."""
+
+    def __init__(self) -> None:
+        self.now_ns = _START_NS
+        self._keys: dict[int, selectors.SelectorKey] = {}
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Let `timeout` seconds pass at once."""
+        if timeout is None:
+            raise DeadlockError("nothing is left to happen, and the history is not over")
+        if timeout > 0:
+            self.now_ns += math.ceil(timeout * 1e9)
+        return []
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Note the loop's own pipe, the only file that there is."""
+        key = selectors.SelectorKey(fileobj, fileobj, events, data)
+        self._keys[fileobj] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Forget it."""
+        return self._keys.pop(fileobj)
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """What was registered."""
+        return self._keys
+
+
+class Process:
+    """A program on a machine of the history: its task, its fibers and its connections end with it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.handlers: dict[int, Callable[[], object]] = {}  # of signals
+
+    def end(self) -> None:
+        """Nothing of it runs any more, but for what cancelled tasks do at their end."""
+        self.dead = True
+        for task in tuple(self.tasks):
+            task.cancel()
+
+
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+class Fiber:
+    """A function with a stack of its own; `result` is set when it returns or raises."""
+
+    def __init__(self, loop: VirtualLoop, function: Callable[[], Any]) -> None:
+        self.result: asyncio.Future[Any] = loop.create_future()
+        self._loop = loop
+        self._function = function
+        self._process = CURRENT.get()
+        self._greenlet = greenlet.greenlet(self._run)
+        self._greenlet.gr_context = copy_context()
+
+    def start(self) -> None:
+        """Run it until it first sleeps."""
+        self._resume()
+
+    def sleep(self, seconds: float) -> None:
+        """Called within: let others run for `seconds`."""
+        self._loop.call_later(max(0.0, seconds), self._resume)
+        self._greenlet.parent.switch()
+
+    def wait(self, event: asyncio.Future[Any]) -> None:
+        """Called within: let others run until `event` is done."""
+        event.add_done_callback(lambda _: self._resume())
+        self._greenlet.parent.switch()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return not self._greenlet.dead
+
+    def _resume(self) -> None:
+        if self._process is not None and self._process.dead:
+            return
+        self._greenlet.parent = greenlet.getcurrent()
+        self._greenlet.fiber = self
+        self._greenlet.switch()
+
+    def _run(self) -> None:
+        try:
+            value = self._function()
+        except greenlet.GreenletExit:
+            raise
+        except BaseException as error:
+            if not self.result.done():
+                self.result.set_exception(error)
+                self.result.exception()  # whoever waits for it gets it; else it is nobody's
+        else:
+            if not self.result.done():
+                self.result.set_result(value)
+
+
+def current_fiber() -> Fiber | None:
+    """The fiber that runs now, None in the loop itself."""
+    fiber: Fiber | None = getattr(greenlet.getcurrent(), "fiber", None)
+    return fiber
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop in virtual time. `network` is what `create_server` and `create_connection` use."""
+
+    def __init__(self, network: Network) -> None:
+        self._clock = _Clock()
+        super().__init__(self._clock)
+        self._clock_resolution = 1e-9
+        self.network = network
+        self.set_task_factory(_task)
+
+    @property
+    def now_ns(self) -> int:
+        """The time, in nanoseconds from any start."""
+        return self._clock.now_ns
+
+    def time(self) -> float:
+        """The time, in seconds."""
+        return self._clock.now_ns / 1e9
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """Run it in a fiber."""
+        fiber = Fiber(self, lambda: func(*args))
+        self.call_soon(fiber.start)
+        return fiber.result
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        """Signals are the history's: it calls the handlers of a process itself."""
+        process = CURRENT.get()
+        if process is not None:
+            process.handlers[sig] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        """Forget a handler."""
+        process = CURRENT.get()
+        return process is not None and process.handlers.pop(sig, None) is not None
+
+    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        """Listen within the history's network."""
+        return self.network.listen(protocol_factory, CURRENT.get())
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
+    ) -> Any:
+        """Connect within the history's network."""
+        return await self.network.connect(self, protocol_factory, CURRENT.get())
+
+
+def _task(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+    task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=loop, **options)
+    process = CURRENT.get()
+    if process is not None:
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
+    return task
+
+
+class _FiberThread:
+    """A thread of the product, as a fiber."""
+
+    def __init__(self, *, target: Callable[..., Any], args: tuple[Any, ...] = (), **_: Any) -> None:
+        loop = asyncio.get_event_loop()
+        assert isinstance(loop, VirtualLoop)
+        self._fiber = Fiber(loop, lambda: target(*args))
+        self._loop = loop
+
+    def start(self) -> None:
+        """Run it as soon as the loop comes to it."""
+        self._loop.call_soon(self._fiber.start)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._fiber.alive
+
+    def join(self, timeout: float | None = None) -> None:
+        """Called in a fiber: wait until it has ended, at most `timeout` seconds."""
+        caller = current_fiber()
+        end_s = self._loop.time() + (timeout if timeout is not None else math.inf)
+        while caller is not None and self.is_alive() and self._loop.time() < end_s:
+            caller.sleep(_JOIN_S)
+
+
+def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+    """At once, in the caller: which of several threads reads first would be chance."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(function(*args, **named))
+    except Exception as error:  # noqa: BLE001 - as an executor does
+        future.set_exception(error)
+    return future
+
+
+@contextmanager
+def virtual_time(loop: VirtualLoop) -> Iterator[None]:
+    """Within the block, this process's clocks are those of `loop`, and sleeping is a matter for fibers."""
+
+    def sleep(seconds: float) -> None:
+        fiber = current_fiber()
+        if fiber is not None:
+            fiber.sleep(seconds)
+
+    with ExitStack() as patches:
+        for owner, name, replacement in (
+            (time, "monotonic", loop.time),
+            (time, "monotonic_ns", lambda: loop.now_ns),
+            (time, "clock_gettime_ns", lambda _: loop.now_ns),
+            (time, "sleep", sleep),
+            (threading, "Thread", _FiberThread),
+            (ThreadPoolExecutor, "submit", _submit),
+            (signal, "pthread_sigmask", lambda *_: set()),  # a writer blocks them, for its own process
+        ):
+            patches.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, replacement)
+        yield

@@ -1,0 +1,245 @@
+"""The network of a history: TCP connections in memory, with a delay, and what becomes of them when it fails.
+
+A connection keeps its bytes in order and loses none while both ends live: what is sent into a dead network
+arrives when it is back. A process that ends closes its connections in order, as its kernel does; a machine
+that loses its power says nothing, and a machine that has started anew resets what it no longer knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+_BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that nothing leaves
+_PORT = 7420
+
+
+class Network:
+    """All connections of one history. `delay_s`: from one end to the other, half to one and a half times."""
+
+    def __init__(self, *, delay_s: float, seed: int) -> None:
+        self.up = True
+        self._delay_s = delay_s
+        self._draw = Random(f"{seed} network").random
+        self._factory: Callable[[], asyncio.BaseProtocol] | None = None
+        self._owner: Any = None
+        self._ends: dict[End, None] = {}  # in the order in which they were made
+        self._dark: list[End] = []
+        self._changed: list[asyncio.Future[None]] = []
+
+    def listen(self, factory: Callable[[], asyncio.BaseProtocol], owner: Any) -> Listener:
+        """Take connections from now on, for the process `owner`."""
+        self._factory, self._owner = factory, owner
+        return Listener(self)
+
+    def close(self) -> None:
+        """Take no more."""
+        self._factory = None
+
+    def turn(self, *, up: bool) -> None:
+        """The network dies, or is back."""
+        self.up = up
+        if up:
+            waiting, self._changed = self._changed, []
+            for future in waiting:
+                if not future.done():
+                    future.set_result(None)
+            for end in tuple(self._ends):
+                end.flow()
+
+    async def connect(
+        self, loop: asyncio.AbstractEventLoop, factory: Callable[[], asyncio.BaseProtocol], owner: Any
+    ) -> tuple[End, asyncio.BaseProtocol]:
+        """Both ends of a new connection, as `create_connection` gives them. Raises ConnectionRefusedError."""
+        await asyncio.sleep(self.delay_s())
+        while not self.up:
+            future = loop.create_future()
+            self._changed.append(future)
+            await future
+        if self._factory is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        ours, theirs = End(self, loop, owner), End(self, loop, self._owner)
+        ours.peer, theirs.peer = theirs, ours
+        self._ends |= {ours: None, theirs: None}
+        theirs.protocol, ours.protocol = self._factory(), factory()
+        theirs.protocol.connection_made(theirs)
+        ours.protocol.connection_made(ours)
+        return ours, ours.protocol
+
+    def delay_s(self) -> float:
+        """What the next bytes take."""
+        return self._delay_s * (0.5 + self._draw())
+
+    def kill(self, owner: Any) -> None:
+        """The process is gone; its kernel closes what it had open."""
+        for end in [end for end in self._ends if end.owner is owner]:
+            end.vanish()
+            end.send_end("fin")
+
+    def darken(self, owner: Any) -> None:
+        """The machine of the process lost its power: nothing more is said."""
+        for end in [end for end in self._ends if end.owner is owner]:
+            end.vanish()
+            self._dark.append(end)
+
+    def reset_dark(self) -> None:
+        """The machine has started anew, and knows nothing of the connections that it had."""
+        dark, self._dark = self._dark, []
+        for end in dark:
+            end.send_end("rst")
+
+    def forget(self, end: End) -> None:
+        """The connection is over on this end."""
+        self._ends.pop(end, None)
+
+
+class Listener:
+    """What `create_server` returns, as far as the server needs it."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self.sockets = (self,)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Where it listens."""
+        return "127.0.0.1", _PORT
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._network.close()
+
+    async def wait_closed(self) -> None:
+        """At once."""
+
+
+class End(asyncio.Transport):
+    """One end of a connection; the transport of the protocol there."""
+
+    peer: End
+    protocol: asyncio.BaseProtocol
+
+    def __init__(self, network: Network, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
+        super().__init__()
+        self.owner = owner
+        self._network = network
+        self._loop = loop
+        self._queue: list[bytes | str] = []  # to the peer: bytes, or how the connection ends
+        self._stalled: list[bytes | str] = []  # was on the way when the network died
+        self._last_s = 0.0
+        self._closing = False
+        self._gone = False  # the process or machine is no more: nothing is delivered here
+        self._over = False  # the protocol was told that the connection is lost
+
+    # What protocols call.
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The name of the other end."""
+        return ("192.0.2.2", 40000) if name == "peername" else default
+
+    def is_closing(self) -> bool:
+        """Whether this end was closed."""
+        return self._closing
+
+    def write(self, data: Any) -> None:
+        """Send it."""
+        if not self._closing and not self._gone and data:
+            self._queue.append(bytes(data))
+            self.flow()
+
+    def can_write_eof(self) -> bool:
+        """True."""
+        return True
+
+    def write_eof(self) -> None:
+        """Close this direction."""
+        self.send_end("fin")
+
+    def get_write_buffer_size(self) -> int:
+        """What the kernel has not taken."""
+        return max(0, sum(len(one) for one in self._queue) - _BUFFER_BYTES)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing to set."""
+
+    def pause_reading(self) -> None:
+        """Not used by the product."""
+
+    def resume_reading(self) -> None:
+        """Not used by the product."""
+
+    def close(self) -> None:
+        """Send what is queued, then close."""
+        if not self._closing:
+            self._closing = True
+            if not self._gone:
+                self.send_end("fin")
+                self._loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if not self._over:
+            self._closing = True
+            if not self._gone:
+                self._queue.clear()
+                self.send_end("rst")
+                self._loop.call_soon(self._lose, None)
+
+    # What the network does.
+
+    def vanish(self) -> None:
+        """Whoever had this end is no more."""
+        self._gone = True
+
+    def send_end(self, how: str) -> None:
+        """Tell the other end, after all that is queued."""
+        self._queue.append(how)
+        self.flow()
+        if self._gone:
+            self._network.forget(self)
+
+    def flow(self) -> None:
+        """Put on the way what is queued, unless the network is dead."""
+        if not self._network.up:
+            return
+        queue = self._stalled + self._queue
+        self._stalled, self._queue = [], []
+        for one in queue:
+            self._last_s = max(self._last_s, self._loop.time() + self._network.delay_s())
+            self._loop.call_at(self._last_s, self.peer.arrive, one)
+
+    def arrive(self, what: bytes | str) -> None:
+        """Something comes from the other end; into a dead network nothing does, and it waits there."""
+        if not self._network.up:
+            self.peer._stalled.append(what)  # noqa: SLF001 - the same class
+            return
+        if self._gone or self._over:
+            return
+        if what == "rst":
+            self._lose(ConnectionResetError(104, "Connection reset by peer"))
+        elif what == "fin":
+            if not self.protocol.eof_received():  # type: ignore[attr-defined]
+                self.close()
+        else:
+            assert isinstance(what, bytes)
+            self._take(what)
+
+    def _take(self, data: bytes) -> None:
+        protocol = self.protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(data)  # type: ignore[attr-defined]
+            return
+        while data and not self._over:
+            room = protocol.get_buffer(len(data))
+            part = data[: len(room)]
+            room[: len(part)] = part  # type: ignore[index]
+            protocol.buffer_updated(len(part))
+            data = data[len(part) :]
+
+    def _lose(self, error: Exception | None) -> None:
+        if not self._over and not self._gone:
+            self._over = True
+            self._closing = True
+            self.protocol.connection_lost(error)
+            self._network.forget(self)

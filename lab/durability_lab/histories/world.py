@@ -1,0 +1,407 @@
+"""The world of a history: a machine with a drive, a server with its store, a network between, an operator.
+
+The client's `run` and `verify`, the link, the protocol, the server and its store are the product's own, in
+virtual time (`virtual_loop`); the machine, the drive and the network are the history's. Each step is one
+thing that happens; what is known of it beyond what any tester can know is kept in `cuts` and `ends`, for
+`deserved`. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import shutil
+import signal
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from durability.errors import DurabilityError
+from durability.formats import facts
+from durability.formats.case import Case, case_from_value, case_to_value
+from durability.formats.plan import Plan
+from durability.protocol.messages import CaseFile, Export, List, Listing
+from durability.units import parse_run
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
+from durability_client.run.planning import RunOptions
+from durability_client.run.run_command import run
+from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
+from durability_lab.histories.steps import History, Step
+from durability_lab.histories.virtual_loop import CURRENT, Process, VirtualLoop
+from durability_lab.histories.virtual_network import Network
+from durability_server.server import Server
+
+MS, S = 1_000_000, 1_000_000_000
+HOST, PORT = "127.0.0.1", 7420
+ATTESTATION = "the operator pulled the plug"
+
+_ENDPOINT = Endpoint(host=HOST, port=PORT, token=b"")
+_BOOT_S = 2.0
+_ARMING_S = 3.0
+_PATIENCE_S = 20.0  # of the operator with a command that gives no answer
+_LOOK_S = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time."""
+
+    at_ns: int
+    what: str
+    promised_ns: dict[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
+    `case`: the log that it judged by; `older`: the operator asked for an older run by name."""
+
+    step: Step
+    at_ns: int
+    document: dict[str, Any] | None
+    why: str
+    case: Case | None
+    attested: bool
+    older: bool
+
+
+@dataclass(slots=True)
+class World:
+    """One history as it goes on."""
+
+    history: History
+    directory: Path
+    loop: VirtualLoop
+    storage: HistoryStorage = field(init=False)
+    cuts: list[Cut] = field(default_factory=list)
+    plans: dict[int, Plan] = field(default_factory=dict)  # of the runs that the client began, in order
+    ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
+    shrunk: bool = False
+    machine_up: bool = True
+    boots: int = 1
+    booted_ns: int = 0
+    drives: int = 1
+    server: Server | None = None
+    server_process: Process | None = None
+    client: Process | None = None
+    copies: list[Path] = field(default_factory=list)
+    exports: list[Path] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.booted_ns = self.loop.now_ns - 100 * S
+        self.storage = self._drive()
+
+    @property
+    def network(self) -> Network:
+        """The network between both machines."""
+        return self.loop.network
+
+    @property
+    def client_alive(self) -> bool:
+        """Whether a run goes on."""
+        return self.client is not None and bool(self.client.tasks)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the drive has power, and its machine is up."""
+        return self.machine_up and self.storage.drive.powered
+
+    # What the steps do.
+
+    async def take(self, step: Step) -> Answer | None:
+        """One step; the answer of a `verify`."""
+        if step.kind == "verify":
+            return await self._verify(step)
+        await getattr(self, f"_{step.kind}")(step)
+        return None
+
+    async def finish(self) -> Answer | None:
+        """What every history ends with: the plug is pulled, everything is put right again, and the operator
+        verifies."""
+        self.storage.drive.hung = False
+        if self.client_alive:
+            await self._cut(Step("cut"))
+        await self._network(Step("network", (("up", "yes"),)))
+        await self._server(Step("server", (("how", "start"),)))
+        await self._boot(Step("boot"))
+        return await self._verify(Step("verify"))
+
+    async def end(self) -> None:
+        """Nothing happens any more."""
+        await self._server(Step("server"))
+
+    async def _run(self, step: Step) -> None:
+        if not self.reachable or self.client_alive:
+            return
+        options = RunOptions(
+            server=f"{HOST}:{PORT}",
+            token=b"",
+            size_bytes=int(step["size_kib"]) << 10,
+            writers=int(step["writers"]),
+            group=1 if step["sync"] == "dsync" else int(step["group"]),
+            pattern="sequential" if step["pattern"] == "sequential" else "random",
+            sync="dsync" if step["sync"] == "dsync" else "fdatasync",
+            destroy_data=True,
+            force=True,
+        )
+        self.client = Process("client")
+        task = self._begin(self.client, run(options, self.storage, io.StringIO()))
+        for _ in range(int(_ARMING_S / _LOOK_S)):
+            await asyncio.sleep(_LOOK_S)
+            if task.done() or self._armed():
+                break
+
+    def _armed(self) -> bool:
+        """Note new runs; whether the newest is armed."""
+        runs = self.server.runs if self.server is not None else ()
+        for one in runs:
+            self.plans.setdefault(one.id, one.plan)
+        newest = list(self.plans)[-1:]
+        return any(one.id in newest and one.armed is not None for one in runs)
+
+    async def _pass(self, step: Step) -> None:
+        await asyncio.sleep(int(step["ms"]) / 1000)
+
+    async def _error(self, step: Step) -> None:
+        self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
+
+    async def _hang(self, step: Step) -> None:
+        self.storage.drive.hung = self.storage.drive.powered
+
+    async def _answer(self, step: Step) -> None:
+        self.storage.drive.hung = False
+
+    async def _cut(self, step: Step) -> None:
+        what = step["what"]
+        drive = self.storage.drive
+        if what == "drive" and not drive.powered or what != "drive" and not self.machine_up:
+            return
+        self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        if what != "guest":
+            drive.cut()
+        if what != "drive":
+            self._die(silent=True)
+            self.machine_up = False
+
+    def cut_while_read(self) -> None:
+        """The drive loses its power in the middle of a read."""
+        drive = self.storage.drive
+        self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
+        drive.cut()
+
+    def _die(self, *, silent: bool) -> None:
+        """The client's process is gone, with its machine or by itself."""
+        client, self.client = self.client, None
+        if client is None:
+            return
+        if client.tasks and not self.network.up and not silent:
+            self.ended_unheard.update(list(self.plans)[-1:])
+        client.end()
+        (self.network.darken if silent else self.network.kill)(client)
+        self.storage.unlock()
+
+    async def _boot(self, step: Step) -> None:
+        if not self.storage.drive.powered:
+            self.storage.drive.power_on()
+        if not self.machine_up:
+            await asyncio.sleep(_BOOT_S)
+            self._start_machine()
+
+    def _start_machine(self) -> None:
+        self.machine_up = True
+        self.boots += 1
+        self.booted_ns = self.loop.now_ns
+        self.network.reset_dark()
+
+    async def _reboot(self, step: Step) -> None:
+        if not self.machine_up:
+            return
+        await self._signal(signal.SIGTERM)
+        self._die(silent=False)
+        await asyncio.sleep(_BOOT_S)
+        self._start_machine()
+
+    async def _stop(self, step: Step) -> None:
+        await self._signal(signal.SIGINT)
+
+    async def _signal(self, number: int) -> None:
+        client = self.client
+        if client is None or number not in client.handlers:
+            return
+        client.handlers[number]()
+        for _ in range(400):
+            if not client.tasks:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _kill(self, step: Step) -> None:
+        self._die(silent=False)
+
+    async def _network(self, step: Step) -> None:
+        self.network.turn(up=step["up"] == "yes")
+
+    async def _resize(self, step: Step) -> None:
+        if not self.client_alive:
+            self.shrunk = True
+            self.storage.drive.shrink(SIZE_BYTES * int(step["percent"]) // 100)
+
+    async def _replace(self, step: Step) -> None:
+        if not self.client_alive and self.storage.drive.powered:
+            self.drives += 1
+            self.storage = self._drive()
+
+    # The server.
+
+    async def start(self) -> None:
+        """Start the server."""
+        process = Process("server")
+        server = Server(store_url=f"sqlite:///{self._store}", token=b"")
+        await self._begin(process, server.start(HOST, PORT))
+        self.server, self.server_process = server, process
+
+    async def _server(self, step: Step) -> None:
+        how = step["how"]
+        if self.server is not None and self.server_process is not None and how != "start":
+            self._armed()
+            self.server_process.end()
+            self.network.kill(self.server_process)
+            self.network.close()
+            self.server._store.close()  # noqa: SLF001 - as its kernel does
+            self.server = None
+            await asyncio.sleep(0)
+        if how in ("newest", "oldest") and self.copies:
+            self._remove_store()
+            copy = self.copies[-1 if how == "newest" else 0]
+            for file in copy.iterdir():
+                shutil.copy(file, self.directory / file.name)
+        if self.server is None and how != "kill":
+            await self.start()
+
+    async def _copy(self, step: Step) -> None:
+        copy = self.directory / f"copy-{len(self.copies)}"
+        copy.mkdir()
+        for file in self.directory.glob("store*"):
+            shutil.copy(file, copy / file.name)
+        self.copies.append(copy)
+        case = await self.case(list(self.plans)[-1]) if self.plans else None
+        if case is not None:
+            export = self.directory / f"export-{len(self.exports)}.json"
+            export.write_text(json.dumps(case_to_value(case)))
+            self.exports.append(export)
+
+    @property
+    def _store(self) -> Path:
+        return self.directory / "store"
+
+    def _remove_store(self) -> None:
+        for file in self.directory.glob("store*"):
+            file.unlink()
+
+    # The operator.
+
+    async def case(self, run_id: int) -> Case | None:
+        """What the server has of a run; None where it has no answer."""
+        with suppress(DurabilityError):
+            return case_from_value((await self._ask(Export(run=run_id), CaseFile)).case)
+        return None
+
+    async def listed(self) -> dict[int, str]:
+        """The verdict that `runs` shows of each run."""
+        with suppress(DurabilityError):
+            rows = (await self._ask(List(limit=100), Listing)).rows
+            return {parse_run(str(row["run"])): str(row["verdict"]) for row in rows}
+        return {}
+
+    async def _ask(self, message: Any, answer: Any) -> Any:
+        if self.server is None or not self.network.up:
+            raise DurabilityError("no server")
+        connection = await connect(_ENDPOINT, "query")
+        try:
+            return await connection.request(message, answer)
+        finally:
+            connection.close()
+
+    async def _verify(self, step: Step) -> Answer | None:
+        if not self.reachable or self.client_alive:
+            return None
+        exported = step["log"] == "export" and bool(self.exports)
+        if not exported and (self.server is None or not self.network.up):
+            return None
+        older = step["run"] == "older" and len(self.plans) > 1
+        true = any(cut.what != "guest" for cut in self.cuts)
+        attested = step["attest"] == "false" or step["attest"] == "true" and true
+        options = VerifyOptions(
+            target=self.storage.path,
+            endpoint=None if exported else _ENDPOINT,
+            run=list(self.plans)[-2] if older and not exported else 0,
+            attest_cut=ATTESTATION if attested else None,
+            require_cut="os" if step["require"] == "os" else "power",
+            min_cuts=int(step["min_cuts"]),
+            from_export=self.exports[-1] if exported else None,
+            json=True,
+        )
+        drive = self.storage.drive
+        drive.on_death = self.cut_while_read
+        drive.reads_left = int(step["cut_after"]) or None
+        out, why = io.StringIO(), ""
+        task = self._begin(Process("verify"), verify(options, storage=self.storage, out=out, err=io.StringIO()))
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await task
+        except DurabilityError as error:
+            why = f"{type(error).__name__}: {error}"
+        except TimeoutError:
+            why = "no answer"
+        self.storage.unlock()
+        drive.reads_left = None
+        document = json.loads(out.getvalue()) if not why else None
+        case = None
+        if document is not None:
+            text = self.exports[-1].read_text() if exported else ""
+            case = case_from_value(json.loads(text)) if exported else await self.case(parse_run(document["run"]))
+        return Answer(
+            step=step,
+            at_ns=self.loop.now_ns,
+            document=document,
+            why=why,
+            case=case,
+            attested=attested,
+            older=older or exported,
+        )
+
+    # The rest.
+
+    def _begin(self, process: Process, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        async def within() -> Any:
+            CURRENT.set(process)
+            return await work
+
+        task = self.loop.create_task(within())
+        process.tasks.add(task)
+        task.add_done_callback(process.tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    def _drive(self) -> HistoryStorage:
+        return HistoryStorage(
+            self.history.drive,
+            seed=self.history.seed * 16 + self.drives,
+            counters=self.history.counters,
+            loop=self.loop,
+            host=self._host,
+        )
+
+    def _host(self) -> facts.Host:
+        return facts.Host(
+            machine_id="simulated-machine",
+            boot_id=f"boot-{self.boots}",
+            uptime_ns=self.loop.now_ns - self.booted_ns,
+            kernel="simulated",
+            virtualisation="none",
+            hostname="simulated",
+        )
