@@ -49,7 +49,7 @@ def grade(world: World, answer: Answer) -> Grade:
         true = broken or smaller or world.shrunk or earlier
         return Grade(word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken")
     wrong = ""
-    if not answer.older and run != _newest_armed(world, answer) and answer.case is not None:
+    if not answer.older and world.armed and world.armed[-1] != run:
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     damaged = bool(_damaged(world, answer, run))
     deserved = _qualifying(world, run, document["cut"]["class"])
@@ -88,12 +88,6 @@ def _damaged(world: World, answer: Answer, run: int) -> str:
     except OSError:
         return ""
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
-
-
-def _newest_armed(world: World, answer: Answer) -> int | None:
-    """The newest run that anything was written for, on this drive."""
-    promised = [run for run in world.plans if run in world.storage.drive.promised_ns]
-    return promised[-1] if promised else None
 
 
 def _qualifying(world: World, run: int, cut_class: str) -> bool:

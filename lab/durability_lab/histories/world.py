@@ -80,6 +80,7 @@ class World:
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
     plans: dict[int, Plan] = field(default_factory=dict)  # of the runs that the client began, in order
+    armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
     shrunk: bool = False
     machine_up: bool = True
@@ -115,6 +116,7 @@ class World:
 
     async def take(self, step: Step) -> Answer | None:
         """One step; the answer of a `verify`."""
+        self._armed()
         if step.kind == "verify":
             return await self._verify(step)
         await getattr(self, f"_{step.kind}")(step)
@@ -161,8 +163,9 @@ class World:
         runs = self.server.runs if self.server is not None else ()
         for one in runs:
             self.plans.setdefault(one.id, one.plan)
-        newest = list(self.plans)[-1:]
-        return any(one.id in newest and one.armed is not None for one in runs)
+            if one.armed is not None and one.id not in self.armed:
+                self.armed.append(one.id)
+        return bool(self.plans) and list(self.plans)[-1] in self.armed
 
     async def _pass(self, step: Step) -> None:
         await asyncio.sleep(int(step["ms"]) / 1000)
@@ -254,6 +257,7 @@ class World:
         if not self.client_alive and self.storage.drive.powered:
             self.drives += 1
             self.storage = self._drive()
+            self.armed = []
 
     # The server.
 

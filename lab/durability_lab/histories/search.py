@@ -1,0 +1,133 @@
+"""Makes histories at random, plays them, and makes one that goes wrong as short as it can be.
+
+Hypothesis draws and shrinks; a history is data, so what it has found can be written down and played again.
+The same seed gives the same histories. Refuses to hide what it left out: how often each verdict was given, and
+why those that could have been more were inconclusive, is counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import FlakyFailure
+
+from durability_lab.histories.play import Played, play
+from durability_lab.histories.steps import KINDS, History, Step
+
+# Honest drives first, as a shrunk history should have one where it can; liars of each kind after them.
+DRIVES = (
+    "honest",
+    "write-through",
+    "flush-ignored",
+    "early-ack:delay_ms=3000",
+    "early-ack:delay_ms=100",
+    "rollback:interval_ms=300",
+    "flush-skipped",
+    "fua-ignored",
+    "shorn",
+    "misdirected",
+    "unreadable:share=0.05",
+    "smaller:share=0.5",
+    "empty",
+)
+# Of each kind of step, how often it is drawn beside the others.
+_WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
+_STEPS_MAX = 10
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of all histories so far."""
+
+    histories: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # of inconclusive verdicts
+    missed: Counter[str] = field(default_factory=Counter)  # reasons, where a verdict was possible
+    limits: Counter[str] = field(default_factory=Counter)
+
+    def add(self, played: Played) -> None:
+        """Count one history."""
+        self.histories += 1
+        for grade in played.grades:
+            self.verdicts[grade.word] += 1
+            if grade.word == "inconclusive":
+                self.reasons.update(grade.reasons)
+            if grade.missed:
+                self.missed[f"{grade.missed}: {' '.join(grade.reasons)}"] += 1
+            if grade.limit:
+                self.limits[grade.limit] += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The shortest history found that goes wrong, and how."""
+
+    history: History
+    what: str
+
+
+class WrongVerdictError(AssertionError):
+    """A history had a verdict that it does not deserve."""
+
+
+def _step(kind: str) -> st.SearchStrategy[Step]:
+    words = {word: st.sampled_from(values) for word, values in KINDS[kind].words.items()}
+
+    def make(values: dict[str, str]) -> Step:
+        return Step(kind, tuple((word, value) for word, value in values.items() if value != KINDS[kind].words[word][0]))
+
+    return st.fixed_dictionaries(words).map(make)
+
+
+def histories() -> st.SearchStrategy[History]:
+    """Any history: it begins with a run."""
+    kinds = [kind for kind in KINDS for _ in range(_WEIGHTS.get(kind, 1))]
+    step = st.sampled_from(kinds).flatmap(_step)
+    steps = st.tuples(_step("run"), st.lists(step, min_size=1, max_size=_STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
+    return st.builds(
+        History,
+        seed=st.integers(0, 1 << 16),
+        drive=st.sampled_from(DRIVES),
+        counters=st.booleans(),
+        steps=steps,
+    )
+
+
+def search(
+    *, count: int, number: int, tally: Tally, on_history: Callable[[], None] = lambda: None
+) -> Failure | None:
+    """Play `count` histories of seed `number`; the first failure made short, or None."""
+    failed: dict[str, str] = {}
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+    )
+    @given(history=histories())
+    def check(history: History) -> None:
+        failed["last"] = str(history)
+        try:
+            played = play(history)
+        except Exception as error:
+            raise WrongVerdictError(f"{type(error).__name__}: {error}") from error
+        if played.wrong:
+            raise WrongVerdictError("; ".join(played.wrong))
+        tally.add(played)
+        on_history()
+
+    try:
+        check()
+    except (WrongVerdictError, FlakyFailure) as error:
+        history = History.parse(failed["last"])
+        return Failure(history=history, what=str(error))
+    return None
