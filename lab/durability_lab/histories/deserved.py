@@ -49,7 +49,8 @@ def grade(world: World, answer: Answer) -> Grade:
         true = broken or smaller or world.shrunk or earlier
         return Grade(word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken")
     wrong = ""
-    if not answer.older and world.armed and world.armed[-1] != run:
+    armed = [one for one in world.plans if one in world.armed or one in world.storage.drive.promised_ns]
+    if not answer.older and armed and armed[-1] != run:
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     damaged = bool(_damaged(world, answer, run))
     deserved = _qualifying(world, run, document["cut"]["class"])
@@ -70,9 +71,11 @@ def grade(world: World, answer: Answer) -> Grade:
 def _broken(world: World, run: int) -> bool:
     """Whether the drive broke a promise to the run: for a record of a writer, or a superblock."""
     plan = world.plans.get(run)
+    if plan is None:
+        return False
     for one in world.storage.drive.broken(world.storage.log):
-        label = Label.of(one.promised) if one.promised else None
-        if label is not None and label.run == run and (plan is None or label.writer != plan.control_writer):
+        place = Label.of(one.promised).place(plan) if one.promised else None
+        if place is not None and place[0] != plan.control_writer:
             return True
     return False
 

@@ -16,7 +16,8 @@ from typing import Any
 
 from durability.errors import TargetError
 from durability.formats import facts
-from durability.formats.record import KIND_RECORD
+from durability.formats.plan import Plan
+from durability.formats.record import KIND_RECORD, read_superblock
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
@@ -33,7 +34,8 @@ class EventfulDrive(Drive):
     """See the module. `write_s` and `sync_s`: what it takes, half to one and a half times.
 
     `failing`: "", "once" or "lasting". `reads_left`: after so many reads it loses its power; None: never.
-    `promised_ns`: by run, when it last promised an operation.
+    `plans`: of every run whose superblock was written to it, in order. `promised_ns`: by run, when it last
+    promised an operation.
     """
 
     def __init__(self, *arguments: Any, loop: VirtualLoop, write_s: float, sync_s: float, **named: Any) -> None:
@@ -48,6 +50,7 @@ class EventfulDrive(Drive):
         self.hung = False
         self.reads_left: int | None = None
         self.on_death: Callable[[], None] = lambda: None
+        self.plans: dict[int, Plan] = {}
         self.promised_ns: dict[int, int] = {}
         super().__init__(*arguments, **named)
 
@@ -76,6 +79,8 @@ class EventfulDrive(Drive):
             self._under_way.pop(key, None)
         super().write(offset, whole, fua=fua)
         run = _run_of(whole)
+        if offset == 0 and (plan := read_superblock(whole)) is not None:
+            self.plans.setdefault(plan.run, plan)
         if run and fua:
             self.promised_ns[run] = self._loop.now_ns
         elif run:
@@ -148,7 +153,7 @@ class HistoryStorage(SimulatedStorage):
         self, model: str, *, seed: int, counters: bool, loop: VirtualLoop, host: Callable[[], facts.Host]
     ) -> None:
         draw = Random(f"{seed} speed").random
-        sync_s = 0.001 + 0.004 * draw()
+        sync_s = 0.004 + 0.008 * draw()
 
         def make(*arguments: Any, **named: Any) -> EventfulDrive:
             return EventfulDrive(*arguments, loop=loop, write_s=sync_s / 10, sync_s=sync_s, **named)

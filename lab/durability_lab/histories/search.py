@@ -87,7 +87,7 @@ def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
     kinds = [kind for kind in KINDS for _ in range(_WEIGHTS.get(kind, 1))]
     step = st.sampled_from(kinds).flatmap(_step)
-    steps = st.tuples(_step("run"), st.lists(step, min_size=1, max_size=_STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
+    steps = st.tuples(_step("run"), st.lists(step, max_size=_STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
     return st.builds(
         History,
         seed=st.integers(0, 1 << 16),

@@ -79,7 +79,6 @@ class World:
     loop: VirtualLoop
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
-    plans: dict[int, Plan] = field(default_factory=dict)  # of the runs that the client began, in order
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
     shrunk: bool = False
@@ -96,6 +95,11 @@ class World:
     def __post_init__(self) -> None:
         self.booted_ns = self.loop.now_ns - 100 * S
         self.storage = self._drive()
+
+    @property
+    def plans(self) -> dict[int, Plan]:
+        """Of the runs that wrote to the drive, in order."""
+        return self.storage.drive.plans
 
     @property
     def network(self) -> Network:
@@ -136,6 +140,9 @@ class World:
     async def end(self) -> None:
         """Nothing happens any more."""
         await self._server(Step("server"))
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(_LOOK_S)
 
     async def _run(self, step: Step) -> None:
         if not self.reachable or self.client_alive:
@@ -159,10 +166,9 @@ class World:
                 break
 
     def _armed(self) -> bool:
-        """Note new runs; whether the newest is armed."""
+        """Note which runs are armed; whether the newest is."""
         runs = self.server.runs if self.server is not None else ()
         for one in runs:
-            self.plans.setdefault(one.id, one.plan)
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
         return bool(self.plans) and list(self.plans)[-1] in self.armed
@@ -277,7 +283,7 @@ class World:
             self.network.close()
             self.server._store.close()  # noqa: SLF001 - as its kernel does
             self.server = None
-            await asyncio.sleep(0)
+            await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
             self._remove_store()
             copy = self.copies[-1 if how == "newest" else 0]
