@@ -23,9 +23,11 @@ _DELAY_S = 0.0002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A history with the grades of its answers. `wrong`: every sentence of what was wrong; none: all right."""
+    """A history with the grades of its answers. `told`: what happened when, and what `verify` said, a line
+    each. `wrong`: every sentence of what was wrong; none: all right."""
 
     grades: tuple[Grade, ...]
+    told: tuple[str, ...]
     wrong: tuple[str, ...]
 
 
@@ -50,19 +52,32 @@ async def _play(world: World) -> Played:
     await world.start()
     answers: list[Answer] = []
     grades: list[Grade] = []
+    told: list[str] = []
     wrong: list[str] = []
 
     def take(answer: Answer | None) -> None:
         if answer is not None:
             answers.append(answer)
             grades.append(grade(world, answer))
+            told.append(f"{'':12}{_said(answer)}")
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
 
+    began_s = world.loop.time()
     for step in world.history.steps:
+        told.append(f"{world.loop.time() - began_s:8.3f} s  {step}")
         take(await world.take(step))
+    told.append(f"{world.loop.time() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
     take(await world.finish())
     if world.copies == []:
         wrong += listing(world, answers, await world.listed())
     await world.end()
-    return Played(grades=tuple(grades), wrong=tuple(wrong))
+    return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
+
+
+def _said(answer: Answer) -> str:
+    document = answer.document
+    if document is None:
+        return f"no verdict: {answer.why}"
+    codes = ", ".join(reason["code"] for reason in document["reasons"])
+    return f"run {document['run']}: {document['verdict']}" + (f" ({codes})" if codes else "")

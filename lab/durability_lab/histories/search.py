@@ -61,6 +61,17 @@ class Tally:
             if grade.limit:
                 self.limits[grade.limit] += 1
 
+    def merge(self, other: Tally) -> None:
+        """Count those of another tally as well."""
+        self.histories += other.histories
+        for mine, theirs in (
+            (self.verdicts, other.verdicts),
+            (self.reasons, other.reasons),
+            (self.missed, other.missed),
+            (self.limits, other.limits),
+        ):
+            mine.update(theirs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

@@ -43,6 +43,7 @@ ATTESTATION = "the operator pulled the plug"
 _ENDPOINT = Endpoint(host=HOST, port=PORT, token=b"")
 _BOOT_S = 2.0
 _ARMING_S = 3.0
+_WRITING_S = 0.03
 _PATIENCE_S = 20.0  # of the operator with a command that gives no answer
 _LOOK_S = 0.005
 
@@ -164,6 +165,7 @@ class World:
             await asyncio.sleep(_LOOK_S)
             if task.done() or self._armed():
                 break
+        await asyncio.sleep(_WRITING_S)
 
     def _armed(self) -> bool:
         """Note which runs are armed; whether the newest is."""
