@@ -1,5 +1,6 @@
-"""Histories with an I/O error before the cut, or a drive that hangs: what a drive had time to drain was not at
-risk, and no verdict may rest on it.
+"""Histories with an I/O error before the cut, or a drive that hangs.
+
+What a drive had time to drain was not at risk, and no verdict may rest on it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def seed() -> int:
     return value
 
 
+def disturbed(drive: str, load: Load, seed: int) -> BlockRig:
+    """A rig whose drive can fail and hang."""
+    return BlockRig(drive, load.file_system, seed=seed, disturbed=True)
+
+
 def codes(answer: Answer) -> list[str]:
     """The codes of the verdict's reasons."""
     return [reason["code"] for reason in answer.document["reasons"]]
@@ -74,7 +80,10 @@ async def failed_once(rig: BlockRig, client: Client) -> Answer:
 @pytest.mark.parametrize("load", LOADS, ids=str)
 async def test_drive_that_lives_on_after_an_error_has_nothing_at_risk(load: Load, seed: int) -> None:
     """One write fails, the client ends, the drive drains, and only then the power goes: inconclusive."""
-    async with local_server() as lab, powered(BlockRig(LATE, load.file_system, seed=seed, disturbed=True)) as rig:
+    async with (
+        local_server() as lab,
+        powered(disturbed(LATE, load, seed)) as rig,
+    ):
         async with running(lab, rig.target, load, acked=OPERATIONS) as client:
             said = (await failed_once(rig, client)).said
         await drained()
@@ -91,7 +100,10 @@ async def test_drive_that_lives_on_after_an_error_has_nothing_at_risk(load: Load
 @pytest.mark.parametrize("load", LOADS[:2], ids=str)
 async def test_drive_that_hangs_before_it_dies_has_nothing_at_risk(load: Load, seed: int) -> None:
     """The drive answers no request while it drains; then it alone loses power, and the stuck write fails."""
-    async with local_server() as lab, powered(BlockRig(LATE, load.file_system, seed=seed, disturbed=True)) as rig:
+    async with (
+        local_server() as lab,
+        powered(disturbed(LATE, load, seed)) as rig,
+    ):
         async with running(lab, rig.target, load, acked=OPERATIONS) as client:
             await asyncio.to_thread(rig.stop_answering)
             await drained()
@@ -108,7 +120,10 @@ async def test_drive_that_hangs_before_it_dies_has_nothing_at_risk(load: Load, s
 async def test_clean_reboot_after_an_error_is_no_cut(tmp_path: Path, seed: int) -> None:
     """One write fails, and the machine is restarted in order: another boot proves no cut of any class."""
     load = Load(file_system="ext4")
-    async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed, disturbed=True)) as rig:
+    async with (
+        local_server() as lab,
+        powered(disturbed("honest", load, seed)) as rig,
+    ):
         async with running(lab, rig.target, load, acked=OPERATIONS) as client:
             await failed_once(rig, client)
         case = tmp_path / "case"
