@@ -203,9 +203,9 @@ class BlockRig:
         self._nbdfuse.wait_for(
             lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
         )
-        self.loop = _run(
-            "losetup", "--find", "--show", f"--sector-size={self.sector_bytes}", str(self._device_file)
-        ).strip()
+        # Direct, or a page cache below the block device would answer reads after the cut.
+        options = ("--direct-io=on", f"--sector-size={self.sector_bytes}")
+        self.loop = _run("losetup", "--find", "--show", *options, str(self._device_file)).strip()
         self._attached = True
         self._diskseq = _diskseq(self.loop)
         # Said in either case: the setting is the loop device's own and outlives what was attached to it.

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from durability.errors import TargetBusyError
 from durability.formats import facts
+from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.storage import Buffer, DriveLook, TargetDirectory, WritableBuffer
@@ -123,6 +124,10 @@ class SimulatedStorage:
     def cut(self) -> None:
         """Take the power away: every later read, write and sync raises EIO until `power_on`."""
         self._drive.cut()
+
+    def fail_once(self) -> None:
+        """The next write or sync raises EIO; the drive goes on."""
+        self._drive.fail_once()
 
     def power_on(self) -> None:
         """Give the power back, as an operator does before `verify`."""

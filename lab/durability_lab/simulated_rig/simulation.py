@@ -145,12 +145,15 @@ class _Cut:
 
     def _decide(self) -> None:
         """Now, or after what is to come before the cut."""
-        idle_ns, partition_ns = (int(ms * MS) for ms in (self._scenario.idle_ms, self._scenario.partition_ms))
-        last_ns = max(idle_ns, partition_ns)
+        before_ms = (self._scenario.idle_ms, self._scenario.partition_ms, self._scenario.error_ms)
+        idle_ns, partition_ns, error_ns = (int(ms * MS) for ms in before_ms)
+        last_ns = max(idle_ns, partition_ns, error_ns)
         if idle_ns:
             self._agenda.after(last_ns - idle_ns, self._client.rest)
         if partition_ns:
             self._agenda.after(last_ns - partition_ns, self._client.server.lose_network)
+        if error_ns:
+            self._agenda.after(last_ns - error_ns, self._storage.fail_once)
         self._agenda.after(last_ns, self._cut)
 
     def _cut(self) -> None:
