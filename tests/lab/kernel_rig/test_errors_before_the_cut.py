@@ -9,11 +9,13 @@ import asyncio
 import io
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from durability.errors import EXIT_INCONCLUSIVE
+from durability.formats.case import DriveState
 from durability.units import parse_run
 from durability_client.link.endpoint import endpoint
 from durability_client.queries import export
@@ -75,6 +77,29 @@ async def failed_once(rig: BlockRig, client: Client) -> Answer:
     """What the client says after a write of its target has failed; the drive lives on."""
     with rig.failing():
         return await client.end()
+
+
+def seen(path: Path, act: Callable[[], None]) -> DriveState:
+    """What a watch that was begun before `act` sees of the drive at `path` after it."""
+    watch = KernelStorage(path).watch_drives(KernelStorage(path).facts())
+    try:
+        act()
+        return watch.look(1.0).drive
+    finally:
+        watch.close()
+
+
+def test_look_tells_a_dead_drive_from_one_that_answers_or_hangs(seed: int) -> None:
+    """Past the page cache, and past the name that another drive may have by then."""
+    with disturbed("honest", Load(file_system=None), seed) as rig:
+        assert seen(rig.device, lambda: None) == "answered"
+        with rig.failing():
+            assert seen(rig.device, lambda: None) == "answered"
+        assert seen(rig.device, rig.stop_answering) == "silent"
+        rig.cut()
+        assert seen(rig.device, lambda: None) == "dead"
+        rig.power_on()
+        assert seen(rig.device, rig.cut) == "dead"
 
 
 @pytest.mark.parametrize("load", LOADS, ids=str)

@@ -16,7 +16,7 @@ THE_CUT = (
         rule=11,
         taken_away="without any proof, a cut is assumed",
         noticed_by=("client-that-was-killed",),
-        change=without(cut.assess, 'if death else "none"', 'if death else "power"'),
+        change=without(cut.assess, 'case.failed else "none"', 'case.failed else "power"'),
     ),
     Mutant(
         name="any class of cut is enough",
