@@ -178,7 +178,8 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
     if cut.contradictions:
         yield _reason("attestation-contradicted", "; ".join(cut.contradictions))
     if cut.cut_class == "none":
-        yield _reason("cut-not-shown", "if you cut the power, say so with --attest-cut TEXT")
+        advice = "if you cut the power, say so with --attest-cut TEXT"
+        yield _reason("cut-not-shown", f"{cut.unproven}; {advice}" if cut.unproven else advice)
     else:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 
@@ -194,7 +195,7 @@ def _scan_reasons(scan: ScanReport, at_risk: AtRisk) -> Iterator[Reason]:
             if at_risk.stalled
             else ""
         )
-        yield _reason("nothing-at-risk", stalled)
+        yield _reason("nothing-at-risk", at_risk.unknown or stalled)
     if scan.unstable:
         yield _reason("unstable", f"{counted(scan.unstable, 'slot')}; suspect memory, cable or controller")
 
