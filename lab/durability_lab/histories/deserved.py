@@ -106,6 +106,8 @@ def _limit(world: World, answer: Answer, run: int) -> str:
     """The documented assumption that makes a durable right which the account does not grant."""
     if run in world.ended_unheard:
         return "killed in a dead network"
+    if run in world.failed_with_power:
+        return "a drive without a link looks dead"
     false = answer.step["attest"] == "false"
     if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
         return "a false attestation"

@@ -18,6 +18,7 @@ from durability.errors import TargetError
 from durability.formats import facts
 from durability.formats.plan import Plan
 from durability.formats.record import KIND_RECORD, read_superblock
+from durability_client.target.storage import DriveLook
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
@@ -28,6 +29,7 @@ from durability_lab.truth.reference_judge import Label
 SIZE_BYTES = 4 << 20
 _MAGIC = b"DURB"
 _POLL_S = 0.001
+_LOOK_S = 0.1
 
 
 class EventfulDrive(Drive):
@@ -144,6 +146,38 @@ def _run_of(data: bytes) -> int:
     return label.run if label.kind == KIND_RECORD and label.seq else 0
 
 
+class HistoryDriveWatch:
+    """A `DriveWatch` that reads the drive again and again, in virtual time, as that of the kernel does."""
+
+    blind = ""
+
+    def __init__(self, drive: EventfulDrive, loop: VirtualLoop) -> None:
+        self._drive = drive
+        self._loop = loop
+        self._generation = drive.generation
+
+    def look(self, timeout_s: float) -> DriveLook:
+        """Called in a fiber."""
+        fiber = current_fiber()
+        assert fiber is not None
+        end_s = self._loop.time() + timeout_s
+        while self._loop.time() < end_s:
+            if not self._drive.hung and self._drive.generation == self._generation:
+                try:
+                    self._drive.read(0, 512)
+                except OSError:
+                    pass
+                else:
+                    return DriveLook(drive="answered", text="it still answers reads")
+            fiber.sleep(_LOOK_S)
+        if self._drive.hung:
+            return DriveLook(drive="silent", text="a read did not return")
+        return DriveLook(drive="dead", text="every read failed")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class HistoryStorage(SimulatedStorage):
     """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
 
@@ -170,12 +204,17 @@ class HistoryStorage(SimulatedStorage):
         self.path = Path("/dev/simulated")
         self._counters = counters
         self._host = host
+        self._loop = loop
         self._serial = f"serial-{seed}"
 
     @property
     def drive(self) -> EventfulDrive:
         """The drive itself."""
         return self._drive
+
+    def watch_drives(self, armed: facts.Facts) -> HistoryDriveWatch:
+        """Prepare to look at the drive."""
+        return HistoryDriveWatch(self._drive, self._loop)
 
     def host(self) -> facts.Host:
         """The machine."""

@@ -82,6 +82,7 @@ class World:
     cuts: list[Cut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
+    failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
     machine_up: bool = True
     boots: int = 1
@@ -180,6 +181,8 @@ class World:
 
     async def _error(self, step: Step) -> None:
         self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
+        if self.storage.drive.failing == "lasting":
+            self.failed_with_power.update(list(self.plans)[-1:])
 
     async def _hang(self, step: Step) -> None:
         self.storage.drive.hung = self.storage.drive.powered
