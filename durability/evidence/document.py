@@ -86,6 +86,7 @@ class Outcome:
             "strength": _named(verdict.strength, "cuts losses bound"),
             "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
             "duration_s": round(self.duration_s, 3),
+            "lost": {"operations": report.operations_lost, "prefill": report.prefill_lost},
         }
 
 

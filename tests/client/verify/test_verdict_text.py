@@ -43,11 +43,66 @@ def test_durable_names_its_class_first_and_its_limits_after(make_plan: MakePlan)
     """One line says what is shown; the page goes on with why, what was checked, and what is not proved."""
     text = printed(judged(make_plan))
 
-    assert text.splitlines()[0] == "DURABLE across power loss"
-    assert [line for line in text.splitlines() if line and line[0] != " "][1:] == HEADINGS
+    first, *headings, last = [line for line in text.splitlines() if line and line[0] != " "]
+    assert (first, headings) == ("DURABLE across power loss", HEADINGS)
+    assert last == "verdict: durable across power loss; series: 1 clean cut, none lost"
     assert "unsafe-shutdown counter of every drive rose" in words(section(text, "Why"))
     assert "100 operations of 1 writer" in text
-    assert "fewer than 95.0% of cuts lose data: no loss in 1 cut" in words(section(text, HEADINGS[2]))
+    assert "1 clean cut proves little: up to 95 % of cuts could still lose data" in words(
+        section(text, HEADINGS[2])
+    )
+    assert "at most 26 % of cuts lose data after 10 clean cuts, 9.5 % after 30, 5.0 % after 59" in words(
+        section(text, HEADINGS[3])
+    )
+
+
+def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
+    """A verdict on another cut of the series, or on this one."""
+    return PastVerdict(run=run, verdict=verdict, cut_class="power", at_risk_ms1000=1, wall="")
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "says"),
+    [
+        (["durable"], "2 clean cuts, none lost", "2 clean cuts prove little: up to 78 % of cuts"),
+        (
+            ["durable"] * 58,
+            "59 clean cuts, none lost",
+            "59 clean cuts: at most 5.0 % of cuts lose data, with 95 % confidence",
+        ),
+        (
+            ["durable", "loss"],
+            "1 of 3 cuts lost data",
+            "1 of 3 cuts lost data: at most 86 % of cuts lose data, with 95 % confidence",
+        ),
+        (
+            ["unverified"],
+            "1 clean cut, none lost, 1 run may hide a loss",
+            "how rare a loss is: 1 clean cut, none lost, 1 run may hide a loss",
+        ),
+    ],
+)
+def test_the_series_stands_in_the_last_line(
+    make_plan: MakePlan, others: list[str], state: str, says: str
+) -> None:
+    """What the cuts of the series came to ends the page; what they leave open stands above."""
+    series = tuple(past(verdict, f"{number:016x}") for number, verdict in enumerate(others))
+
+    text = printed(judged(make_plan, case={"series": series}))
+
+    assert words(text).endswith(f" verdict: durable across power loss; series: {state} ")
+    assert says in words(section(text, HEADINGS[2]))
+
+
+def test_the_last_line_of_other_verdicts(make_plan: MakePlan) -> None:
+    """Loss and inconclusive stand there as well, with what is known of the series."""
+    loss = printed(judged(make_plan, findings={"lost": 1})).splitlines()[-1]
+    stopped = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
+    alone = judged(make_plan, findings={"lost": 1})
+
+    assert loss == "verdict: loss; series: 1 of 1 cut lost data"
+    assert stopped.splitlines()[-1] == "verdict: inconclusive; series: no verified cut"
+    assert page.last_line(replace(alone, case=None)).endswith("series: unknown without the server's log")
 
 
 def test_lesser_class_stands_in_the_first_line(make_plan: MakePlan) -> None:
@@ -64,14 +119,14 @@ def test_names_are_called_names(make_plan: MakePlan) -> None:
     durable = printed(judged(make_plan, plan=workload))
     loss = printed(judged(make_plan, plan=workload, findings={"resurrected": 2, "absent": 1, "torn": 1}))
 
-    assert "all of 64 names are present or absent as acknowledged, or newer" in words(durable)
+    assert "every name is present or absent as acknowledged, or newer" in words(durable)
     assert "unlink random, files of 1,024 bytes, fdatasync, then fsync of the directory, 4 per sync" in words(
         durable
     )
     assert "read 64 names in" in words(durable)
     assert "8 names may hold operations that were never acknowledged" in words(durable)
     assert "slot" not in section(durable, "What was checked")
-    assert loss.splitlines()[0] == "LOSS: 4 of 64 names are not as acknowledged"
+    assert loss.splitlines()[0] == "LOSS: 4 acknowledged operations are lost"
     lost = words(section(loss, "What was lost"))
     assert "resurrected 2 names: a removed name is back" in lost
     assert "absent 1 name: the name is gone" in lost
@@ -90,28 +145,72 @@ def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
     )
     text = printed(outcome)
 
-    assert text.splitlines()[0] == "LOSS: 4 of 64 slots do not hold acknowledged data"
+    assert text.splitlines()[0] == "LOSS: 4 acknowledged operations are lost"
     lost = words(section(text, "What was lost"))
     assert lost.index("lost 3 slots") < lost.index("torn 1 slot:")
-    assert "between seq 98 and seq 100" in lost
-    assert (
-        "the oldest lost write was acknowledged 1.5 to 54.0 ms before the cut, 3 operations earlier" in lost
-    )
+    assert "the lost operations lie in seq 98 to seq 100" in lost
+    assert "the oldest of them was acknowledged 1.5 to 54.0 ms and 3 operations before the cut" in lost
     assert "writer 0 slot 7 (TARGET offset 72704)" in lost
-    assert f"durability show {outcome.plan.run:016x}" in words(section(text, HEADINGS[3]))
+    assert f"`durability export {outcome.plan.run:016x} -o FILE`" in section(text, HEADINGS[3])
+
+
+def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None:
+    """Of one class it stands in the first line alone; what was written before the run is counted apart."""
+    one_class = printed(judged(make_plan, findings={"lost": 37}, oldest_lost=(9,), newest_lost=(99,)))
+    before = {"prefill_lost": 25, "superblocks_lost": 2}
+    apart = printed(judged(make_plan, findings={"truncated": 64}, **before))
+
+    assert one_class.count("37") == 1
+    assert apart.splitlines()[0] == "LOSS: 37 acknowledged operations are lost"
+    assert apart.count("37") == 1
+    lost = words(section(apart, "What was lost"))
+    assert "truncated 64 places: the file or device ends before this place" in lost
+    assert "prefill 25 of these held no operation yet, only what `run` had prepared" in lost
+    assert "superblock 2 of these are copies of the superblock" in lost
+
+
+@pytest.mark.parametrize(
+    ("counts", "first_line"),
+    [
+        ({"prefill_lost": 3}, "LOSS: no acknowledged operation is lost, but the prefill of 3 slots"),
+        ({"superblocks_lost": 1}, "LOSS: no acknowledged operation is lost, but 1 superblock copy"),
+    ],
+)
+def test_a_loss_without_lost_operations_says_so(
+    make_plan: MakePlan, counts: dict[str, int], first_line: str
+) -> None:
+    """What `run` synced before it was armed is lost: that is loss, and no operation is blamed on it."""
+    outcome = judged(make_plan, findings={"corrupt": sum(counts.values())}, **counts)
+
+    assert printed(outcome).splitlines()[0] == first_line
+
+
+def test_many_writers_do_not_fill_the_page(make_plan: MakePlan) -> None:
+    """The ranges of the first writers are listed, the others counted."""
+    outcome = judged(
+        make_plan,
+        plan={"writers": 9},
+        findings={"lost": 9},
+        oldest_lost=(1,) * 9,
+        newest_lost=(1,) * 4 + (7,) * 5,
+    )
+
+    lost = words(section(printed(outcome), "What was lost"))
+    assert "writer 3 the lost operations lie in seq 1 others 5 more writers lost operations" in lost
 
 
 def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> None:
     """Where the run explains what is wrong, the page says so instead of accusing the drive."""
     text = printed(judged(make_plan, findings={"lost": 3}, case={"superseded_by": "00ff"}))
 
-    assert text.splitlines()[0] == "INCONCLUSIVE: a later run wrote to this target"
+    assert text.splitlines()[0] == "INCONCLUSIVE: a later run wrote to this target: run 00ff"
     assert "lost 3 slots" in words(section(text, "Other observations"))
     assert "What was lost" not in text
 
 
 def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
-    """Each thing that was missing comes with what to do about it."""
+    """Each thing that was missing comes with what to do about it; the reason in the first line stands there
+    alone."""
     text = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
 
     assert (
@@ -119,7 +218,17 @@ def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
     )
     advice = words(section(text, HEADINGS[3]))
     assert "cut the power while the run writes" in advice
-    assert "--attest-cut TEXT" in advice
+    assert '`--attest-cut "mains plug pulled"`' in advice
+    assert text.count("stopped cleanly") == 1
+
+
+def test_a_weaker_cut_comes_with_the_option_to_type(make_plan: MakePlan) -> None:
+    """Who can do with less is told what to type."""
+    outcome = judged(make_plan, now=facts(boot="boot-2", uptime_s=30), require_cut="power")
+    text = printed(outcome)
+
+    assert text.splitlines()[0] == ("INCONCLUSIVE: the cut shown is of a weaker class than required")
+    assert "or ask for less: `--require-cut os`" in words(section(text, HEADINGS[3]))
 
 
 def test_every_reason_has_advice() -> None:
@@ -129,9 +238,7 @@ def test_every_reason_has_advice() -> None:
 
 def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:
     """A target that looks right now is still one that lost data."""
-    past = PastVerdict(run="0", verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
-
-    text = printed(judged(make_plan, case={"verdicts": (past,)}))
+    text = printed(judged(make_plan, case={"verdicts": (past("loss"),)}))
 
     assert text.splitlines()[0] == f"LOSS: {REASONS['earlier-loss']}"
 
@@ -181,7 +288,7 @@ def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyP
     assert "\x1b" not in text
     lines = text.splitlines()
     assert all(line == line.rstrip() for line in lines)
-    assert max(map(len, lines[1:])) <= min(int(columns), 100)
+    assert max(map(len, lines)) <= min(int(columns), 100)
 
 
 def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:

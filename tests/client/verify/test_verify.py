@@ -48,7 +48,7 @@ TOKEN = b"a token of both machines"
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 KEYS = """
 schema run verdict reasons subject cut acked checked at_risk in_flight in_flight_damaged findings
-order_violations collateral unstable loss_window control strength examples duration_s
+order_violations collateral unstable loss_window control strength examples duration_s lost
 """
 
 pytestmark = pytest.mark.slow  # each starts a server and a scan
@@ -328,7 +328,7 @@ async def test_page_and_junit(lab: Lab) -> None:
 
     answer = await lab.verify(json=False, junit=lab.directory / "report.xml")
 
-    assert answer["page"].startswith("LOSS: 1 of 1,024 slots do not hold acknowledged data\n")
+    assert answer["page"].startswith("LOSS: 1 acknowledged operation is lost\n")
     assert "bench 4" in answer["page"]
     suite = ElementTree.parse(lab.directory / "report.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
