@@ -178,7 +178,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
     if cut.contradictions:
         yield _reason("attestation-contradicted", "; ".join(cut.contradictions))
     if cut.cut_class == "none":
-        yield _reason("cut-not-shown", "if you cut the power, say so with --attest-cut TEXT")
+        yield _reason("cut-not-shown")
     else:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 

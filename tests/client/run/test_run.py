@@ -26,7 +26,7 @@ from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
-from durability_client.run.run_command import RunSummary, run
+from durability_client.run.run_command import CLEAN_END, RunSummary, run
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.drive.faults import Honest
@@ -136,8 +136,11 @@ def storage(tmp_path: Path) -> KernelStorage:
     return KernelStorage(tmp_path / "target")
 
 
-async def test_a_run_of_some_time(lab: Lab, storage: KernelStorage) -> None:
-    """After --duration the server has exactly the frontiers that the target holds, and the figures."""
+async def test_a_run_of_some_time(
+    lab: Lab, storage: KernelStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After --duration the server has exactly the frontiers that the target holds, and the figures. The last
+    line says that this was no test of the drive."""
     summary = await lab.run(storage, duration_s=1.2, writers=2)
     plan = existing_plan(storage)
     assert plan is not None and plan.run == summary.run
@@ -158,6 +161,7 @@ async def test_a_run_of_some_time(lab: Lab, storage: KernelStorage) -> None:
     shown = await query.request(Show(run=summary.run), Shown)
     query.close()
     assert json.dumps(shown.document)
+    assert capsys.readouterr().err.splitlines()[-1] == CLEAN_END
 
 
 async def test_the_lines_for_programs(lab: Lab, storage: KernelStorage) -> None:
