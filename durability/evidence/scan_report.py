@@ -39,7 +39,7 @@ class ScanReport:
     have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
     `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
     `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
-    that no acknowledged operation had written; `superblocks_lost`: findings that are copies of the superblock.
+    that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
     """
 
     finished: bool

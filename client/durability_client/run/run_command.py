@@ -40,7 +40,7 @@ from durability_client.target.storage import Storage
 from durability_client.target.target_files import TargetFiles
 
 CLEAN_END = (
-    "The run ended cleanly, so it cannot become durable: only a power cut during the run tests the drive."
+    "The run ended cleanly, so it cannot become durable.\nOnly a power cut during the run tests the drive."
 )
 TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005

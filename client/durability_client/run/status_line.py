@@ -175,4 +175,4 @@ def _parts(sample: Sample) -> list[str]:
 
 def _known(nanoseconds: int) -> str:
     """A time, or a dash if there is none to show."""
-    return duration(nanoseconds) if nanoseconds else "–"
+    return duration(nanoseconds) if nanoseconds else "\N{EN DASH}"

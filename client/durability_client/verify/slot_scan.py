@@ -129,8 +129,8 @@ class SlotScan(ScanBase):
             self._lose_range(extent.writer, edges, range(first, absent.stop))
 
     def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
-        """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that ended
-        on them, all of them gone."""
+        """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
+        ended on them, all of them gone."""
         frontier = self._oracle.proven[writer]
         for start in range(absent.start, absent.stop, _SLOTS_AT_A_TIME):
             slots = np.arange(start, min(absent.stop, start + _SLOTS_AT_A_TIME), dtype=U64)

@@ -76,6 +76,9 @@ ADVICE: Mapping[str, str] = {
     "series-has-loss": "look at the cut with the loss: `durability runs` lists the runs",
     "series-incomplete": "verify the other cuts of the series",
 }
+# No later verify can make such a run durable, so how the cut is shown no longer matters.
+_SPENT = frozenset({"not-armed", "superseded", "session-stopped", "session-closed", "session-client-error"})
+_ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contradicted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +363,8 @@ def _strength(outcome: Outcome) -> Iterator[str]:
         yield "that any cut keeps data: every cut of this series lost some"
     elif series.losses or series.cuts >= _FEW_CUTS:
         seen = _series(series) if series.losses else counted(series.cuts, "clean cut")
-        yield f"{seen}: at most {_percent(series.bound)} of cuts lose data, with {_percent(CONFIDENCE)} confidence"
+        sure = f"with {_percent(CONFIDENCE)} confidence"
+        yield f"{seen}: at most {_percent(series.bound)} of cuts lose data, {sure}"
     else:
         little = f"{counted(series.cuts, 'clean cut')} {'proves' if series.cuts == 1 else 'prove'} little"
         yield f"{little}: up to {_percent(series.bound)} of cuts could still lose data"
@@ -377,16 +381,17 @@ def _next(outcome: Outcome) -> Iterator[str]:
             yield f"look at the run: `durability show {run}`"
             yield f"save the run: `durability export {run} -o FILE`"
         yield "do not trust this stack with data that must survive power loss"
-        yield "to find the layer, test with fewer layers: the raw device, `--direct`, `--sync dsync`, one writer"
+        fewer = "the raw device, `--direct`, `--sync dsync`, one writer"
+        yield f"to find the layer, test with fewer layers: {fewer}"
     elif verdict.word == "durable":
         yield from _cut_again(verdict.strength)
         yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
     else:
-        advice = (
-            ADVICE[reason.code].format(cut=outcome.cut.cut_class, cuts=max(1, verdict.strength.cuts))
-            for reason in verdict.reasons
-        )
-        yield from dict.fromkeys(advice)
+        codes = [reason.code for reason in verdict.reasons]
+        if not _SPENT.isdisjoint(codes):
+            codes = [code for code in codes if code not in _ON_SHOWING_A_CUT]
+        cut, cuts = outcome.cut.cut_class, max(1, verdict.strength.cuts)
+        yield from dict.fromkeys(ADVICE[code].format(cut=cut, cuts=cuts) for code in codes)
 
 
 def _cut_again(series: Strength) -> Iterator[str]:

@@ -140,7 +140,7 @@ async def test_a_run_of_some_time(
     lab: Lab, storage: KernelStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """After --duration the server has exactly the frontiers that the target holds, and the figures. The last
-    line says that this was no test of the drive."""
+    lines say that this was no test of the drive."""
     summary = await lab.run(storage, duration_s=1.2, writers=2)
     plan = existing_plan(storage)
     assert plan is not None and plan.run == summary.run
@@ -161,7 +161,7 @@ async def test_a_run_of_some_time(
     shown = await query.request(Show(run=summary.run), Shown)
     query.close()
     assert json.dumps(shown.document)
-    assert capsys.readouterr().err.splitlines()[-1] == CLEAN_END
+    assert capsys.readouterr().err.endswith(f"\n{CLEAN_END}\n")
 
 
 async def test_the_lines_for_programs(lab: Lab, storage: KernelStorage) -> None:

@@ -90,8 +90,9 @@ def test_what_has_no_value_is_a_dash() -> None:
     err = io.StringIO()
     nothing = replace(SAMPLE, rate=0.0, p50_ns=0, p99_ns=0, max_ns=0, rtt_ns=0, state="reconnecting")
     StatusLine("00000000000000ff", out=None, err=err).show(nothing)
-    assert "commit p50 –  p99 –  max –  " in err.getvalue()
-    assert "RTT –  reconnecting" in err.getvalue()
+    shown = err.getvalue().replace("\N{EN DASH}", "-")
+    assert "commit p50 -  p99 -  max -  " in shown
+    assert "RTT -  reconnecting" in shown
 
 
 def test_a_log_tells_how_far_the_prefill_is() -> None:

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
 def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None:
     """Of one class it stands in the first line alone; what was written before the run is counted apart."""
     one_class = printed(judged(make_plan, findings={"lost": 37}, oldest_lost=(9,), newest_lost=(99,)))
-    before = {"prefill_lost": 25, "superblocks_lost": 2}
+    before: dict[str, Any] = {"prefill_lost": 25, "superblocks_lost": 2}
     apart = printed(judged(make_plan, findings={"truncated": 64}, **before))
 
     assert one_class.count("37") == 1
@@ -177,7 +178,7 @@ def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None
     ],
 )
 def test_a_loss_without_lost_operations_says_so(
-    make_plan: MakePlan, counts: dict[str, int], first_line: str
+    make_plan: MakePlan, counts: dict[str, Any], first_line: str
 ) -> None:
     """What `run` synced before it was armed is lost: that is loss, and no operation is blamed on it."""
     outcome = judged(make_plan, findings={"corrupt": sum(counts.values())}, **counts)
@@ -208,18 +209,24 @@ def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> 
     assert "What was lost" not in text
 
 
-def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
-    """Each thing that was missing comes with what to do about it; the reason in the first line stands there
-    alone."""
+def test_inconclusive_says_what_to_do(make_plan: MakePlan) -> None:
+    """What was missing comes with what to do about it; the reason in the first line stands there alone."""
     text = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
 
     assert (
         text.splitlines()[0] == "INCONCLUSIVE: the run was stopped cleanly, not by a cut (and 1 more reason)"
     )
-    advice = words(section(text, HEADINGS[3]))
-    assert "cut the power while the run writes" in advice
-    assert '`--attest-cut "mains plug pulled"`' in advice
+    assert "cut the power while the run writes" in words(section(text, HEADINGS[3]))
     assert text.count("stopped cleanly") == 1
+
+
+def test_a_cut_that_is_not_shown_can_be_attested(make_plan: MakePlan) -> None:
+    """The option to type stands in the page, but not for a run that no attestation makes durable."""
+    unattested = judged(make_plan, now=facts(uptime_s=5000))
+    stopped = judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"})
+
+    assert '`--attest-cut "mains plug pulled"`' in section(printed(unattested), HEADINGS[3])
+    assert "--attest-cut" not in printed(stopped)
 
 
 def test_a_weaker_cut_comes_with_the_option_to_type(make_plan: MakePlan) -> None:
