@@ -263,7 +263,9 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
-    if lost:
+    if lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
+        what = "their file system does not mount"
+    elif lost:
         what = "a volatile cache below the kernel lost them; nothing was promised for them"
     else:
         what = "this proves nothing, other flushes or power-loss protection may have kept them"

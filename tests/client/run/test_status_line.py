@@ -85,6 +85,20 @@ def test_a_narrow_terminal_gets_rows_that_are_rewritten(
     assert err.getvalue()[before:].startswith(f"\x1b[{len(rows) - 1}A\r\x1b[J    12 s")
 
 
+def test_a_terminal_does_not_break_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lines go on below the values of the facts; a log has each line whole."""
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "layers       dm-0 (crypt) > nvme0n1p2 (partition) > nvme0n1"
+    terminal, log = Terminal(), io.StringIO()
+    for err in (terminal, log):
+        StatusLine("00000000000000ff", out=None, err=err).say(text)
+    assert log.getvalue() == f"{text}\n"
+    assert terminal.getvalue().splitlines() == [
+        "layers       dm-0 (crypt) > nvme0n1p2",
+        "             (partition) > nvme0n1",
+    ]
+
+
 def test_what_has_no_value_is_a_dash() -> None:
     """While the client reconnects, no commit and no round trip took 0 ns: there are none."""
     err = io.StringIO()

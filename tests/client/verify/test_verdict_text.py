@@ -272,6 +272,19 @@ def test_control_arm_is_explained(make_plan: MakePlan, lost: int, words_of_it: s
     assert words_of_it in text
 
 
+def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None:
+    """Then its files are gone, and no cache is blamed for what was in them."""
+    now = after_power_loss()
+    assert now.file_system is not None
+    now = replace(now, file_system=replace(now.file_system, mount_point=""))
+    gone: dict[str, Any] = {"plan": {"control_slots": 16}, "case": {"control": 10}, "control_lost": 10}
+
+    text = words(section(printed(judged(make_plan, now=now, findings={"truncated": 3}, **gone)), HEADINGS[1]))
+
+    assert ", which does not mount" in text
+    assert "10 of 10 writes that were never synced are lost: their file system does not mount" in text
+
+
 def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None:
     """What could hide a lie is said where it is read: many writers, unread copies, the set-up's warnings."""
     now = replace(after_power_loss(), warnings=(TargetWarning(code="loop", text="this is a loop device"),))
