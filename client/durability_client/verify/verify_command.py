@@ -34,6 +34,7 @@ from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run
 from durability_client.link.endpoint import Endpoint
+from durability_client.system.terminal import fitted
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
@@ -82,7 +83,7 @@ async def verify(
     case_source = _case_source(options)
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
-        print(target.why, file=err)
+        print(fitted(target.why, err, indent=2), file=err)
     target.lock()
     try:
         with _bar(err) as on_progress:
