@@ -26,6 +26,7 @@ FACTS_BYTES_MAX = 512 << 10
 VERDICT_BYTES_MAX = 1 << 20
 STATISTICS_BYTES_MAX = 64 << 10
 RESULT_BYTES_MAX = 16 << 20  # a file of the benchmark
+ERROR_AGE_US_MAX = 86_400_000_000  # a day
 DOCUMENT_BYTES_MAX = FRAME_BYTES_MAX - 64  # only what a server sends
 EVIDENCE_BYTES_MAX = 4 << 20  # one piece; more is split over names
 LISTING_ROWS_MAX = 10_000

@@ -1,19 +1,20 @@
 """What the cut could have cost: records at risk and the loss window (rules 12 to 14).
 
-A cut tests a drive only if it met writes that a volatile cache could still have held. All times are those of
+A cut tests a drive only if it met writes that a volatile cache could still have held. So what is at risk is
+counted back from the last moment at which the drive must be assumed to have had power. All times are those of
 the server's receipts; the time of the cut is known only as an interval. Refuses to compare times of two boots
-of the server.
+of the server, and to guess a moment that the evidence does not give.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from durability.formats.case import Case, Receipt
+from durability.formats.case import Case, DriveState, Receipt
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.versions import Versions
@@ -21,18 +22,27 @@ from durability.formats.versions import Versions
 WINDOWS_MS = (1, 10, 100, 1000)
 _MS = 1_000_000
 
+# Why it is not known until when the drive had power, by what was seen of it after the target's I/O error.
+_UNKNOWN: Mapping[DriveState, str] = {
+    "answered": "the drive still answered after the I/O error, so its power went at an unknown later time",
+    "silent": "after the I/O error a read of the drive did not return, so its power went at an unknown time",
+    "unseen": "the client did not see the drive after the I/O error, so its power went at an unknown time",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
-    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last receipt. Only
-    slots whose loss would show; an operation of `create` counts once, as the name that it makes. `stalled`:
-    writers that may have waited for credit before the cut, and so are not counted."""
+    """How many slots' newest operation was acknowledged within 1, 10, 100, 1000 ms of the last moment at
+    which the drive must be assumed to have had power. Only slots whose loss would show; an operation of
+    `create` counts once, as the name that it makes. `stalled`: writers that may have waited for credit before
+    the cut, and so are not counted. `unknown`: why that moment is not known, so that nothing is counted."""
 
     ms1: int
     ms10: int
     ms100: int
     ms1000: int
     stalled: tuple[int, ...]
+    unknown: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +57,14 @@ class LossWindow:
 def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
     """Rule 13. `newest_seen`: per writer, the newest operation that the target shows to have been done."""
     stalled = _stalled(case, plan, newest_seen)
+    power_ns = last_power_ns(case)
+    if power_ns is None:
+        return AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=stalled, unknown=_UNKNOWN[_drive_seen(case)])
     running = [writer for writer in range(plan.writers) if writer not in stalled]
     versions = Versions(plan)
     counts = [
         sum(_exposed(versions, plan, writer, since[writer], case.frontiers[writer]) for writer in running)
-        for since in (_frontiers_before(case, plan, window * _MS) for window in WINDOWS_MS)
+        for since in (_frontiers_at(case, plan, power_ns - window * _MS) for window in WINDOWS_MS)
     ]
     return AtRisk(ms1=counts[0], ms10=counts[1], ms100=counts[2], ms1000=counts[3], stalled=stalled)
 
@@ -68,20 +81,30 @@ def _stalled(case: Case, plan: Plan, newest_seen: Sequence[int]) -> tuple[int, .
     )
 
 
-def _last_sign_ns(case: Case) -> int:
-    """When the load was last seen to go on: the last frame of any kind. After an I/O error of the target
-    frames go on without load, so there it is the last acknowledgement."""
-    if case.session_end == "target-error" and case.timeline:
-        return case.timeline[-1].at_ns
-    return case.last_receipt_ns
+def last_power_ns(case: Case) -> int | None:
+    """The last moment at which the drive must be assumed to have had power, None where it is not known.
+
+    It is the last frame of any kind, because the machine had power then. A client that ended with an I/O
+    error of the target outlived that moment: it is the error where the drive was then seen dead, since until
+    then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
+    any time after the last frame.
+    """
+    if case.session_end != "target-error":
+        return case.last_receipt_ns
+    if case.target_error is None or case.target_error.drive != "dead":
+        return None
+    return case.target_error.at_ns
 
 
-def _frontiers_before(case: Case, plan: Plan, window_ns: int) -> tuple[int, ...]:
-    """The frontiers of the newest kept receipt more than `window_ns` older than the last sign of load."""
+def _drive_seen(case: Case) -> DriveState:
+    return "unseen" if case.target_error is None else case.target_error.drive
+
+
+def _frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
+    """The frontiers of the newest kept receipt before `at_ns`."""
     if not case.timeline:
         return case.frontiers
-    start = _last_sign_ns(case) - window_ns
-    position = bisect_left(case.timeline, start, key=lambda receipt: receipt.at_ns)
+    position = bisect_left(case.timeline, at_ns, key=lambda receipt: receipt.at_ns)
     return case.timeline[position - 1].frontiers if position else (0,) * plan.writers
 
 
@@ -95,20 +118,30 @@ def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int
     return int(np.count_nonzero(newest == seqs))
 
 
-def cut_interval_ns(case: Case) -> tuple[int, int]:
-    """When the cut was, earliest and latest, on the clock of the receipts (rule 14)."""
-    earliest = _last_sign_ns(case) - case.rtt_max_ns
-    return earliest, case.last_receipt_ns + max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
+def cut_interval_ns(case: Case) -> tuple[int, int] | None:
+    """When the cut was, earliest and latest, on the clock of the receipts (rule 14); None where that is not
+    known. After an I/O error the drive may have been dead since its last acknowledgement, unless it answered
+    later."""
+    power_ns = last_power_ns(case)
+    if power_ns is None:
+        return None
+    earliest = case.last_receipt_ns
+    if case.failed and case.timeline and _drive_seen(case) != "answered":
+        earliest = case.timeline[-1].at_ns
+    if case.session_end == "target-error":
+        return earliest - case.rtt_max_ns, max(power_ns, earliest)
+    return earliest - case.rtt_max_ns, power_ns + max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:
     """The cut less the receipt of the oldest lost acknowledgement, over all writers. `oldest_lost`: per
     writer the first acknowledged operation that was found lost, None if none was. None where nothing is lost,
-    or no cut ended the session."""
+    or no cut ended the session, or the time of the cut is not known."""
     lost = [(writer, seq) for writer, seq in enumerate(oldest_lost) if seq is not None]
-    if not lost or case.session_end not in ("silence", "target-error"):
+    interval = cut_interval_ns(case)
+    if not lost or interval is None or case.session_end not in ("silence", "target-error"):
         return None
-    earliest, latest = cut_interval_ns(case)
+    earliest, latest = interval
     received = [_received_ns(case, writer, seq, latest) for writer, seq in lost]
     first = min(_position(case.timeline, writer, seq) for writer, seq in lost)
     before = sum(case.timeline[first - 1].frontiers) if first else 0

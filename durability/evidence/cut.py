@@ -21,16 +21,20 @@ from durability.formats.facts import Drive, Facts
 CutClass: TypeAlias = Literal["none", "os", "vm", "power"]
 CUT_CLASSES: tuple[CutClass, ...] = get_args(CutClass)  # in rising order
 
+_RESTARTED = "after an I/O error of the target the machine may have been restarted in order"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
     """The class that stands, with its proof in sentences. `attested`: the operator's words, None if there are
-    none. `contradictions`: why these words were not believed."""
+    none. `contradictions`: why these words were not believed. `unproven`: what happened and proves no cut, a
+    sentence or ""."""
 
     cut_class: CutClass
     proof: tuple[str, ...]
     attested: str | None
     contradictions: tuple[str, ...]
+    unproven: str = ""
 
 
 def at_least(shown: CutClass, required: CutClass) -> bool:
@@ -47,16 +51,25 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     counted = _counted_power_loss(case.armed, now)
     death = _os_death(case, case.armed, now)
     anew = _enumerated_anew(case.armed, now)
-    shown: CutClass = "power" if counted else "os" if death else "none"
-    proof = [sentence for sentence in (counted, death, anew) if sentence]
-    if not attested:
-        return Cut(cut_class=shown, proof=tuple(proof), attested=None, contradictions=())
-    claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
-    contradictions = _contradictions(case.armed, now, claimed, happened=bool(counted or death or anew))
-    if not contradictions and not at_least(shown, claimed):
+    shown: CutClass = "power" if counted else "os" if death and not case.failed else "none"
+    claimed, contradictions = shown, list[str]()
+    if attested:
+        claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
+        contradictions = _contradictions(case.armed, now, claimed, happened=bool(counted or death or anew))
+    believed = bool(attested) and not contradictions
+    # A machine whose target failed may be restarted in order, which looks the same as its death.
+    unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
+    proof = [sentence for sentence in (counted, "" if unproven else death, anew) if sentence]
+    if believed and not at_least(shown, claimed):
         shown = claimed
         proof.append(f"the operator attests: {attested}")
-    return Cut(cut_class=shown, proof=tuple(proof), attested=attested, contradictions=tuple(contradictions))
+    return Cut(
+        cut_class=shown,
+        proof=tuple(proof),
+        attested=attested or None,
+        contradictions=tuple(contradictions),
+        unproven=unproven,
+    )
 
 
 def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerated_anew: bool) -> CutClass:

@@ -178,7 +178,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
     if cut.contradictions:
         yield _reason("attestation-contradicted", "; ".join(cut.contradictions))
     if cut.cut_class == "none":
-        yield _reason("cut-not-shown")
+        yield _reason("cut-not-shown", cut.unproven)
     else:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 
@@ -194,7 +194,7 @@ def _scan_reasons(scan: ScanReport, at_risk: AtRisk) -> Iterator[Reason]:
             if at_risk.stalled
             else ""
         )
-        yield _reason("nothing-at-risk", stalled)
+        yield _reason("nothing-at-risk", at_risk.unknown or stalled)
     if scan.unstable:
         yield _reason("unstable", f"{counted(scan.unstable, 'slot')}; suspect memory, cable or controller")
 

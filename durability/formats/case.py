@@ -7,7 +7,7 @@ and compare only where the server's boot id is the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from durability.errors import FormatError
 from durability.formats.documents import from_value, to_value
@@ -21,6 +21,11 @@ CASE_SCHEMA = "durability.case/1"
 SessionEnd: TypeAlias = Literal[
     "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
 ]
+
+# What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one
+# drive answered; every read failed, on all of them; a read did not return; or it could not look.
+DriveState: TypeAlias = Literal["answered", "dead", "silent", "unseen"]
+DRIVE_STATES: tuple[DriveState, ...] = get_args(DriveState)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,17 @@ class PastVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TargetError:
+    """The I/O error of the target that ended the run's load. `at_ns`: when the error came, at the latest.
+    `drive`: what was seen of the drives then, "unseen" until the client reports it; `text` says it for
+    people."""
+
+    at_ns: int
+    drive: DriveState
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One run as the server has it.
 
@@ -67,7 +83,8 @@ class Case:
     cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
     this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
     with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest that
-    the client sent, None where it sent none.
+    the client sent, None where it sent none. `target_error`: None where the client reported none, and in
+    exports of releases that did not look at the drives.
     """
 
     schema: str
@@ -95,6 +112,12 @@ class Case:
     series: tuple[PastVerdict, ...]
     statistics: Statistics | None = None
     credits: tuple[tuple[int, ...], ...] = ()
+    target_error: TargetError | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the target's I/O error ended the load."""
+        return self.session_end == "target-error" or self.target_error is not None
 
 
 def case_to_value(case: Case) -> dict[str, Value]:

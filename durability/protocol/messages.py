@@ -17,6 +17,7 @@ from typing import Annotated, TypeAlias, TypeVar, get_args
 
 from durability import limits
 from durability.errors import FormatError, ProtocolError
+from durability.formats.case import DRIVE_STATES
 from durability.formats.packing import Value, pack, unpack
 from durability.protocol import wire
 from durability.protocol.wire import Field
@@ -244,7 +245,8 @@ class Notice(ServerMessage):
 @_wire(0x18)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFailed(ClientMessage):
-    """The target failed at `seq` of `writer`; all writers stopped. `errno` as on the client's system."""
+    """The target failed at `seq` of `writer`; all writers stopped. `errno` as on the client's system. The
+    client stays on to look at the drives, see `DriveSeen`."""
 
     errno: Annotated[int, wire.integer(0, 0xFFFF)]
     writer: Annotated[int, wire.integer(0, limits.WRITERS_MAX)]
@@ -285,6 +287,17 @@ class Progress(ClientMessage):
     statistics: Statistics
 
 
+@_wire(0x1D)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveSeen(ClientMessage):
+    """What the client saw of the drives after `TargetFailed`, as in `case.DriveState`; `text` is for people.
+    `error_age_us`: from the target's error to the sending of this message."""
+
+    error_age_us: Annotated[int, wire.integer(0, limits.ERROR_AGE_US_MAX)]
+    drive: Annotated[str, wire.choice(*DRIVE_STATES)]
+    text: Text
+
+
 # Role `verify`.
 
 
@@ -320,7 +333,7 @@ class Evidence(ClientMessage):
 @_wire(0x23)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored(ServerMessage):
-    """The evidence or the verdict is durable."""
+    """The evidence, the verdict or what was seen of the drives is durable."""
 
 
 @_wire(0x24)

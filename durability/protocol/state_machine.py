@@ -27,7 +27,7 @@ from durability.protocol import auth, messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
 
-PROTOCOL_VERSIONS = (1,)  # newest first
+PROTOCOL_VERSIONS = (2,)  # newest first
 _PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
 
 State: TypeAlias = str
@@ -44,7 +44,7 @@ HANDSHAKE: Table = {
 
 _ENDINGS: Mapping[type[Message], State] = {
     messages.Stop: "ending",
-    messages.TargetFailed: "ending",
+    messages.TargetFailed: "failing",
     messages.ClientFailed: "ending",
 }
 
@@ -60,6 +60,9 @@ ROLES: Mapping[str, Table] = {
         "arming": {messages.Armed: "armed", messages.Credit: "arming", **_ENDINGS},
         "armed": {messages.Ack: "armed", messages.Credit: "armed", messages.Progress: "armed", **_ENDINGS},
         "ending": {messages.Armed: "ending", messages.Credit: "ending", messages.Stopped: "ended"},
+        "failing": {messages.Armed: "failing", messages.Credit: "failing", messages.Stopped: "failed"},
+        "failed": {messages.DriveSeen: "looked"},
+        "looked": {messages.Stored: "ended"},
         "ended": {},
     },
     "verify": {

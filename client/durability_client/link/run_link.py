@@ -29,12 +29,14 @@ from durability.protocol.messages import (
     Armed,
     ClientFailed,
     Credit,
+    DriveSeen,
     Notice,
     Progress,
     Register,
     Resume,
     Stop,
     Stopped,
+    Stored,
     TargetFailed,
 )
 from durability_client.link.endpoint import Endpoint
@@ -67,9 +69,11 @@ class RunLink:
         self._arm: Arm | None = None
         self._ack: Ack | None = None
         self._ending: Ending | None = None
+        self._drive_seen: Callable[[], DriveSeen] | None = None
         self._stop_sent = False
         self._armed = asyncio.Event()
         self._stopped = asyncio.Event()
+        self._stored = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.ended = asyncio.Event()
         self.final: PeerError | None = None
@@ -125,10 +129,18 @@ class RunLink:
             connection.send(Progress(statistics=statistics))
 
     async def finish(self, ending: Ending) -> None:
-        """End the run and wait until the server has it durably. Raises PeerError where the run is over."""
+        """End the run and wait until the server has it durably. Raises PeerError where the run is over. After
+        `TargetFailed` the link stays up for `tell`."""
         self._ending = ending
         self._say(ending)
         await self._until(self._stopped)
+
+    async def tell(self, drive_seen: Callable[[], DriveSeen]) -> None:
+        """Say after `TargetFailed` what was seen of the drives, and wait until the server has it durably.
+        `drive_seen` makes the message anew each time it is sent. Raises PeerError where the run is over."""
+        self._drive_seen = drive_seen
+        self._say_drive_seen()
+        await self._until(self._stored)
 
     async def close(self) -> None:
         """Give the connection back; the run is ended only by `finish`."""
@@ -144,6 +156,12 @@ class RunLink:
         connection = self._connection
         if connection is not None and connection.session.may_send(type(message)):
             self._send(connection, message)
+
+    def _say_drive_seen(self) -> None:
+        """At once where the server has confirmed `TargetFailed` on this connection; else once it has."""
+        connection = self._connection
+        if self._drive_seen is not None and connection is not None and connection.session.may_send(DriveSeen):
+            connection.send(self._drive_seen())
 
     def _send(self, connection: Connection, message: Arm | Ending) -> None:
         self._stop_sent |= isinstance(message, Stop)
@@ -229,6 +247,11 @@ class RunLink:
                     self._armed.set()
                 case Stopped():
                     self._stopped.set()
+                    if not isinstance(self._ending, TargetFailed):
+                        return
+                    self._say_drive_seen()
+                case Stored():
+                    self._stored.set()
                     return
                 case _:
                     raise ProtocolError(f"{type(message).__name__} is not valid during a run")

@@ -12,19 +12,21 @@ import errno
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, TextIO
 
+from durability import limits
 from durability.errors import EXIT_OK, DurabilityError, PeerError, TargetError
+from durability.formats.case import DriveState
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
-from durability.protocol.messages import ClientFailed, Notice, Stop, TargetFailed
+from durability.protocol.messages import ClientFailed, DriveSeen, Notice, Stop, TargetFailed
 from durability_client.descriptions import describe, describe_writers
 from durability_client.link.endpoint import endpoint
 from durability_client.link.run_link import Ending, RunLink
@@ -35,8 +37,9 @@ from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.run.status_line import Sample, State, StatusLine
 from durability_client.run.writer_processes import WriterProcesses
 from durability_client.target import safety_checks
+from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.kernel_storage import KernelStorage, sync_call
-from durability_client.target.storage import Storage
+from durability_client.target.storage import DriveLook, DriveWatch, Storage
 from durability_client.target.target_files import TargetFiles
 
 CLEAN_END = (
@@ -61,6 +64,13 @@ _NO_IO_FAILURE = frozenset(
         errno.EPERM,
     }
 )
+# What an I/O error means for the person, by what was seen of the drives after it (rule 13).
+_ADVICE: Mapping[DriveState, str] = {
+    "answered": "So this was not a power cut. A later cut shows nothing about this run: run again",
+    "dead": "If this was the cut, run `durability verify` when the target is back",
+    "silent": "So it is unknown when its power goes: after the cut, `durability verify` can show a loss only",
+    "unseen": "So it is unknown when its power went: `durability verify` can show a loss only",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +152,7 @@ class _Run:
         self._writers = WriterProcesses(plan, storage)
         self.link = RunLink(on_grants=self._writers.shared.grant, on_notice=self._notice)
         self._sender = Sender(plan, self._writers.shared, self.link.acknowledge)
+        self._watch: DriveWatch | None = None
         self._signals: list[int] = []
         self._notice_text = ""  # what the server last complained of
         self._began_s = time.monotonic()
@@ -179,6 +190,8 @@ class _Run:
             self._sender.stop()
             if not await asyncio.to_thread(self._writers.dismiss):
                 self._live.say("a writer still waits for the drive; it ends when the drive answers")
+            if self._watch is not None:
+                await asyncio.to_thread(self._watch.close)
 
     # Before the first record.
 
@@ -195,6 +208,9 @@ class _Run:
                 await asyncio.sleep(TICK_S)
             facts = await asyncio.to_thread(self._storage.facts)
             self._collector.armed(facts)
+            self._watch = await asyncio.to_thread(self._storage.watch_drives, facts)
+            if facts.drives and self._watch.blind:
+                self._live.say(f"no look at the drives after an I/O error: {self._watch.blind}")
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited
@@ -347,17 +363,45 @@ class _Run:
         ending: Ending = TargetFailed(
             errno=failure.errno, writer=failure.writer, seq=failure.seq, text=failure.text
         )
-        advice = "If this was the cut, run `durability verify` when the target is back"
         if failure.errno in _NO_IO_FAILURE:
-            ending = ClientFailed(text=what)
+            told = await self._end(ClientFailed(text=what))
             advice = "This was not an I/O error and not a cut: fix it and run again"
-        told = await self._end(ending)
+        else:
+            looking = asyncio.create_task(self._look())
+            told = await self._end(ending)
+            look = await looking
+            confirmed = await self._tell(look, failure)
+            told = told or confirmed
+            seen = f"{look.text[:1].upper()}{look.text[1:]}"
+            advice = f"{seen}. {_ADVICE[look.drive]}"
+            if not confirmed:
+                advice = f"{seen}, which the server did not confirm. {_ADVICE['unseen']}"
         acked = sum(self._writers.shared.frontiers()[: self._plan.writers])
         server = "the server has them all" if told else "the server did not confirm them all"
         raise TargetError(
             f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"
             f" {server}. {advice}"
         )
+
+    async def _look(self) -> DriveLook:
+        """Whether the drives still answer."""
+        assert self._watch is not None  # there is one before any writer goes
+        return await asyncio.to_thread(self._watch.look, LOOK_S)
+
+    async def _tell(self, look: DriveLook, failure: WriterFailure) -> bool:
+        """Tell the server what was seen after `failure`; whether it confirmed that."""
+
+        def drive_seen() -> DriveSeen:
+            age_us = max(0, time.monotonic_ns() - failure.at_ns) // 1000
+            return DriveSeen(error_age_us=min(age_us, limits.ERROR_AGE_US_MAX), drive=look.drive, text=text)
+
+        text = look.text.encode()[: limits.TEXT_BYTES_MAX].decode(errors="ignore")
+
+        with suppress(PeerError, TimeoutError):
+            async with asyncio.timeout(_FINISH_TIMEOUT_S):
+                await self.link.tell(drive_seen)
+            return True
+        return False
 
     async def _end(self, ending: Ending) -> bool:
         """Send the last acks and say why the run ends; whether the server confirmed it."""

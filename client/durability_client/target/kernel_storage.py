@@ -19,6 +19,7 @@ from durability.formats.facts import Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices
 from durability_client.target import discovery as facts_module
+from durability_client.target.drive_watch import KernelDriveWatch
 from durability_client.target.storage import Buffer, WritableBuffer
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
@@ -290,6 +291,10 @@ class KernelStorage:
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return block_devices.flushes_of(drive)
+
+    def watch_drives(self, armed: Facts) -> KernelDriveWatch:
+        """Prepare to read the drives of `armed` past the page cache, in a process of its own."""
+        return KernelDriveWatch(self.path, armed)
 
     def path_of(self, suffix: str) -> Path:
         """The path of TARGET + `suffix`."""

@@ -8,9 +8,11 @@ it is, a short write is an error, and nothing is ever retried. Neither protocol 
 from __future__ import annotations
 
 import mmap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
+from durability.formats.case import DriveState
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan, TargetKind
 
@@ -61,6 +63,30 @@ class TargetDirectory(Protocol):
 
     def close(self) -> None:
         """Give the descriptor back; nothing is synced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveLook:
+    """What was seen of a target's drives after an I/O error; `text` says it for people."""
+
+    drive: DriveState
+    text: str
+
+
+class DriveWatch(Protocol):
+    """Can say after an I/O error of a target whether its drives still answer. Needs nothing of them until
+    then."""
+
+    @property
+    def blind(self) -> str:
+        """Why not all of the drives can be looked at, or ""."""
+
+    def look(self, timeout_s: float) -> DriveLook:
+        """Read the drives past every cache until one answers, or all have failed for `timeout_s`; blocks for
+        so long, whatever the drives do. Raises nothing."""
+
+    def close(self) -> None:
+        """Stop watching; reads that do not return are left behind."""
 
 
 class Storage(Protocol):
@@ -127,3 +153,6 @@ class Storage(Protocol):
 
     def flushes(self, drive: str) -> int | None:
         """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""
+
+    def watch_drives(self, armed: Facts) -> DriveWatch:
+        """Prepare to look at the drives of `armed`, the facts at arming, after an I/O error."""

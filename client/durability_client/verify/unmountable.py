@@ -18,7 +18,7 @@ from durability.formats.facts import Facts, FileSystem
 from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.storage import TargetDirectory, TargetFile
+from durability_client.target.storage import DriveWatch, TargetDirectory, TargetFile
 from durability_client.verify.mount_probe import MountProbe, probe_mount
 
 
@@ -132,6 +132,10 @@ class UnmountableStorage:
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
         """Raises UnsupportedOperation: there is no directory."""
+        self._refuse()
+
+    def watch_drives(self, armed: Facts) -> DriveWatch:
+        """Raises UnsupportedOperation: no run writes here."""
         self._refuse()
 
     @staticmethod

@@ -149,6 +149,7 @@ class Drive:
         self._drive_log = drive_log
         self._hang = hang or self._hang_until_cut
         self._powered = True
+        self._fail_next = False
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # of due_s and of power
         self._wake()
@@ -177,6 +178,7 @@ class Drive:
         """Accept a write; with `fua` (force unit access) as though flushed alone. Raises OSError."""
         with self._lock:
             self._begin(offset, len(data))
+            self._fail_if_told()
             if offset % self.sector_bytes or len(data) % self.sector_bytes:
                 raise OSError(
                     errno.EINVAL,
@@ -194,12 +196,18 @@ class Drive:
         """Make everything acknowledged durable, if the drive is honest. Raises OSError."""
         with self._lock:
             self._begin(0, 0)
+            self._fail_if_told()
             self.flushes += 1
             self.model.flush(self)
             if self._drive_log is not None:
                 self._drive_log.flushed()
 
     # What happens to a drive.
+
+    def fail_once(self) -> None:
+        """Let the next write or flush fail with EIO and do nothing; the drive has power and goes on."""
+        with self._lock:
+            self._fail_next = True
 
     def cut(self) -> None:
         """Take the power away: what is not on media is gone, and every request fails until `power_on`."""
@@ -289,6 +297,11 @@ class Drive:
             )
         if self.due_s is not None:
             self._do_what_is_due()
+
+    def _fail_if_told(self) -> None:
+        if self._fail_next:
+            self._fail_next = False
+            raise OSError(errno.EIO, "the drive failed this request")
 
     def _do_what_is_due(self) -> None:
         if self.due_s is not None and self.due_s <= self.now_s():

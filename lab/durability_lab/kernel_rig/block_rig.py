@@ -16,6 +16,10 @@ rig sets `queue/write_cache` to `write through`, and the kernel sends no flush, 
 drive. Loop devices know no FUA: the kernel sends a write and a flush in its place, so a drive that ignores
 only FUA cannot be distinguished here.
 
+A rig made with `disturbed` has two more parts in front of the drive: `failing` has every write fail with EIO
+for the time of a block, and `stop_answering` keeps every request waiting until the cut. The drive behind them
+goes on with what it has accepted.
+
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
 nor, because of `cleanup`, the process that set it up.
@@ -25,11 +29,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -112,6 +117,7 @@ class BlockRig:
         seed: int,
         size_bytes: int = SIZE_BYTES,
         parent: Path | None = None,
+        disturbed: bool = False,
     ) -> None:
         problem = missing(file_system)
         if problem:
@@ -125,6 +131,7 @@ class BlockRig:
         self._seed = seed
         self._size_bytes = size_bytes
         self._parent = parent
+        self._disturbed = disturbed
         self._diskseq = 0
         self._attached = False
         self._nbdkit: _Program | None = None
@@ -146,6 +153,7 @@ class BlockRig:
         self._device_file = self._directory / DRIVE_FILE
         self.mount_point = self._directory / MOUNT_POINT
         self._drive_log = self._directory / "drive_log"
+        self._failing = self._directory / "failing"
         try:
             with self._media.open("wb") as file:
                 file.truncate(self._size_bytes)
@@ -181,23 +189,23 @@ class BlockRig:
             self._detach()
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
         self.power_ons += 1
-        socket = self._directory / f"nbd.{self.power_ons}.sock"
-        if len(os.fsencode(socket.absolute())) > _SOCKET_PATH_BYTES_MAX:
+        listener = self._directory / f"nbd.{self.power_ons}.sock"
+        if len(os.fsencode(listener.absolute())) > _SOCKET_PATH_BYTES_MAX:
             raise SetupError(
                 f"{self._directory.parent}: its path is too long for a socket; choose a shorter path"
             )
         ready = self._directory / f"nbdkit.{self.power_ons}.ready"
         self._nbdkit = _Program(
-            self._directory, "nbdkit", "-f", "-U", str(socket), "-P", str(ready), *self._drive_command()
+            self._directory, "nbdkit", "-f", "-U", str(listener), "-P", str(ready), *self._drive_command()
         )
         self._nbdkit.wait_for(ready.exists, "to listen")
-        self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(socket))
+        self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(listener))
         self._nbdfuse.wait_for(
             lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
         )
-        self.loop = _run(
-            "losetup", "--find", "--show", f"--sector-size={self.sector_bytes}", str(self._device_file)
-        ).strip()
+        # Direct, or a page cache below the block device would answer reads after the cut.
+        options = ("--direct-io=on", f"--sector-size={self.sector_bytes}")
+        self.loop = _run("losetup", "--find", "--show", *options, str(self._device_file)).strip()
         self._attached = True
         self._diskseq = _diskseq(self.loop)
         # Said in either case: the setting is the loop device's own and outlives what was attached to it.
@@ -216,6 +224,26 @@ class BlockRig:
         assert self._nbdkit is not None, "no drive to cut: power_on first"
         self._nbdkit.kill()
         self._nbdkit = None
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Every write fails with EIO for the time of the block; reads and flushes go on."""
+        assert self._disturbed
+        self._failing.touch()
+        try:
+            yield
+        finally:
+            self._failing.unlink()
+
+    def stop_answering(self) -> None:
+        """Keep every request waiting until the next cut; returns when none is under way in the drive."""
+        assert self._disturbed
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(_DEADLINE_S)
+            control.connect(str(self._pause_socket))
+            control.sendall(b"p")
+            if control.recv(1) != b"P":
+                raise SetupError("nbdkit's pause filter does not pause the drive")
 
     def drive_check(self) -> DriveCheck | None:
         """Which promises the drive kept; None for a drive of nbdkit's own. Call it after `cut`, before
@@ -242,7 +270,15 @@ class BlockRig:
     def _drive_command(self) -> tuple[str, ...]:
         if self.drive in FILTERS:
             return "--filter=cache", "file", f"file={self._media}", f"cache={FILTERS[self.drive]}"
+        filters = ("--filter=pause", "--filter=error") if self._disturbed else ()
+        settings = (
+            f"pause-control={self._pause_socket}",
+            "error-pwrite=EIO",
+            "error-pwrite-rate=100%",
+            f"error-file={self._failing}",
+        )
         return (
+            *filters,
             "python",
             f"script={NBDKIT_PLUGIN}",
             f"media={self._media}",
@@ -251,7 +287,12 @@ class BlockRig:
             f"sector_bytes={self.sector_bytes}",
             f"cuts={self.power_ons - 1}",
             f"drive_log={self._drive_log}",
+            *(settings if self._disturbed else ()),
         )
+
+    @property
+    def _pause_socket(self) -> Path:
+        return self._directory / f"pause.{self.power_ons}.sock"
 
     def _detach(self) -> None:
         """Undo it all, each step whatever became of the one before. The drive goes first: one that hangs

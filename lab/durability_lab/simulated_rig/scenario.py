@@ -19,8 +19,9 @@ class Scenario:
     `write_us`, `sync_us`: what the drive takes, on average. `lag_p50_ms`, `lag_p99_ms`: from a sync's return
     to the server's receipt. The cut comes when a number of operations within `operations` was acknowledged,
     and then at any moment of the next commit; or after a time within `seconds`, where that is not (0, 0). For
-    so long before it the writers rest (`idle_ms`), or the network is dead (`partition_ms`). `survives`: the
-    drive alone loses its power; else the client's machine dies with it.
+    so long before it the writers rest (`idle_ms`), the network is dead (`partition_ms`), or the drive has
+    failed one request (`error_ms`). `survives`: the drive alone loses its power; else the client's machine
+    dies with it.
     """
 
     model: str = "honest"
@@ -43,6 +44,7 @@ class Scenario:
     partition_ms: float = 0.0
     control: bool = True
     survives: bool = False
+    error_ms: float = 0.0
 
     def __str__(self) -> str:
         plain = Scenario()

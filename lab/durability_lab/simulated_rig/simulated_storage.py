@@ -16,10 +16,11 @@ from typing import NoReturn
 
 from durability.errors import TargetBusyError
 from durability.formats import facts
+from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
-from durability_client.target.storage import Buffer, TargetDirectory, WritableBuffer
-from durability_lab.drive.drive import Drive, Model
+from durability_client.target.storage import Buffer, DriveLook, TargetDirectory, WritableBuffer
+from durability_lab.drive.drive import Drive, HangingReadError, Model
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import SparseMedia
 
@@ -67,6 +68,32 @@ class SimulatedFile:
         """Nothing is held."""
 
 
+class SimulatedDriveWatch:
+    """A `DriveWatch` of a simulated drive. What it does it does at once, and without power it stays until its
+    owner gives it back; so one read shows what many would."""
+
+    blind = ""
+
+    def __init__(self, drive: Drive) -> None:
+        self._drive = drive
+        self._generation = drive.generation
+
+    def look(self, timeout_s: float) -> DriveLook:
+        """Read the first sector, without waiting. A drive that was powered on since is another one."""
+        try:
+            self._drive.peek(0, self._drive.sector_bytes)
+        except HangingReadError:
+            return DriveLook(drive="silent", text="a read of the simulated drive did not return")
+        except OSError as error:
+            return DriveLook(drive="dead", text=f"the simulated drive does not answer: {error.strerror}")
+        if self._drive.generation != self._generation:
+            return DriveLook(drive="dead", text="the simulated drive was enumerated anew")
+        return DriveLook(drive="answered", text="the simulated drive still answers reads")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
 class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
@@ -97,6 +124,10 @@ class SimulatedStorage:
     def cut(self) -> None:
         """Take the power away: every later read, write and sync raises EIO until `power_on`."""
         self._drive.cut()
+
+    def fail_once(self) -> None:
+        """The next write or sync raises EIO; the drive goes on."""
+        self._drive.fail_once()
 
     def power_on(self) -> None:
         """Give the power back, as an operator does before `verify`."""
@@ -191,6 +222,10 @@ class SimulatedStorage:
     def flushes(self, drive: str) -> int | None:
         """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
+
+    def watch_drives(self, armed: Facts) -> SimulatedDriveWatch:
+        """Look at the drive itself, whatever `armed` names."""
+        return SimulatedDriveWatch(self._drive)
 
     def _refuse_names(self, suffix: str) -> None:
         if suffix != MAIN:

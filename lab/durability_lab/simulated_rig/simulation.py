@@ -29,6 +29,7 @@ from durability.formats.case import Case
 from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Plan, largest_credit
 from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
+from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.safety_checks import block_bytes
 from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_process import scan_here
@@ -45,7 +46,7 @@ from durability_lab.truth.reference_judge import ReferenceJudge
 ATTESTATION = "the simulation cut the power of its drive"
 
 _SETTLING_NS = 10 * S  # from prefill to the first record: what a drive only delays is on media by then
-_AFTER_CUT_NS = 3 * S  # for silence, or the client's last words, and for the server's last commit
+_AFTER_CUT_NS = round((3 + LOOK_S) * S)  # for silence, or the client's look at the drive, and a commit
 _OUTAGE_NS = 30 * S  # without power
 _BOOT_NS = 20 * S
 _CONTROL_SLOTS = 16
@@ -144,12 +145,15 @@ class _Cut:
 
     def _decide(self) -> None:
         """Now, or after what is to come before the cut."""
-        idle_ns, partition_ns = (int(ms * MS) for ms in (self._scenario.idle_ms, self._scenario.partition_ms))
-        last_ns = max(idle_ns, partition_ns)
+        before_ms = (self._scenario.idle_ms, self._scenario.partition_ms, self._scenario.error_ms)
+        idle_ns, partition_ns, error_ns = (int(ms * MS) for ms in before_ms)
+        last_ns = max(idle_ns, partition_ns, error_ns)
         if idle_ns:
             self._agenda.after(last_ns - idle_ns, self._client.rest)
         if partition_ns:
             self._agenda.after(last_ns - partition_ns, self._client.server.lose_network)
+        if error_ns:
+            self._agenda.after(last_ns - error_ns, self._storage.fail_once)
         self._agenda.after(last_ns, self._cut)
 
     def _cut(self) -> None:

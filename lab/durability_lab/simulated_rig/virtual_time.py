@@ -34,7 +34,8 @@ from durability.formats.versions import Versions
 from durability_client.run.run_command import TICK_S
 from durability_client.run.sender import POLL_S
 from durability_client.run.writer import NAP_S
-from durability_client.target.storage import Storage, TargetFile
+from durability_client.target.drive_watch import LOOK_S
+from durability_client.target.storage import DriveLook, Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 from durability_server.runs.run import Run
 from durability_server.store.records import Relations, RunSnapshot, StoredRun
@@ -47,6 +48,7 @@ _STAMPED_AHEAD = 64
 # The client's own pauses: of its sender, of a writer that waits for credit, of the main loop that looks for
 # writers that failed.
 _POLL_NS, _NAP_NS, _TICK_NS = (round(pause_s * S) for pause_s in (POLL_S, NAP_S, TICK_S))
+_LOOK_NS, _LOOK_AGAIN_NS = round(LOOK_S * S), 100 * MS  # at the drive, after an error
 _COMMIT_NS = 2 * MS  # what the server's database takes, on average
 _Z99 = NormalDist().inv_cdf(0.99)
 
@@ -136,6 +138,7 @@ class VirtualServer:
         self._stored = _stored(plan, at_ns=agenda.now_ns)
         self.run = Run(self._stored, boot_id=SERVER_BOOT)
         self._deaf = False
+        self._connected = True
         self._dirty = self._committing = False
         self._commit_at_ns: int | None = None
         self._not_before_ns = 0
@@ -163,21 +166,33 @@ class VirtualServer:
             self.run.round_trip(self._agenda.now_ns - sent_ns)
 
     def target_failed(self, text: str) -> None:
-        """A `TargetFailed` arrives, and after it the end of the connection."""
-        if self._deaf:
-            return
-        self.run.heard(self._agenda.now_ns)
-        self.run.failed(self._agenda.now_ns, "target-error", text)
-        self.run.detached(self._agenda.now_ns, "fin", "the client's system closed the connection")
-        self._touch(urgent=True)
+        """A `TargetFailed` arrives."""
+        if not self._deaf:
+            self.run.heard(self._agenda.now_ns)
+            self.run.target_failed(self._agenda.now_ns, text)
+            self._touch(urgent=True)
+
+    def drive_seen(self, look: DriveLook, age_ns: int) -> None:
+        """A `DriveSeen` arrives."""
+        if not self._deaf:
+            self.run.heard(self._agenda.now_ns)
+            self.run.drive_seen(self._agenda.now_ns, age_ns=age_ns, drive=look.drive, text=look.text)
+            self._touch(urgent=True)
+
+    def closed(self) -> None:
+        """The end of the connection arrives."""
+        if not self._deaf:
+            self._connected = False
+            self.run.detached(self._agenda.now_ns, "fin", "the client's system closed the connection")
+            self._touch(urgent=True)
 
     def lose_network(self) -> None:
         """From now on nothing arrives here or at the client; what is under way is lost."""
         self._deaf = True
 
     def watch(self) -> None:
-        """Look for silence."""
-        if self._agenda.now_ns - self.run.last_receipt_ns > limits.SILENCE_NS:
+        """Look for silence on a connection that stands."""
+        if self._connected and self._agenda.now_ns - self.run.last_receipt_ns > limits.SILENCE_NS:
             self.run.silent(self._agenda.now_ns)
 
     def _touch(self, *, urgent: bool) -> None:
@@ -262,7 +277,9 @@ class VirtualClient:
         self.returned = [0] * plan.writers
         self.control = 0
         self.dead = False
-        self._resting = self._halted = self._sending = False
+        self._resting = self._halted = self._closed = self._sending = False
+        self._watch = storage.watch_drives(storage.facts())
+        self._failed_ns = 0  # when the first writer failed
         self._grants = (0,) * plan.writers
         self._under_way: dict[int, tuple[memoryview, int]] = {}
         self._parked: list[Process] = []
@@ -387,6 +404,7 @@ class VirtualClient:
         """The first error stops all writers; the main loop notices at its next look."""
         if not self._halted:
             self._halted = True
+            self._failed_ns = self._agenda.now_ns
             text = f"errno {error.errno} of writer {writer}: {error.strerror}"
             self._agenda.after(self._chance.wait_ns(_TICK_NS), partial(self._report, text))
 
@@ -410,13 +428,13 @@ class VirtualClient:
         self._agenda.at(self._arrival_ns, frame)
 
     def _beat(self) -> None:
-        if not self.dead and not self._halted:
+        if not self.dead and not self._closed:
             self._deliver(self.server.heartbeat, self._chance.lag_ns())
             self._agenda.after(limits.HEARTBEAT_NS, self._beat)
 
     def _ping(self) -> None:
         """The server's heartbeat and this machine's answer."""
-        if not self.dead and not self._halted:
+        if not self.dead and not self._closed:
             self._agenda.after(self._chance.lag_ns(), partial(self._pong, self._agenda.now_ns))
             self._agenda.after(limits.HEARTBEAT_NS, self._ping)
 
@@ -434,6 +452,23 @@ class VirtualClient:
         self._parked = []
 
     def _report(self, text: str) -> None:
-        """Tell the server the last frontiers, then why the run ends."""
+        """Tell the server the last frontiers, then why the run ends, and look at the drive."""
+        if self.dead:
+            return
         self._send()
         self._deliver(partial(self.server.target_failed, text), self._chance.lag_ns())
+        self._look(self._agenda.now_ns + _LOOK_NS)
+
+    def _look(self, deadline_ns: int) -> None:
+        """Until the drive answers or time is over; then say what was seen, and close the connection. A read
+        that does not return is waited for."""
+        if self.dead:
+            return
+        look = self._watch.look(0.0)
+        if look.drive != "answered" and self._agenda.now_ns < deadline_ns:
+            self._agenda.after(_LOOK_AGAIN_NS, partial(self._look, deadline_ns))
+            return
+        age_ns = self._agenda.now_ns - self._failed_ns
+        self._deliver(partial(self.server.drive_seen, look, age_ns), self._chance.lag_ns())
+        self._deliver(self.server.closed, 0)
+        self._closed = True

@@ -182,6 +182,9 @@ class ClientConnection(asyncio.BufferedProtocol):
                 assert self.session is not None
                 # At once: the connection may be gone in a moment.
                 self._requests.finish(self.session.run, message, at_ns)
+            elif isinstance(message, messages.DriveSeen):
+                assert self.session is not None
+                self._requests.drive_seen(self.session.run, message, at_ns)
             answer = asyncio.get_running_loop().create_task(self._answer(message))
             self._answers.add(answer)
             answer.add_done_callback(self._answers.discard)

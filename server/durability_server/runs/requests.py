@@ -8,13 +8,13 @@ verified, a claim to a run without its secret, a verify of a live run.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import get_args
+from typing import cast, get_args
 
 from durability import limits
 from durability.errors import FormatError, ProtocolError, RefusedError
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.verdict import REASONS, Word
-from durability.formats.case import Case, PastVerdict, SessionEnd, case_to_value
+from durability.formats.case import Case, DriveState, PastVerdict, SessionEnd, case_to_value
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
@@ -69,9 +69,15 @@ class Requests:
             run.stopped(at_ns, "the client stopped the run")
         elif isinstance(message, messages.TargetFailed):
             what = f"errno {message.errno} at seq {message.seq} of writer {message.writer}: {message.text}"
-            run.failed(at_ns, "target-error", what)
+            run.target_failed(at_ns, what)
         else:
-            run.failed(at_ns, "client-error", message.text)
+            run.failed(at_ns, message.text)
+        self._committer.touch(run)
+
+    def drive_seen(self, run: Run, message: messages.DriveSeen, at_ns: int) -> None:
+        """Takes in what the client saw of the drives; `answer` makes it durable."""
+        drive = cast(DriveState, message.drive)  # the message's field allows no other word
+        run.drive_seen(at_ns, age_ns=message.error_age_us * 1000, drive=drive, text=message.text)
         self._committer.touch(run)
 
     def watch(self, run: Run, now_ns: int) -> None:
@@ -79,7 +85,7 @@ class Requests:
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
-        elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end == "live":
+        elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
             self._committer.touch(run)
 
     def detach(self, session: Session, end: SessionEnd, text: str) -> None:
@@ -103,10 +109,11 @@ class Requests:
                 reply = await self._resume(channel, message)
             case messages.Arm():
                 reply = await self._arm(channel, message)
-            case messages.Stop() | messages.TargetFailed() | messages.ClientFailed():
+            case messages.Stop() | messages.TargetFailed() | messages.ClientFailed() | messages.DriveSeen():
                 if channel.session is not None:
                     await self._committer.flush_patiently(channel.session.run)
-                reply = messages.Stopped()
+                seen = isinstance(message, messages.DriveSeen)
+                reply = messages.Stored() if seen else messages.Stopped()
             case messages.Fetch():
                 reply = messages.CaseFile(case=case_to_value(await self._fetch(message)))
             case messages.Evidence():

@@ -12,8 +12,8 @@ from collections import deque
 from operator import sub
 
 from durability import limits
-from durability.formats.case import CASE_SCHEMA, Case, Event, SessionEnd
-from durability.formats.documents import from_value
+from durability.formats.case import CASE_SCHEMA, Case, DriveState, Event, SessionEnd, TargetError
+from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
@@ -27,6 +27,7 @@ from durability_server.store.records import EVENTS_MAX, Relations, RunSnapshot, 
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
+_BEFORE_THE_REBOOT = "the error came before the server's machine was restarted"
 
 
 class Run:
@@ -56,6 +57,9 @@ class Run:
         self.frontiers.tainted = snapshot.tainted
         self.events = deque(snapshot.events, EVENTS_MAX)
         self._credits = Credits.unpack(snapshot.credits, newest=self.frontiers.grants)
+        self.target_error = (
+            None if snapshot.target_error is None else from_value(TargetError, snapshot.target_error)
+        )
         self.saved_ns = 0
         self.timeline_saved_ns = 0
         self.timeline_changed = False
@@ -98,8 +102,13 @@ class Run:
         self.last_receipt_ns = at_ns
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)
         if self.session_end == "silence":
-            self.session_end = "live"
+            self.session_end = self._while_connected
             self.note(at_ns, "heard-again", f"after {gap_ns / 1e9:.3f} s of silence")
+
+    @property
+    def _while_connected(self) -> SessionEnd:
+        """The state of a session of which frames come: after the target's error it only tells its end."""
+        return "live" if self.target_error is None else "target-error"
 
     def round_trip(self, rtt_ns: int) -> None:
         """A heartbeat came back after `rtt_ns`."""
@@ -113,6 +122,8 @@ class Run:
             self.timeline = Timeline(self.plan.writers)
             self.timeline.add(0, self.frontiers.acked)
             self.timeline_wanted = True
+            if self.target_error is not None:
+                self.target_error = TargetError(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
             self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
@@ -120,26 +131,43 @@ class Run:
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
         if self.session_end not in REPORTED_ENDS:
-            self.session_end = "live"
+            self.session_end = self._while_connected
         self.note(at_ns, "session", f"from {name}")
 
     def silent(self, at_ns: int) -> bool:
         """Nothing has come for `limits.SILENCE_NS` although the connection is open. Whether that is new."""
-        if self.session_end != "live":
+        if self.session_end not in ("live", "target-error"):
             return False
         self.session_end = "silence"
         self.note(at_ns, "silence", "the connection is open but silent")
         return True
 
-    def failed(self, at_ns: int, end: SessionEnd, text: str) -> None:
-        """The client reported, in `text`, why its session ends."""
-        self.session_end = end
-        self.note(at_ns, end, text)
+    def failed(self, at_ns: int, text: str) -> None:
+        """The client reported, in `text`, why its session ends; it is not the target."""
+        self.session_end = "client-error"
+        self.note(at_ns, "client-error", text)
+
+    def target_failed(self, at_ns: int, text: str) -> None:
+        """The client reported, in `text`, an I/O error of the target. It stays on to look at the drives."""
+        self.session_end = "target-error"
+        if self.target_error is None:  # else said again on another connection
+            self.target_error = TargetError(at_ns=at_ns, drive="unseen", text="")
+        self.note(at_ns, "target-error", text)
+
+    def drive_seen(self, at_ns: int, *, age_ns: int, drive: DriveState, text: str) -> None:
+        """The client reported what it saw of the drives `age_ns` after the target's error. What it said took
+        a while to come, so the moment of the error errs on the later side."""
+        error_ns = at_ns - age_ns if age_ns < at_ns else at_ns  # before this boot: it has no time here
+        self.target_error = TargetError(at_ns=error_ns, drive=drive, text=text)
+        self.note(at_ns, "drive-seen", f"{drive}: {text}")
 
     def detached(self, at_ns: int, end: SessionEnd, text: str) -> None:
         """The connection is gone, as `end` says. What was known of the session's end before is kept, but a
-        FIN after silence shows that the client's kernel was alive."""
-        if self.session_end == "live" or (self.session_end == "silence" and end == "fin"):
+        FIN after silence shows that the client's kernel was alive, and silence after the target's error that
+        the client did not close the connection."""
+        if self.session_end == "silence" and end == "fin":
+            self.session_end = "fin" if self.target_error is None else "target-error"
+        elif self.session_end == "live" or (self.session_end == "target-error" and end == "silence"):
             self.session_end = end
         self.note(at_ns, end, text)
 
@@ -188,6 +216,7 @@ class Run:
             credits=self._credits.pack() if timeline else None,
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
+            target_error=None if self.target_error is None else to_value(self.target_error),
         )
 
     def _receipt_wall(self) -> str:
@@ -242,4 +271,5 @@ class Run:
             verdicts=relations.verdicts,
             series=relations.series,
             statistics=self.statistics,
+            target_error=self.target_error,
         )

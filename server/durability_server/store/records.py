@@ -34,8 +34,9 @@ class Registration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
-    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`
-    and `statistics` None leave the stored ones; `events` are those not saved before, numbered."""
+    """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`,
+    `statistics` and `target_error` None leave the stored ones; `events` are those not saved before, numbered.
+    """
 
     run: int
     finish: str
@@ -52,6 +53,7 @@ class RunSnapshot:
     statistics: Value
     events: tuple[tuple[int, Event], ...]
     credits: bytes | None = None
+    target_error: Value = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

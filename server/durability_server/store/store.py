@@ -128,6 +128,8 @@ class Store:
                     _replace(db, tables.credits, key, snapshot.credits)
                 if snapshot.statistics is not None:
                     _replace(db, tables.statistics, key, pack(snapshot.statistics))
+                if snapshot.target_error is not None:
+                    _replace(db, tables.errors, key, pack(snapshot.target_error))
                 if snapshot.events:
                     _save_events(db, key, snapshot.events)
 
@@ -298,6 +300,7 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
     timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
     credits = select(tables.credits.c.data).where(tables.credits.c.run == row.run)
     packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
+    error = db.execute(select(tables.errors.c.data).where(tables.errors.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return StoredRun(
         number=row.number,
@@ -314,6 +317,7 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
             timeline=db.execute(timeline).scalar(),
             credits=db.execute(credits).scalar(),
             statistics=None if packed is None else unpack(packed),
+            target_error=None if error is None else unpack(error),
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
                 for one in db.execute(events)

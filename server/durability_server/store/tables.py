@@ -6,11 +6,12 @@
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
     credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
     statistics one row per run: the newest that the client sent (`formats.run_statistics`)
+    errors     one row per run whose target failed: when, and what was seen of the drives (`case.TargetError`)
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
 
-Documents (facts, statistics, verdicts) are msgpack: exactly the values that came over the wire.
+Documents (facts, statistics, errors, verdicts) are msgpack: exactly the values that came over the wire.
 """
 
 from __future__ import annotations
@@ -86,6 +87,9 @@ timelines = Table("timelines", metadata, _run(), Column("data", LargeBinary, nul
 credits = Table("credits", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
 statistics = Table("statistics", metadata, _run(), Column("data", LargeBinary, nullable=False))
+
+# Version 0.1 had none of it: its stores get the table when they are opened.
+errors = Table("errors", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
 events = Table(
     "events",

@@ -8,6 +8,7 @@ import json
 import os
 import resource
 import signal
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +30,12 @@ from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import CLEAN_END, RunSummary, run
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import DriveLook
 from durability_lab.drive.faults import Honest
-from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch, SimulatedStorage
 from durability_server.server import Server
 from tests.client.verify.targets import existing_plan, job_of, scanned
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow  # whole runs, of seconds each
 
@@ -290,9 +292,59 @@ async def test_an_error_of_the_target_is_reported_to_both(lab: Lab) -> None:
     with pytest.raises(TargetError, match="Errno 5") as failed:
         await task
     assert "acknowledged operations" in str(failed.value)
+    assert "does not answer" in str(failed.value) and "run `durability verify`" in str(failed.value)
     case = await lab.case(lab.run_id)
     assert case["session_end"] == "target-error"
+    assert case["target_error"]["drive"] == "dead"
+    assert case["timeline"][-1]["at_ns"] <= case["target_error"]["at_ns"] <= case["last_receipt_ns"]
     assert min(case["frontiers"]) > 0 and case["tainted"] == ""
+
+
+async def test_a_drive_that_lives_on_after_an_error_is_reported_to_both(lab: Lab) -> None:
+    """One request fails and reads are answered: it was no cut, and the server knows it."""
+    drive = SimulatedStorage(Honest(), seed=1)
+    task = lab.run(drive)
+    await lab.lines.until_under_way(task)
+    drive.fail_once()
+    with pytest.raises(TargetError, match="still answers reads") as failed:
+        await task
+    assert "this was not a power cut" in str(failed.value)
+    case = await lab.case(lab.run_id)
+    assert (case["session_end"], case["target_error"]["drive"]) == ("target-error", "answered")
+
+
+class SlowWatch(SimulatedDriveWatch):
+    """A look that ends when the test says so."""
+
+    begun, end = threading.Event(), threading.Event()
+
+    def look(self, timeout_s: float) -> DriveLook:
+        self.begun.set()
+        assert self.end.wait(DEADLINE_S)
+        return super().look(timeout_s)
+
+
+class SlowlySeen(SimulatedStorage):
+    """A simulated drive with such a watch."""
+
+    def watch_drives(self, armed: Facts) -> SlowWatch:
+        return SlowWatch(self._drive)
+
+
+async def test_what_was_seen_of_a_drive_survives_the_loss_of_the_connection(lab: Lab) -> None:
+    """The server goes away while the client looks at its drive; a new one hears of all of it."""
+    drive = SlowlySeen(Honest(), seed=1)
+    task = lab.run(drive)
+    await lab.lines.until_under_way(task)
+    drive.cut()
+    await asyncio.to_thread(SlowWatch.begun.wait, DEADLINE_S)
+    await lab.stop()
+    await lab.start()
+    SlowWatch.end.set()
+    with pytest.raises(TargetError, match="the server has them all"):
+        await task
+    case = await lab.case(lab.run_id)
+    assert (case["session_end"], case["target_error"]["drive"]) == ("target-error", "dead")
 
 
 async def test_a_run_outlives_its_server(lab: Lab, storage: KernelStorage) -> None:

@@ -19,12 +19,14 @@ from durability.protocol.messages import (
     Arm,
     Armed,
     CaseFile,
+    DriveSeen,
     Export,
     Register,
     Show,
     Shown,
     Stop,
     Stopped,
+    Stored,
     TargetFailed,
 )
 from durability_client.link.endpoint import Endpoint
@@ -72,6 +74,8 @@ class Lab:
         connection.send(end if ending == "stop" else failed)
         while not isinstance(await connection.receive(), Stopped):
             pass
+        if ending != "stop":
+            await connection.request(DriveSeen(error_age_us=0, drive="dead", text="no answer"), Stored)
         connection.close()
 
     async def verify(self, **changes: Any) -> dict[str, Any]:

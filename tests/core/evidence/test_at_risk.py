@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
-from durability.formats.case import Case, Event, Receipt
+from durability.formats.case import Case, DriveState, Event, Receipt, TargetError
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
 
@@ -39,10 +39,61 @@ def test_load_that_ended_before_the_cut_leaves_nothing_at_risk(plan: Plan) -> No
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
 
 
-def test_after_an_io_error_only_acknowledgements_are_signs_of_load(plan: Plan) -> None:
-    """The client reports for as long as it lives that its drive is gone."""
-    case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + 2000 * MS, session_end="target-error")
+def failed(drive: DriveState, *, after_ms: int = 0) -> TargetError:
+    """An I/O error so long after the last acknowledgement, and what was seen of the drive then."""
+    return TargetError(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
+
+
+def test_of_a_drive_seen_dead_the_error_is_the_last_moment_of_power(plan: Plan) -> None:
+    """The client goes on to report that its drive is gone; until the error the drive may have hung."""
+    late = {"last_receipt_ns": LAST_NS + 5000 * MS, "session_end": "target-error"}
+    case = make_case(plan, (3000,), target_error=failed("dead"), **late)
     assert counts(case, plan, 3000) == (2, 11, 101, 1001)
+    hung = make_case(plan, (3000,), target_error=failed("dead", after_ms=500), **late)
+    assert counts(hung, plan, 3000) == (0, 0, 0, 501)
+    hung = make_case(plan, (3000,), target_error=failed("dead", after_ms=1001), **late)
+    assert counts(hung, plan, 3000) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (failed("answered"), "still answered after the I/O error"),
+        (failed("silent"), "a read of the drive did not return"),
+        (failed("unseen"), "did not see the drive"),
+        (None, "did not see the drive"),
+    ],
+)
+def test_of_a_drive_not_seen_dead_the_last_moment_of_power_is_unknown(
+    plan: Plan, error: TargetError | None, why: str
+) -> None:
+    """Nothing is at risk then, with the reason, and a loss has no window."""
+    case = make_case(plan, (3000,), session_end="target-error", target_error=error)
+    risk = at_risk(case, plan, newest_seen=(3000,))
+    assert (risk.ms1, risk.ms10, risk.ms100, risk.ms1000) == (0, 0, 0, 0)
+    assert why in risk.unknown
+    assert cut_interval_ns(case) is None
+    assert loss_window(case, proven=(3000,), oldest_lost=(2901,)) is None
+
+
+@pytest.mark.parametrize("drive", ["answered", "dead", "silent", "unseen"])
+def test_silence_after_an_error_is_counted_back_from_the_last_frame(plan: Plan, drive: DriveState) -> None:
+    """The machine died while the client was still there; its drive may have had power until then."""
+    for late_ms, expected in ((0, (2, 11, 101, 1001)), (2000, (0, 0, 0, 0))):
+        case = make_case(plan, (3000,), last_receipt_ns=LAST_NS + late_ms * MS, target_error=failed(drive))
+        assert counts(case, plan, 3000) == expected
+
+
+def test_the_cut_of_a_drive_seen_dead_ends_with_its_error(plan: Plan) -> None:
+    """It began after the last acknowledgement; what came of the client later says nothing of the drive."""
+    late_ns = LAST_NS + 5000 * MS
+    error = failed("dead", after_ms=30)
+    ended = make_case(plan, (100,), last_receipt_ns=late_ns, session_end="target-error", target_error=error)
+    assert cut_interval_ns(ended) == (LAST_NS - MS // 2, LAST_NS + 30 * MS)
+    silent = make_case(plan, (100,), last_receipt_ns=late_ns, target_error=error, gap_max_ns=0)
+    assert cut_interval_ns(silent) == (LAST_NS - MS // 2, late_ns + 50 * MS + MS // 2)
+    answered = make_case(plan, (100,), last_receipt_ns=late_ns, target_error=failed("answered"), gap_max_ns=0)
+    assert cut_interval_ns(answered) == (late_ns - MS // 2, late_ns + 50 * MS + MS // 2)
 
 
 def test_a_writer_at_its_limit_may_have_stalled(make_plan: MakePlan) -> None:
@@ -81,7 +132,8 @@ def test_the_cut_lies_between_the_last_receipt_and_the_first_missing_heartbeat(p
     """Earliest a round trip before the last receipt, latest a heartbeat and one after, or the largest gap."""
     case = make_case(plan, (100,), gap_max_ns=0)
     assert cut_interval_ns(case) == (LAST_NS - MS // 2, LAST_NS + 50 * MS + MS // 2)
-    assert cut_interval_ns(make_case(plan, (100,), gap_max_ns=900 * MS))[1] == LAST_NS + 900 * MS
+    interval = cut_interval_ns(make_case(plan, (100,), gap_max_ns=900 * MS))
+    assert interval == (LAST_NS - MS // 2, LAST_NS + 900 * MS)
 
 
 def test_the_loss_window_reaches_back_to_the_oldest_lost_acknowledgement(plan: Plan) -> None:

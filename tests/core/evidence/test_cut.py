@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from durability.evidence.cut import CutClass, assess, at_least
-from durability.formats.case import Case
+from durability.formats.case import Case, TargetError
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
 
 NEXT_BOOT = facts(boot="boot-2", uptime_s=30)
+DEAD = TargetError(at_ns=LAST_NS, drive="dead", text="")
 
 
 @pytest.fixture(name="case", scope="module")
@@ -54,6 +55,28 @@ def test_a_counter_that_proves_nothing_is_ignored(case: Case, changes: dict[str,
     """Emulated, missing, nameless or another drive's counters show no power loss."""
     now = facts(boot="boot-2", uptime_s=30, drives=(drive(**{"unsafe_shutdowns": 4, **changes}),))
     assert shown(case, now) == "os"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"session_end": "target-error"},
+        {"session_end": "target-error", "target_error": DEAD},
+        {"target_error": DEAD},
+    ],
+)
+def test_another_boot_after_an_error_of_the_target_shows_nothing(
+    make_plan: MakePlan, changes: dict[str, object]
+) -> None:
+    """The machine may have been restarted in order; the operator's word and the counters still count."""
+    case = make_case(small(make_plan), (100,), **changes)
+    cut = assess(case, NEXT_BOOT, attested=None, cut_class=None)
+    assert (cut.cut_class, cut.proof) == ("none", ())
+    assert "restarted in order" in cut.unproven
+    assert shown(case, NEXT_BOOT, "forced it off", "os") == "os"
+    assert shown(case, NEXT_BOOT, "forced it off", "vm") == "vm"
+    counted = assess(case, after_power_loss(), attested=None, cut_class=None)
+    assert (counted.cut_class, counted.unproven) == ("power", "")
 
 
 def test_another_boot_shows_the_death_of_the_system(case: Case) -> None:

@@ -16,7 +16,8 @@ from durability.evidence.document import subject
 from durability.evidence.identity import identify
 from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
-from durability.formats.case import Case, PastVerdict
+from durability.evidence.verdict import Word
+from durability.formats.case import Case, DriveState, PastVerdict, TargetError
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
 from tests.core.evidence.memory_target import (
@@ -189,18 +190,24 @@ def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> Non
     found = scan(disk, (ACKED,))
     case = make_case(plan, (ACKED,), session_end=end)
     assert judged(case, plan, found, attested="pulled the plug").verdict.word == "inconclusive"
-    failed = make_case(plan, (ACKED,), session_end="target-error")
-    assert judged(failed, plan, found, attested="pulled the plug").verdict.word == "durable"
+    states: tuple[tuple[DriveState, Word], ...] = (("dead", "durable"), ("answered", "inconclusive"))
+    for seen, word in states:
+        error = TargetError(at_ns=LAST_NS, drive=seen, text="")
+        failed = make_case(plan, (ACKED,), session_end="target-error", target_error=error)
+        assert judged(failed, plan, found, attested="pulled the plug").verdict.word == word
     disk.write(0, *range(ACKED + 1, ACKED + plan.credit + 1))  # all credit used: the writer waited
     waited = judged(make_case(plan, (ACKED,)), plan, scan(disk, (ACKED,)))
     assert codes(waited.verdict) == ["nothing-at-risk"]
 
 
 def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
-    """False pass without it: two idle seconds before the cut are enough for most caches."""
+    """False pass without it: two seconds before the cut, idle or hung, are enough for most caches."""
     idle = make_case(plan, (ACKED,), last_receipt_ns=LAST_NS + 2000 * MS)
     found = scan(disk, (ACKED,))
     assert codes(judged(idle, plan, found).verdict) == ["nothing-at-risk"]
+    error = TargetError(at_ns=LAST_NS + 2000 * MS, drive="dead", text="")
+    hung = make_case(plan, (ACKED,), session_end="target-error", target_error=error)
+    assert codes(judged(hung, plan, found).verdict) == ["nothing-at-risk"]
     risk = judged(make_case(plan, (ACKED,)), plan, found).at_risk
     assert 0 < risk.ms1 <= risk.ms10 <= risk.ms100 <= risk.ms1000 == plan.slots - plan.credit
 
@@ -208,7 +215,9 @@ def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
 def test_rule_14_the_cut_is_an_interval(plan: Plan, disk: Disk) -> None:
     """Without it a loss window of 1 ms would be printed that the heartbeat cannot resolve."""
     case = make_case(plan, (ACKED,))
-    earliest, latest = cut_interval_ns(case)
+    interval = cut_interval_ns(case)
+    assert interval is not None
+    earliest, latest = interval
     assert earliest < LAST_NS < latest
     slot = disk.slot_of(0, ACKED - 99)
     disk.put(0, slot, disk.record(0, slot, disk.newest(0, slot, ACKED - 100)))

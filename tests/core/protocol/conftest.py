@@ -19,8 +19,8 @@ STATISTICS: dict[str, Value] = {
     "drives": [{"name": "sda", "flushes": 18}, {"name": "sdb", "flushes": None}],
 }
 SAMPLES: tuple[Message, ...] = (
-    messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="durability 1"),
-    messages.Challenge(version=1, nonce=bytes(32), server_id="server", heartbeat_ms=50),
+    messages.Hello(versions=(2,), role="run", nonce=bytes(32), software="durability 1"),
+    messages.Challenge(version=2, nonce=bytes(32), server_id="server", heartbeat_ms=50),
     messages.Proof(mac=bytes(32)),
     messages.Welcome(mac=bytes(32)),
     messages.Failure(code="run-live", text="the run is live\nstop it first"),
@@ -37,6 +37,7 @@ SAMPLES: tuple[Message, ...] = (
     messages.Credit(grants=(7, 6)),
     messages.Notice(code="store-unavailable", text="the disk is full"),
     messages.TargetFailed(errno=5, writer=1, seq=8, text="Input/output error"),
+    messages.DriveSeen(error_age_us=3_000_000, drive="dead", text="sda does not answer"),
     messages.ClientFailed(text="out of memory"),
     messages.Stop(frontiers=(9, 9), control=13, statistics=STATISTICS),
     messages.Progress(statistics=STATISTICS),

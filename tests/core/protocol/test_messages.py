@@ -187,7 +187,10 @@ def test_a_message_longer_than_it_can_be_is_refused_before_it_is_decoded() -> No
     [
         (Ack(frontiers=(-1,), control=0), "cannot send Ack: frontiers: expected"),
         (messages.Ping(sent_ns=1 << 63), "cannot send Ping: sent_ns: expected"),
-        (messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="a\nb"), "software: expected"),
+        (
+            messages.Hello(versions=(2,), role="run", nonce=bytes(32), software="a\nb"),
+            "software: expected",
+        ),
         (messages.Arm(facts={"a": b"bytes"}), "facts: expected plain values"),
         (messages.Arm(facts={"a": "x" * limits.FACTS_BYTES_MAX}), "cannot send Arm: 524.* bytes, at most"),
     ],

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from durability.formats.case import PastVerdict
+from durability.formats.case import DriveState, PastVerdict, TargetError
 from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
@@ -21,6 +21,7 @@ from tests.lab.mutants.lab_case import (
     lab_case,
     loss_window,
     plan_of,
+    simulated,
     warnings,
 )
 from tests.lab.mutants.synced_files import Files
@@ -31,6 +32,11 @@ def past(verdict: str, **changes: Any) -> PastVerdict:
     """An earlier verdict on a cut of class power with records at risk."""
     fields: dict[str, Any] = {"run": "1", "cut_class": "power", "at_risk_ms1000": 5, "wall": "", **changes}
     return PastVerdict(verdict=verdict, **fields)
+
+
+def failed(drive: DriveState, *, after_ms: int = 0) -> TargetError:
+    """An I/O error so long after the last acknowledgement, and what was seen of the drive then."""
+    return TargetError(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
 
 
 # -- identity and the state of the log -----------------------------------------------------------------------
@@ -166,6 +172,13 @@ def reset_and_a_cut_attested() -> str:
     return judged(disk, case, now=facts(boot="boot-2", uptime_s=30), attested="pulled the plug")
 
 
+@lab_case("inconclusive: cut-not-shown")
+def restart_after_an_error() -> str:
+    """One write failed; somebody restarts the machine in order, and attests nothing."""
+    disk, case = kept(session_end="target-error", target_error=failed("dead"))
+    return judged(disk, case, now=facts(boot="boot-2", uptime_s=30), require_cut="os")
+
+
 @lab_case("inconclusive: cut-class")
 def mirror_of_which_one_drive_was_cut() -> str:
     """Of two drives only one counted a power loss; the machine was started anew."""
@@ -255,8 +268,52 @@ def end_of_a_pass() -> str:
 @lab_case("durable; at risk 2, 11, 56, 56")
 def client_that_reports_the_targets_error() -> str:
     """The drive alone lost its power; the client said so, and its heartbeats came for five seconds more."""
-    disk, case = kept(session_end="target-error", last_receipt_ns=LAST_NS + 5000 * MS)
+    last_ns = LAST_NS + 5000 * MS
+    disk, case = kept(session_end="target-error", last_receipt_ns=last_ns, target_error=failed("dead"))
     return judged(disk, case, tell=at_risk)
+
+
+@lab_case("durable; at risk 0, 2, 56, 56")
+def machine_that_died_while_it_looked_at_its_drive() -> str:
+    """The drive lost its power; 10 ms later, when the client had reported the error, so did the machine."""
+    plan = plan_of(slots=64, credit=8)
+    agenda, server = server_of(plan)
+    for frontier in range(1, ACKED + 1):
+        server.acknowledge((frontier,), 0)
+        server.run.saved(server.run.snapshot(timeline=False), agenda.now_ns)
+        wait(agenda, 1)
+    wait(agenda, 8)
+    server.target_failed("errno 5 at seq 201 of writer 0")
+    wait(agenda, 2000)
+    server.watch()
+    return judged(disk_of(plan, ACKED), case_of(agenda, server), attested="pulled the plug", tell=at_risk)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def drive_that_answers_after_its_error() -> str:
+    """One write failed; the drive answered reads after it, and lost its power some time later."""
+    disk, case = kept(session_end="target-error", target_error=failed("answered"))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def error_after_which_no_drive_was_seen() -> str:
+    """One write failed; the client had no permission to read the drive, and its export says so."""
+    disk, case = kept(session_end="target-error", target_error=failed("unseen"))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def drive_that_hung_before_it_died() -> str:
+    """A drive answered nothing for ten seconds, in which it drained its cache; then it lost its power."""
+    disk, case = kept(session_end="target-error", target_error=failed("dead", after_ms=10_000))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def drive_that_lives_on_after_its_error() -> str:
+    """One request failed, on a drive that acknowledges 100 ms early; the power goes ten seconds later."""
+    return simulated("seed=1 model=early-ack:delay_ms=100.0 error_ms=10000")
 
 
 @lab_case("inconclusive: nothing-at-risk")

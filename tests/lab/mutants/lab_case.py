@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from durability.errors import TargetError, WrongTargetError
+from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome
 from durability.evidence.scan_report import Example
 from durability.formats.case import Case
@@ -125,11 +126,12 @@ def judged(
     now: Facts | None = None,
     attested: str | None = None,
     min_cuts: int = 1,
+    require_cut: CutClass = "power",
     tell: Tell | None = None,
 ) -> str:
     """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` adds."""
     files = Files.of(target, now or after_power_loss()) if isinstance(target, Disk) else target
-    options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts)
+    options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts, require_cut=require_cut)
     try:
         outcome = asyncio.run(examine(options, files.storage, _CaseInHand(case), lambda _: None))
     except WrongTargetError:

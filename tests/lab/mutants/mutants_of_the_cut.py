@@ -6,6 +6,7 @@ from durability.evidence import at_risk, cut, flushes, strength, verdict
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability_client.verify.scan_base import ScanBase
+from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch
 from durability_server.runs.run import Run
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
@@ -15,7 +16,7 @@ THE_CUT = (
         rule=11,
         taken_away="without any proof, a cut is assumed",
         noticed_by=("client-that-was-killed",),
-        change=without(cut.assess, 'if death else "none"', 'if death else "power"'),
+        change=without(cut.assess, 'case.failed else "none"', 'case.failed else "power"'),
     ),
     Mutant(
         name="any class of cut is enough",
@@ -60,6 +61,13 @@ THE_CUT = (
         change=without(cut._os_death, "if now.host.uptime_ns >= since_ns:", "if False:"),
     ),
     Mutant(
+        name="a restart after an error is a cut",
+        rule=11,
+        taken_away="another boot id is a cut also if the target failed before",
+        noticed_by=("restart-after-an-error",),
+        change=without(cut.assess, " and not case.failed", ""),
+    ),
+    Mutant(
         name="closed sessions accepted",
         rule=12,
         taken_away="a FIN is as good as silence",
@@ -75,7 +83,21 @@ THE_CUT = (
         rule=12,
         taken_away="once silent, a client is taken to be cut",
         noticed_by=("connection-that-was-closed-after-silence",),
-        change=without(Run.detached, ' or (self.session_end == "silence" and end == "fin")', ""),
+        change=without(Run.detached, 'self.session_end == "silence" and end == "fin"', "False"),
+    ),
+    Mutant(
+        name="silence after an error does not count",
+        rule=12,
+        taken_away="a client that reported an error and fell silent is taken to have ended",
+        noticed_by=("machine-that-died-while-it-looked-at-its-drive",),
+        change=without(Run.silent, '("live", "target-error")', '("live",)'),
+    ),
+    Mutant(
+        name="a drive is not looked at",
+        rule=12,
+        taken_away="a drive that failed a request is dead",
+        noticed_by=("drive-that-lives-on-after-its-error",),
+        change=without(SimulatedDriveWatch.look, 'drive="answered"', 'drive="dead"'),
     ),
     Mutant(
         name="stalled writers counted",
@@ -120,11 +142,27 @@ THE_CUT = (
         change=without(at_risk._exposed, "np.count_nonzero(newest == seqs)", "len(seqs)"),
     ),
     Mutant(
-        name="any frame is load",
+        name="any frame is power",
         rule=13,
-        taken_away="after the target's error, frames of the client count as signs of load",
+        taken_away="after the target's error, frames of the client show that the drive has power",
         noticed_by=("client-that-reports-the-targets-error",),
-        change=answering(at_risk._last_sign_ns, "return case.last_receipt_ns"),
+        change=answering(at_risk.last_power_ns, "return case.last_receipt_ns"),
+    ),
+    Mutant(
+        name="any error is a cut",
+        rule=13,
+        taken_away="the drive counts as dead from the error on, whatever it answered then",
+        noticed_by=("drive-that-answers-after-its-error", "error-after-which-no-drive-was-seen"),
+        change=without(at_risk.last_power_ns, ' or case.target_error.drive != "dead"', ""),
+    ),
+    Mutant(
+        name="a hang is a cut",
+        rule=13,
+        taken_away="the drive counts as dead from its last acknowledgement on",
+        noticed_by=("drive-that-hung-before-it-died",),
+        change=without(
+            at_risk.last_power_ns, "return case.target_error.at_ns", "return case.timeline[-1].at_ns"
+        ),
     ),
     Mutant(
         name="loss window of the newest version",

@@ -163,7 +163,7 @@ def test_scenario_is_its_text(seed: int) -> None:
 
 _OTHERS = (
     *("empty", "append", "2", "sequential", "512", "99", "16", "4", "fsync", "12.5", "1", "2", "3.25", "4"),
-    *("5..6", "0.5..7", "8", "9.5", "false", "true"),
+    *("5..6", "0.5..7", "8", "9.5", "false", "true", "10.5"),
 )
 
 
@@ -233,6 +233,24 @@ def test_operating_system_that_survives_tells_the_rest(seed: int) -> None:
     assert isinstance(cut, dict)
     assert "enumerated anew" in str(cut["proof"])
     assert cut["class"] == "power"
+
+
+def test_drive_that_failed_a_request_long_before_the_cut_has_nothing_at_risk(seed: int) -> None:
+    """It answers the client's look at it, and has time to drain; an honest drive does no better."""
+    for model in ("early-ack:delay_ms=100.0", "honest"):
+        scenario = Scenario(model=model, operations=(300, 400), error_ms=10_000.0)
+        result = simulate(scenario, seed=seed)
+        check(result)
+        assert result.truth.broken == 0
+        assert codes(result) == {"nothing-at-risk"}
+
+
+def test_drive_that_dies_while_the_client_looks_at_it_has_answered(seed: int) -> None:
+    """One request fails, and the drive loses its power 50 ms later: it is too late to say when it drained."""
+    scenario = Scenario(operations=(300, 400), error_ms=150.0, survives=True)
+    result = simulate(scenario, seed=seed)
+    check(result)
+    assert codes(result) == {"nothing-at-risk"}
 
 
 def test_machine_that_dies_takes_its_last_acknowledgements_along(seed: int) -> None:

@@ -59,7 +59,7 @@ async def _answer_to(address: tuple[str, int], data: bytes) -> list[messages.Mes
     return [decode(body) for body in FrameDecoder(limits.FRAME_BYTES_MAX).feed(received)]
 
 
-HELLO = Hello(versions=(1,), role="run", nonce=bytes(32), software="test")
+HELLO = Hello(versions=(2,), role="run", nonce=bytes(32), software="test")
 
 
 @pytest.mark.parametrize(

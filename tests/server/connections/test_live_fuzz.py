@@ -35,7 +35,7 @@ WAIT_S = 60
 
 ROLES = ("run", "verify", "query")
 VALID: tuple[Message, ...] = (
-    messages.Hello(versions=(1,), role="run", nonce=bytes(32), software="fuzz"),
+    messages.Hello(versions=(2,), role="run", nonce=bytes(32), software="fuzz"),
     messages.Proof(mac=bytes(32)),
     messages.Ping(sent_ns=1),
     messages.Register(

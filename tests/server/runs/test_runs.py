@@ -18,7 +18,7 @@ from durability_server import clock
 from tests.core.evidence.memory_target import make_statistics
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab
+    from tests.server.conftest import Client, Lab
 
 pytestmark = pytest.mark.slow  # sessions that fall silent take seconds
 
@@ -216,6 +216,81 @@ async def test_how_a_session_ended_is_recorded(
     assert case.timeline[-1].frontiers == (1, 1)
     if how == "silence":
         assert case.now_ns - case.last_receipt_ns > limits.SILENCE_NS
+
+
+async def failed_run(lab: Lab, address: tuple[str, int]) -> tuple[Client, int]:
+    """A client that has reported an I/O error of its target, and the run's id."""
+    plan = lab.plan()
+    client = await lab.connect(address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(1, 1)
+    client.say(messages.TargetFailed(errno=5, writer=1, seq=2, text="Input/output error"))
+    await client.get(messages.Stopped)
+    return client, plan.run
+
+
+def seen(drive: str = "dead", *, age_us: int = 3_000_000) -> messages.DriveSeen:
+    """What a client says of its drives so long after the error."""
+    return messages.DriveSeen(error_age_us=age_us, drive=drive, text="every read failed")
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_what_was_seen_of_the_drives_is_kept_with_the_time_of_the_error(
+    lab: Lab, store_url: str
+) -> None:
+    """The error is as old as the client says; until then the drives are unseen. A restart changes nothing."""
+    running = await lab.start(store_url)
+    client, run = await failed_run(lab, running.address)
+    case = await lab.exported(running.address, run, lambda case: True)
+    assert case.session_end == "target-error"
+    assert case.target_error is not None and case.target_error.drive == "unseen"
+    before_ns = clock.now_ns()
+    client.say(seen(age_us=2_000_000))
+    await client.get(messages.Stored)
+    after_ns = clock.now_ns()
+    await client.close()
+    case = await lab.exported(running.address, run, lambda case: case.events[-1].kind == "fin")
+    assert case.session_end == "target-error"
+    error = case.target_error
+    assert error is not None and (error.drive, error.text) == ("dead", "every read failed")
+    assert before_ns - 2 * 10**9 <= error.at_ns <= after_ns - 2 * 10**9
+    await running.server.stop()
+    running = await lab.start(store_url)
+    case = await lab.exported(running.address, run, lambda case: True)
+    assert (case.session_end, case.target_error) == ("target-error", error)
+
+
+async def test_silence_after_an_error_is_silence(lab: Lab, sqlite_url: str) -> None:
+    """A machine that dies while its client looks at the drives leaves silence, and the error stays known; a
+    client that was only slow has not died."""
+    running = await lab.start(sqlite_url)
+    client, run = await failed_run(lab, running.address)
+    client.pause()
+    case = await lab.exported(running.address, run, lambda case: case.session_end == "silence")
+    assert case.target_error is not None
+    client.go_on()
+    await lab.exported(running.address, run, lambda case: case.session_end == "target-error")
+    client.vanish()
+    case = await lab.exported(running.address, run, lambda case: case.session_end == "silence")
+    assert case.failed
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_an_error_is_said_again_on_another_connection(lab: Lab, sqlite_url: str) -> None:
+    """A client that lost its connection resumes, says all of it again, and closes."""
+    running = await lab.start(sqlite_url)
+    client, run = await failed_run(lab, running.address)
+    client.reset()
+    again = await lab.connect(running.address)
+    await again.resume(run)
+    again.say(messages.TargetFailed(errno=5, writer=1, seq=2, text="Input/output error"))
+    await again.get(messages.Stopped)
+    again.say(seen("answered"))
+    await again.get(messages.Stored)
+    await again.close()
+    case = await lab.exported(running.address, run, lambda case: case.events[-1].kind == "fin")
+    assert case.session_end == "target-error"
+    assert case.target_error is not None and case.target_error.drive == "answered"
 
 
 async def test_silence_may_end(lab: Lab, sqlite_url: str) -> None:

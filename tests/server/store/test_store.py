@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from durability.errors import RefusedError, StoreError, UsageError
-from durability.formats.case import Event, PastVerdict
+from durability.formats.case import Event, PastVerdict, TargetError
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
@@ -340,3 +341,30 @@ def test_a_mistyped_directory_of_the_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="No such file or directory"):
         Store(f"sqlite:///{tmp_path / 'mistyped' / 'store.sqlite'}").open()
     assert not (tmp_path / "mistyped").exists()
+
+
+def test_an_error_of_the_target_is_kept(store_fixture: StoreFixture) -> None:
+    """It is replaced by a newer one, and stays if a snapshot has none."""
+    store_fixture.register(1)
+    assert store_fixture.store.load(1).snapshot.target_error is None
+    for drive in ("unseen", "dead"):
+        error = to_value(TargetError(at_ns=7, drive=drive, text="no answer"))
+        store_fixture.save(1, target_error=error)
+        assert store_fixture.store.load(1).snapshot.target_error == error
+    store_fixture.save(1, target_error=None)
+    assert store_fixture.store.load(1).snapshot.target_error == error
+
+
+def test_a_store_of_version_0_1_is_opened(tmp_path: Path) -> None:
+    """It has no table for errors of the target; its runs had none that is known."""
+    path = tmp_path / "store"
+    store = Store(f"sqlite:///{path}")
+    store.open()
+    store.close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE errors")
+    database.close()
+    store = Store(f"sqlite:///{path}")
+    store.open()
+    assert store.listing(1) == ()
+    store.close()

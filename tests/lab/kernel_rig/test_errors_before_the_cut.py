@@ -1,0 +1,159 @@
+"""Histories with an I/O error before the cut, or a drive that hangs.
+
+What a drive had time to drain was not at risk, and no verdict may rest on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from durability.errors import EXIT_INCONCLUSIVE
+from durability.formats.case import DriveState
+from durability.units import parse_run
+from durability_client.link.endpoint import endpoint
+from durability_client.queries import export
+from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.kernel_rig.block_rig import BlockRig
+from durability_lab.kernel_rig.cycle import ATTESTATION, Answer, Client, power_on, powered, running, verify
+from durability_lab.support.loads import Load
+from durability_lab.support.local_server import LocalServer, local_server
+
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
+
+DRAIN_MS = 500  # the drive has on media what it acknowledged so long ago
+LATE = f"early-ack:delay_ms={DRAIN_MS}"
+OPERATIONS = 300
+LOADS = [
+    Load(file_system=None),
+    Load(file_system="ext4"),
+    Load(file_system="ext4", workload="append", writers=4),
+    Load(file_system="ext4", workload="create"),
+]
+
+
+@pytest.fixture
+def seed() -> int:
+    """Another seed in every session, printed when a test fails."""
+    value = random.SystemRandom().getrandbits(32)
+    print(f"seed {value}")
+    return value
+
+
+def disturbed(drive: str, load: Load, seed: int) -> BlockRig:
+    """A rig whose drive can fail and hang."""
+    return BlockRig(drive, load.file_system, seed=seed, disturbed=True)
+
+
+def codes(answer: Answer) -> list[str]:
+    """The codes of the verdict's reasons."""
+    return [reason["code"] for reason in answer.document["reasons"]]
+
+
+async def drained() -> None:
+    """Power stays on for longer than the drive takes to destage all that it has acknowledged."""
+    await asyncio.sleep(2 * DRAIN_MS / 1000)
+
+
+async def rebooted(lab: LocalServer, run: str, target: Path) -> str:
+    """The case of a run as it would be if the machine had been restarted a minute after the last frame."""
+    peer = endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+    out = io.StringIO()
+    await export(peer, parse_run(run), output=None, out=out)
+    case = json.loads(out.getvalue())
+    case["armed"]["host"]["boot_id"] = "the boot before"
+    uptime_ns = KernelStorage(target).facts().host.uptime_ns
+    case["now_ns"] = case["last_receipt_ns"] + uptime_ns + 60_000_000_000
+    return json.dumps(case)
+
+
+async def failed_once(rig: BlockRig, client: Client) -> Answer:
+    """What the client says after a write of its target has failed; the drive lives on."""
+    with rig.failing():
+        return await client.end()
+
+
+def seen(path: Path, act: Callable[[], None]) -> DriveState:
+    """What a watch that was begun before `act` sees of the drive at `path` after it."""
+    watch = KernelStorage(path).watch_drives(KernelStorage(path).facts())
+    try:
+        act()
+        return watch.look(1.0).drive
+    finally:
+        watch.close()
+
+
+def test_look_tells_a_dead_drive_from_one_that_answers_or_hangs(seed: int) -> None:
+    """Past the page cache, and past the name that another drive may have by then."""
+    with disturbed("honest", Load(file_system=None), seed) as rig:
+        assert seen(rig.device, lambda: None) == "answered"
+        with rig.failing():
+            assert seen(rig.device, lambda: None) == "answered"
+        assert seen(rig.device, rig.stop_answering) == "silent"
+        rig.cut()
+        assert seen(rig.device, lambda: None) == "dead"
+        rig.power_on()
+        assert seen(rig.device, rig.cut) == "dead"
+
+
+@pytest.mark.parametrize("load", LOADS, ids=str)
+async def test_drive_that_lives_on_after_an_error_has_nothing_at_risk(load: Load, seed: int) -> None:
+    """One write fails, the client ends, the drive drains, and only then the power goes: inconclusive."""
+    async with (
+        local_server() as lab,
+        powered(disturbed(LATE, load, seed)) as rig,
+    ):
+        async with running(lab, rig.target, load, acked=OPERATIONS) as client:
+            said = (await failed_once(rig, client)).said
+        await drained()
+        rig.cut()
+        assert await power_on(rig) or load.file_system is None
+        answer = await verify(lab, rig.target, "--run", client.run, "--attest-cut", ATTESTATION)
+    assert answer.exit_code == EXIT_INCONCLUSIVE, answer
+    assert codes(answer) == ["nothing-at-risk"], answer
+    assert answer.document["at_risk"]["ms1000"] == 0
+    assert "still answered after the I/O error" in answer.document["reasons"][0]["text"]
+    assert "still answers" in said
+
+
+@pytest.mark.parametrize("load", LOADS[:2], ids=str)
+async def test_drive_that_hangs_before_it_dies_has_nothing_at_risk(load: Load, seed: int) -> None:
+    """The drive answers no request while it drains; then it alone loses power, and the stuck write fails."""
+    async with (
+        local_server() as lab,
+        powered(disturbed(LATE, load, seed)) as rig,
+    ):
+        async with running(lab, rig.target, load, acked=OPERATIONS) as client:
+            await asyncio.to_thread(rig.stop_answering)
+            await drained()
+            await drained()
+            rig.cut()
+            said = (await client.end()).said
+        assert await power_on(rig) or load.file_system is None
+        answer = await verify(lab, rig.target, "--run", client.run, "--attest-cut", ATTESTATION)
+    assert answer.exit_code == EXIT_INCONCLUSIVE, answer
+    assert codes(answer) == ["nothing-at-risk"], answer
+    assert "does not answer" in said
+
+
+async def test_clean_reboot_after_an_error_is_no_cut(tmp_path: Path, seed: int) -> None:
+    """One write fails, and the machine is restarted in order: another boot proves no cut of any class."""
+    load = Load(file_system="ext4")
+    async with (
+        local_server() as lab,
+        powered(disturbed("honest", load, seed)) as rig,
+    ):
+        async with running(lab, rig.target, load, acked=OPERATIONS) as client:
+            await failed_once(rig, client)
+        case = tmp_path / "case"
+        case.write_text(await rebooted(lab, client.run, rig.target))
+        answer = await verify(lab, rig.target, "--from-export", str(case), "--require-cut", "os")
+    assert answer.exit_code == EXIT_INCONCLUSIVE, answer
+    assert codes(answer) == ["cut-not-shown", "nothing-at-risk"], answer
+    assert answer.document["cut"] == {"class": "none", "proof": [], "attested": None}
