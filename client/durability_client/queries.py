@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from durability.errors import SetupError
 from durability.evidence.flushes import leaf_flushes
+from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
@@ -99,6 +100,7 @@ def _page(document: Row) -> Iterator[str]:
     for verdict in _documents(document.get("verdicts")):
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
+        yield from _question(verdict.get("requirements"))
         yield from (f"             {reason['text']}" for reason in _documents(verdict.get("reasons")))
     evidence = _documents(document.get("evidence"))
     if evidence:
@@ -122,8 +124,17 @@ def _head(case: Case) -> Iterator[str]:
             yield from (f"flushes      {describe_flushes(leaf)}" for leaf in leaves)
     if case.tainted:
         yield f"tainted      {case.tainted}"
+    if (stands := weightiest(case.verdicts)) is not None:
+        yield f"stands       {stands.verdict}, cut: {stands.cut_class}, of {stands.wall}"
     if case.superseded_by:
         yield f"superseded   by run {case.superseded_by}"
+
+
+def _question(requirements: Row | None) -> Iterator[str]:
+    """What the verdict was to show; verdicts of earlier releases do not say it."""
+    if requirements is not None:
+        cuts = counted(requirements["min_cuts"], "verified cut")
+        yield f"             asked for: a cut of class {requirements['cut']}, {cuts}"
 
 
 def _shortened(text: str) -> str:

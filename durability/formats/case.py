@@ -65,9 +65,10 @@ class Case:
     ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
     it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
     cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
-    this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
-    with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest that
-    the client sent, None where it sent none.
+    this run; `series`: the weightiest verdict of each other run of the series (same drives, file system,
+    plan), with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
+    that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
+    same target, whatever their plan, oldest first.
     """
 
     schema: str
@@ -95,6 +96,7 @@ class Case:
     series: tuple[PastVerdict, ...]
     statistics: Statistics | None = None
     credits: tuple[tuple[int, ...], ...] = ()
+    predecessors: tuple[str, ...] = ()
 
 
 def case_to_value(case: Case) -> dict[str, Value]:

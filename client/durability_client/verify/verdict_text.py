@@ -6,6 +6,7 @@ because a reader may take it to prove more. Without a terminal it is plain text 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import TextWrapper
@@ -305,3 +306,13 @@ def _next(outcome: Outcome) -> Iterator[str]:
     else:
         for code in dict.fromkeys(reason.code for reason in verdict.reasons):
             yield ADVICE[code]
+        if later := outcome.identity.superseded_by:
+            yield f"to judge the later run: `durability verify {_place(outcome)} --run {later}`"
+
+
+def _place(outcome: Outcome) -> str:
+    """What names the target in a command: its path, or the device of a file system that did not mount."""
+    file_system = outcome.facts.file_system
+    if file_system is not None and not file_system.mount_point:
+        return f"--device {shlex.quote(file_system.source)}"
+    return shlex.quote(outcome.facts.path)

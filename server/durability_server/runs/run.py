@@ -242,4 +242,5 @@ class Run:
             verdicts=relations.verdicts,
             series=relations.series,
             statistics=self.statistics,
+            predecessors=relations.predecessors,
         )

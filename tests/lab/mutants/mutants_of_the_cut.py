@@ -188,7 +188,7 @@ THE_CUT = (
         rule=16,
         taken_away="resets strengthen a series of power cuts",
         noticed_by=("series-of-resets",),
-        change=without(strength.strength, " and past.cut_class == cut_class", ""),
+        change=without(strength.strength, " and past.cut_class == its_class", ""),
     ),
     Mutant(
         name="missing flushes not reported",
