@@ -100,7 +100,9 @@ def _page(document: Row) -> Iterator[str]:
     for verdict in _documents(document.get("verdicts")):
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
-        yield from _question(verdict.get("requirements"))
+        match verdict.get("requirements"):
+            case {"cut": str(cut), "min_cuts": int(cuts)}:  # earlier releases do not say it
+                yield f"             asked for: a cut of class {cut}, {counted(cuts, 'verified cut')}"
         yield from (f"             {reason['text']}" for reason in _documents(verdict.get("reasons")))
     evidence = _documents(document.get("evidence"))
     if evidence:
@@ -128,13 +130,6 @@ def _head(case: Case) -> Iterator[str]:
         yield f"stands       {stands.verdict}, cut: {stands.cut_class}, of {stands.wall}"
     if case.superseded_by:
         yield f"superseded   by run {case.superseded_by}"
-
-
-def _question(requirements: Row | None) -> Iterator[str]:
-    """What the verdict was to show; verdicts of earlier releases do not say it."""
-    if requirements is not None:
-        cuts = counted(requirements["min_cuts"], "verified cut")
-        yield f"             asked for: a cut of class {requirements['cut']}, {cuts}"
 
 
 def _shortened(text: str) -> str:

@@ -58,7 +58,7 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
 
     It is if a superblock names it, or if serials, offset and file system are its own and were those of
     `older` at its arming. A file of `older` that was put in the place of another target is not."""
-    if older.run == newest.run or newest.armed is None:
+    if older.run == newest.run:
         return False
     if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
         return True

@@ -164,7 +164,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
     elif case.tainted:
         yield _reason("tainted", case.tainted)
     if identity.superseded_by:
-        yield _reason("superseded", f"run {identity.superseded_by}")
+        later = identity.superseded_by
+        yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
     if scan.above_ceiling:
