@@ -44,6 +44,7 @@ KEYS = [
     "strength",
     "examples",
     "duration_s",
+    "requirements",
 ]
 NESTED = {
     "cut": ["class", "proof", "attested"],
