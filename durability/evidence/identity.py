@@ -62,7 +62,9 @@ def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[
         return False
     if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
         return True
-    one_target = older.run in newest.predecessors and not hardware_differences(older.armed, newest.armed)
+    one_target = older.run in newest.predecessors and (
+        older.armed is None or not hardware_differences(older.armed, newest.armed)
+    )
     return one_target and not hardware_differences(newest.armed, now)
 
 

@@ -435,6 +435,8 @@ async def test_mount_without_replay_is_refused(lab: Lab) -> None:
         with pytest.raises(TargetError, match=r"mount -o ro /dev/sda1 /mnt") as refused:
             await lab.verify()
         assert refused.value.exit_code == EXIT_ENVIRONMENT
+        line = f"`durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
+        assert line in str(refused.value)
     assert not (await lab.shown())["verdicts"]
 
 

@@ -87,6 +87,7 @@ def test_a_superblock_of_a_later_run_supersedes(make_plan: MakePlan) -> None:
     ("first", "now", "predecessor", "judged"),
     [
         (facts(), facts(boot="boot-2"), True, True),
+        (None, facts(boot="boot-2"), True, True),
         (facts(), facts(boot="boot-2"), False, False),
         (facts(path_in_file_system="other"), facts(boot="boot-2"), True, False),
         (facts(), facts(path_in_file_system="other"), True, False),
@@ -95,7 +96,7 @@ def test_a_superblock_of_a_later_run_supersedes(make_plan: MakePlan) -> None:
     ],
 )
 def test_a_newer_run_is_judged_on_its_own_hardware(
-    make_plan: MakePlan, first: Facts, now: Facts, predecessor: bool, judged: bool
+    make_plan: MakePlan, first: Facts | None, now: Facts, predecessor: bool, judged: bool
 ) -> None:
     """An older run's superblock hides the newer run only if it may have come there in another way."""
     plan = small(make_plan)

@@ -311,8 +311,8 @@ JUDGING = (
         noticed_by=("file-of-another-run-in-the-targets-place",),
         change=without(
             identity.newer_run_here,
-            "older.run in newest.predecessors and not hardware_differences(older.armed, newest.armed)",
-            "True",
+            "    return one_target and not",
+            "    return not",
         ),
     ),
     Mutant(

@@ -214,12 +214,11 @@ def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
 
 
 def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> None:
-    """Whatever their plan and however far they came, oldest first; runs on other targets are not among them."""
+    """Whatever their plan and however far they came, oldest first; none of another target."""
+    other = store_fixture.lab.facts(path_in_file_system="other")
     for run in (9, 3, 5):
         store_fixture.register(run, force=True)
-        store_fixture.register(
-            run + 100, facts=store_fixture.lab.facts(path_in_file_system="other"), force=True
-        )
+        store_fixture.register(run + 100, facts=other, force=True)
         store_fixture.arm(run)
     predecessors = [
         store_fixture.store.relations(store_fixture.store.load(run)).predecessors for run in (9, 3, 5)
@@ -241,7 +240,7 @@ def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture
     device = replace(here, kind="device", file_system=None, path="/dev/sdb")
     store_fixture.register(2, facts=device)
     store_fixture.arm(2, facts=device)
-    with pytest.raises(RefusedError, match="on other drives. Attach those, or name the run with --run"):
+    with pytest.raises(RefusedError, match=r"on other drives\. Attach those, or name the run with --run"):
         store_fixture.store.newest_on_target(target_keys(replace(device, drives=(drive(serial="S9"),))))
 
 
