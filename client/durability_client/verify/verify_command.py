@@ -34,6 +34,7 @@ from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.units import format_run, verify_device_line
 from durability_client.link.endpoint import Endpoint
+from durability_client.system import block_devices
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
@@ -242,11 +243,20 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
 
 def _if_it_does_not_mount(case: Case) -> str:
     """What to type for a target whose file system is damaged, as a sentence; "" if it had none."""
-    file_system = case.armed.file_system if case.armed is not None else None
-    if file_system is None:
+    armed = case.armed
+    if armed is None or armed.file_system is None:
         return ""
-    line = verify_device_line(file_system.source, case.run)
-    return f" If it no longer mounts: {line} ({file_system.source} may have another name now)."
+    known = [drive.serial for drive in armed.drives]
+    device = None
+    if len(known) == 1 and known[0] and armed.offset_bytes is not None:
+        device = block_devices.device_at(known[0], armed.offset_bytes)
+    if device is not None:
+        return f" If it no longer mounts: {verify_device_line(str(device), case.run)}."
+    source = armed.file_system.source
+    return (
+        f" If it no longer mounts: {verify_device_line(source, case.run)}"
+        f" ({source} is its name at arming and may be another device now)."
+    )
 
 
 @contextmanager

@@ -110,9 +110,10 @@ def test_a_newer_run_is_judged_by_one_copy_of_its_superblock(make_plan: MakePlan
     """The drive needs no serial, if one of the two copies is the newer run's."""
     plan = small(make_plan)
     newer, nameless = dataclasses.replace(plan, run=7), facts(drives=(drive(serial=""),))
-    cases = [make_case(one, (10,), armed=nameless) for one in (plan, newer)]
-    assert newer_run_here(*cases, nameless, (plan, newer))
-    assert not newer_run_here(*cases, nameless, (plan, plan))
+    older = make_case(plan, (10,), armed=nameless)
+    newest = make_case(newer, (10,), armed=nameless)
+    assert newer_run_here(older, newest, nameless, (plan, newer))
+    assert not newer_run_here(older, newest, nameless, (plan, plan))
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture
         store_fixture.store.newest_on_target(target_keys(here))
     store_fixture.register(1)
     store_fixture.arm(1)
-    below = replace(here, file_system=replace(here.file_system, uuid="root"), drives=(drive(serial="S9"),))
+    below = store_fixture.lab.facts(uuid="root", serial="S9")
     line = r"`durability verify --device /dev/sda1 --run 0000000000000001`"
     with pytest.raises(RefusedError, match=line):
         store_fixture.store.newest_on_target(target_keys(below))
