@@ -139,9 +139,8 @@ def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None
     found = []
     for entry in (sys / "class" / "block").glob("*"):
         stack = stack_of((entry.name,), sys=sys)
-        if stack.offset_bytes == offset_bytes and [_serial(_class(leaf, sys)) for leaf in stack.leaves] == [
-            serial
-        ]:
+        serials = [_serial(_class(leaf, sys)) for leaf in stack.leaves]
+        if (stack.offset_bytes, serials) == (offset_bytes, [serial]):
             found.append(Path("/dev", entry.name))
     return found[0] if len(found) == 1 else None
 

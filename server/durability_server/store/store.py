@@ -252,7 +252,8 @@ def _advice(elsewhere: Row[Any] | None) -> str:
     source = armed.file_system.source
     return (
         f"{what}, on the file system of {source}. Mount that, then verify again. If it no longer mounts:"
-        f" {verify_device_line(source, elsewhere.run)} ({source} is its name at arming and may be another device now)"
+        f" {verify_device_line(source, elsewhere.run)} ({source} is its name at arming and may be another"
+        " device now)"
     )
 
 
