@@ -8,6 +8,7 @@ because a reader may take it to prove more. Without a terminal it is plain text 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import TextWrapper
@@ -394,6 +395,8 @@ def _next(outcome: Outcome) -> Iterator[str]:
             codes = [code for code in codes if code not in _ON_SHOWING_A_CUT]
         cut, cuts = outcome.cut.cut_class, max(1, verdict.strength.cuts)
         yield from dict.fromkeys(ADVICE[code].format(cut=cut, cuts=cuts) for code in codes)
+        if later := outcome.identity.superseded_by:
+            yield f"to judge the later run: `durability verify {_place(outcome)} --run {later}`"
 
 
 def _cut_again(series: Strength) -> Iterator[str]:
@@ -408,3 +411,11 @@ def _cut_again(series: Strength) -> Iterator[str]:
         )
     else:
         yield "cut again: a longer series says more"
+
+
+def _place(outcome: Outcome) -> str:
+    """What names the target in a command: its path, or the device of a file system that did not mount."""
+    file_system = outcome.facts.file_system
+    if file_system is not None and not file_system.mount_point:
+        return f"--device {shlex.quote(file_system.source)}"
+    return shlex.quote(outcome.facts.path)

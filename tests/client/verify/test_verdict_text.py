@@ -204,7 +204,8 @@ def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> 
     """Where the run explains what is wrong, the page says so instead of accusing the drive."""
     text = printed(judged(make_plan, findings={"lost": 3}, case={"superseded_by": "00ff"}))
 
-    assert text.splitlines()[0] == "INCONCLUSIVE: a later run wrote to this target: run 00ff"
+    assert text.splitlines()[0] == "INCONCLUSIVE: a later run wrote to this target"
+    assert "`durability verify /mnt/target --run 00ff`" in words(section(text, HEADINGS[-1]))
     assert "lost 3 slots" in words(section(text, "Other observations"))
     assert "What was lost" not in text
 
@@ -240,7 +241,7 @@ def test_a_weaker_cut_comes_with_the_option_to_type(make_plan: MakePlan) -> None
 
 def test_every_reason_has_advice() -> None:
     """No reason leaves people alone; those of a loss have the section of the loss."""
-    assert {*page.ADVICE} == {*REASONS} - {"findings", "earlier-loss"}
+    assert {*page.ADVICE} == {*REASONS} - {"findings", "device-smaller", "earlier-loss"}
 
 
 def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from durability import limits
-from durability.evidence.document import Outcome
-from durability.evidence.judge import Attestation, Requirements, judge
+from durability.evidence.document import Outcome, Requirements
+from durability.evidence.judge import Attestation, judge
 from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, Lookup, NameOracle

@@ -45,6 +45,7 @@ KEYS = [
     "examples",
     "duration_s",
     "lost",
+    "requirements",
 ]
 NESTED = {
     "cut": ["class", "proof", "attested"],
