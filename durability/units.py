@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 
 from durability.errors import UsageError
 
@@ -60,6 +61,11 @@ def parse_run(text: str) -> int:
 def format_run(run: int) -> str:
     """What `parse_run` reads."""
     return f"{run:016x}"
+
+
+def verify_device_line(device: str = "DEVICE", run: str = "RUN") -> str:
+    """What to type for a target whose file system, on `device`, no longer mounts."""
+    return f"`durability verify --device {shlex.quote(device)} --run {run}`"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -124,11 +124,13 @@ def _run() -> int:
 
 
 def _failure(text: str, exit_code: int) -> int:
+    from durability_client.system.terminal import fitted
+
     if os.environ.get(TRACEBACK_VARIABLE) == "1":
         traceback.print_exc()
     # The text may quote another program's output, which must not move the terminal's cursor.
     plain = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
-    print(f"durability: {plain}", file=sys.stderr)
+    print(fitted(f"durability: {plain}", sys.stderr, indent=2), file=sys.stderr)
     return exit_code
 
 
@@ -287,14 +289,15 @@ def device(target: options.DeviceTarget, json: options.Json = False) -> None:
 
     Each warning names something that weakens a verdict on TARGET. Needs no server.
     """
-    from durability_client.descriptions import DEVICE_SCHEMA, describe
+    from durability_client.descriptions import DEVICE_SCHEMA, VALUES_AT, describe
+    from durability_client.system.terminal import fitted
     from durability_client.target.kernel_storage import KernelStorage
 
     facts = KernelStorage(target).facts()
     if json:
         print(to_json({"schema": DEVICE_SCHEMA, **to_value(facts)}))
     else:
-        print(*describe(facts), sep="\n")
+        print(fitted("\n".join(describe(facts)), sys.stdout, indent=VALUES_AT))
 
 
 @app.command()

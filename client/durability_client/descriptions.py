@@ -15,6 +15,7 @@ from durability.formats.run_statistics import Conditions, Statistics
 from durability.units import counted, duration, format_size
 
 DEVICE_SCHEMA = "durability.device/1"
+VALUES_AT = 13  # the column in which the values of the facts begin
 
 
 def describe(facts: Facts) -> Iterator[str]:
@@ -104,7 +105,7 @@ def _drive_lines(drive: Drive) -> Iterator[str]:
 
 
 def _line(name: str, text: str) -> str:
-    return f"{name:<12} {text}"
+    return f"{name:<{VALUES_AT - 1}} {text}"
 
 
 def _number(value: int | None) -> str:

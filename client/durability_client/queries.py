@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 from durability.errors import SetupError
 from durability.evidence.flushes import leaf_flushes
+from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
@@ -99,6 +100,9 @@ def _page(document: Row) -> Iterator[str]:
     for verdict in _documents(document.get("verdicts")):
         yield ""
         yield f"verdict      {verdict.get('verdict')}, cut: {verdict.get('cut', {}).get('class')}"
+        match verdict.get("requirements"):
+            case {"cut": str(cut), "min_cuts": int(cuts)}:  # earlier releases do not say it
+                yield f"             asked for: a cut of class {cut}, {counted(cuts, 'verified cut')}"
         yield from (f"             {reason['text']}" for reason in _documents(verdict.get("reasons")))
     evidence = _documents(document.get("evidence"))
     if evidence:
@@ -122,6 +126,8 @@ def _head(case: Case) -> Iterator[str]:
             yield from (f"flushes      {describe_flushes(leaf)}" for leaf in leaves)
     if case.tainted:
         yield f"tainted      {case.tainted}"
+    if (stands := weightiest(case.verdicts)) is not None:
+        yield f"stands       {stands.verdict}, cut: {stands.cut_class}, of {stands.wall}"
     if case.superseded_by:
         yield f"superseded   by run {case.superseded_by}"
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import cast, get_args
 
 from durability.evidence.at_risk import AtRisk, LossWindow
-from durability.evidence.cut import Cut
+from durability.evidence.cut import Cut, CutClass
 from durability.evidence.flushes import LeafFlushes, leaf_flushes
 from durability.evidence.identity import Identity
 from durability.evidence.judgement import FindingClass, Judgement
@@ -30,10 +30,18 @@ EXAMPLES_MAX = 16  # in the document; the server keeps more of them, with their 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Requirements:
+    """What durable takes. `cut`: the weakest class of cut; `min_cuts`: verified cuts of the series."""
+
+    cut: CutClass = "power"
+    min_cuts: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """A verdict and everything that it depends on. `case` None: there is no server's log. `facts`: the target
     as found. `examples`: a few of the slots that were wrong or damaged, with their bytes. `duration_s`: how
-    long the verify took."""
+    long the verify took. `requirements`: the question that the verdict answers."""
 
     plan: Plan
     case: Case | None
@@ -46,6 +54,7 @@ class Outcome:
     verdict: Verdict
     examples: Sequence[Example]
     duration_s: float
+    requirements: Requirements = Requirements()
 
     @property
     def armed(self) -> Facts:
@@ -86,6 +95,8 @@ class Outcome:
             "strength": _named(verdict.strength, "cuts losses bound"),
             "examples": [example(judgement) for judgement in findings[:EXAMPLES_MAX]],
             "duration_s": round(self.duration_s, 3),
+            "lost": {"operations": report.operations_lost, "prefill": report.prefill_lost},
+            "requirements": _named(self.requirements, "cut min_cuts"),
         }
 
 

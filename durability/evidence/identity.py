@@ -7,7 +7,7 @@ take names for identity: neither a path nor a device name shows anything after a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,12 +23,14 @@ class Identity:
     `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
     `superseded_by`: another run was made on it since, or may have been; "" if not. `drive_changed`: the
     superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
+    `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     """
 
     by: Literal["superblock", "hardware"] | None
     reasons: tuple[str, ...]
     superseded_by: str
     drive_changed: bool
+    smaller: tuple[str, ...] = ()
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
@@ -47,16 +49,30 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         reasons=() if by else tuple(differences),
         superseded_by=_superseded_by(case, others, bool(by)),
         drive_changed=by == "superblock" and _drives_differ(case.armed, now),
+        smaller=tuple(_smaller(case.armed, now)) if by else (),
     )
+
+
+def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[Plan | None]) -> bool:
+    """Whether `newest`, an armed run, is the one to judge on a target that shows a superblock of `older`.
+
+    It is if a superblock names it, or if serials, offset and file system are its own and were those of
+    `older` at its arming. A file of `older` that was put in the place of another target is not."""
+    if older.run == newest.run:
+        return False
+    if any(plan is not None and f"{plan.run:016x}" == newest.run for plan in superblocks):
+        return True
+    one_target = older.run in newest.predecessors and (
+        older.armed is None or not hardware_differences(older.armed, newest.armed)
+    )
+    return one_target and not hardware_differences(newest.armed, now)
 
 
 def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
     """The run that was made on the target after this one, or that cannot be shown to be older."""
     if case.superseded_by:
         return case.superseded_by
-    # Runs of the series that the server knows are older, or it would have named them as the successor.
-    older = {past.run for past in case.series}
-    unknown = [run for run in others if run not in older]
+    unknown = [run for run in others if run not in case.predecessors]
     return unknown[0] if unknown and is_target else ""
 
 
@@ -96,6 +112,24 @@ def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[st
     if wanted != present:
         return [f"the drives are {_names(now)}, expected {_names(armed)}"]
     return []
+
+
+def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[str]:
+    """What has fewer bytes than at arming. Drives are compared by serial; a size of 0 is not known."""
+    if armed is None or now is None:
+        return
+    sizes: dict[str, int] = {}
+    for drive in now.drives:
+        sizes[drive.serial] = max(drive.size_bytes, sizes.get(drive.serial, 0))
+    for drive in armed.drives:
+        size = sizes.get(drive.serial, 0) if drive.serial else 0
+        if 0 < size < drive.size_bytes:
+            yield (
+                f"drive {drive.model or drive.name} serial {drive.serial} has {size:,} bytes,"
+                f" {drive.size_bytes:,} at arming"
+            )
+    if armed.kind == now.kind == "device" and 0 < now.size_bytes < armed.size_bytes:
+        yield f"{now.path} has {now.size_bytes:,} bytes, {armed.size_bytes:,} at arming"
 
 
 def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:

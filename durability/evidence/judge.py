@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess
-from durability.evidence.document import Outcome
+from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import Identity, identify
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
@@ -42,14 +42,6 @@ class Attestation:
 
     text: str | None = None
     cut_class: CutClass | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Requirements:
-    """What durable takes. `cut`: the weakest class of cut; `min_cuts`: verified cuts of the series."""
-
-    cut: CutClass = "power"
-    min_cuts: int = 1
 
 
 def judge(
@@ -97,4 +89,5 @@ def judge(
         verdict=verdict,
         examples=examples,
         duration_s=duration_s,
+        requirements=requirements,
     )

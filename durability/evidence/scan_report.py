@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement
+from durability.evidence.observation import PREFILL, SUPERBLOCK_WRITER
 from durability.formats.plan import Plan
 
 
@@ -37,7 +38,8 @@ class ScanReport:
     `checked` counts slots. `proven` and `newest_seen` per writer as the oracles (`SlotOracle`, `NameOracle`)
     have them. `oldest_lost`: per writer the first acknowledged operation that is known to be lost, else None;
     `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
-    `failure` says why the scan ended before it was `finished`, for people.
+    `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
+    that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
     """
 
     finished: bool
@@ -55,6 +57,13 @@ class ScanReport:
     oldest_lost: tuple[int | None, ...]
     newest_lost: tuple[int | None, ...]
     control_lost: int
+    prefill_lost: int
+    superblocks_lost: int
+
+    @property
+    def operations_lost(self) -> int:
+        """How many acknowledged operations the target lacks: of each slot at most one, its newest."""
+        return sum(self.findings.values()) - self.prefill_lost - self.superblocks_lost
 
 
 def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
@@ -82,6 +91,8 @@ class ScanCounts:
     findings: Counter[FindingClass] = field(default_factory=Counter)
     oldest_lost: dict[int, int] = field(default_factory=dict)
     newest_lost: dict[int, int] = field(default_factory=dict)
+    prefill_lost: int = 0
+    superblocks_lost: int = 0
 
     def excuse(self, judgement: Judgement) -> None:
         """Count a slot that holds nothing wrong."""
@@ -92,6 +103,10 @@ class ScanCounts:
         """Count a finding that was read twice."""
         assert judgement.finding is not None
         self.findings[judgement.finding] += 1
+        if judgement.writer == SUPERBLOCK_WRITER:
+            self.superblocks_lost += 1
+        elif judgement.expected_seq == PREFILL:
+            self.prefill_lost += 1
         self.order_violations += judgement.order_violation
         self.collateral += judgement.collateral
         self.excuse(judgement)
@@ -121,6 +136,8 @@ class ScanCounts:
             oldest_lost=tuple(self.oldest_lost.get(writer) for writer in range(self.writers)),
             newest_lost=tuple(self.newest_lost.get(writer) for writer in range(self.writers)),
             control_lost=self.control_lost,
+            prefill_lost=self.prefill_lost,
+            superblocks_lost=self.superblocks_lost,
         )
 
 

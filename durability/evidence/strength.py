@@ -7,6 +7,7 @@ Refuses to speak of a probability where runs were left out.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from durability.evidence.cut import CUT_CLASSES, CutClass
@@ -18,6 +19,8 @@ HIDE_LOSSES = frozenset(
     {"superseded", "tainted", "log-behind", "drive-changed"}
     | {"scan-unfinished", "unstable", "earlier-unstable"}
 )
+# What keeps an inconclusive verdict from durable is then only the question: its options and other runs.
+OF_THE_QUESTION = frozenset({"cut-class", "too-few-cuts", "series-has-loss", "series-incomplete"})
 _STEPS = 60  # bisections: far below the precision of a float
 
 
@@ -54,6 +57,41 @@ def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float
     return high
 
 
+def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
+    """The verdict that stands of those given on one run, oldest first (rule 9): loss, then durable by class
+    of cut, then inconclusive; the newest of equals. None if there is none.
+
+    A loss that rested on unreadable data alone falls with a later verdict that withdraws it."""
+    withdrawn_before = max(
+        (number for number, past in enumerate(given) if "loss-withdrawn" in past.reasons), default=0
+    )
+    standing = (
+        past for number, past in enumerate(given) if number >= withdrawn_before or not _may_be_withdrawn(past)
+    )
+    # `max` takes the first of equals, so the newest comes first.
+    return max(reversed(list(standing)), key=_weight, default=None)
+
+
+def _may_be_withdrawn(past: PastVerdict) -> bool:
+    """Whether it is a loss by unreadable data alone, or one that only repeats an earlier loss."""
+    repeats = set(past.reasons) == {"earlier-loss"}
+    return past.verdict == "loss" and ("unreadable-only" in past.reasons or repeats)
+
+
+def _weight(past: PastVerdict) -> tuple[int, int]:
+    if past.verdict == "loss":
+        return 3, 0
+    if not shows_durable(past) or past.cut_class not in CUT_CLASSES:
+        return 0, 0
+    return 2 if past.verdict == "durable" else 1, CUT_CLASSES.index(past.cut_class)
+
+
+def shows_durable(past: PastVerdict) -> bool:
+    """Whether its cut lost nothing: durable, or so but for what was asked, or for other runs."""
+    answered = past.verdict == "inconclusive" and bool(past.reasons)
+    return past.verdict == "durable" or (answered and OF_THE_QUESTION.issuperset(past.reasons))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
     """What the series says: `losses` in `cuts`, and the bound on the per-cut loss probability. `bound` None:
@@ -69,10 +107,10 @@ class Strength:
 def strength(
     case: Case, *, cut_class: CutClass, verdict: str, at_risk_ms1000: int, reasons: tuple[str, ...] = ()
 ) -> Strength:
-    """The series of `case` with this run, whose outcome is given. A cut counts if it was of the same class,
-    verified, and had records at risk. A loss counts also if its cut was of a lesser class, or had no record
-    at risk: it was lost all the same."""
-    this = PastVerdict(
+    """The series of `case` with this run, whose outcome is given; the run counts with its weightiest verdict,
+    and that one's class. A cut counts if it was of the same class, verified, and had records at risk. A loss
+    counts also if its cut was of a lesser class, or had no record at risk: it was lost all the same."""
+    outcome = PastVerdict(
         run=case.run,
         verdict=verdict,
         cut_class=cut_class,
@@ -80,15 +118,16 @@ def strength(
         wall="",
         reasons=reasons,
     )
+    this = weightiest((*case.verdicts, outcome)) or outcome
+    its_class = this.cut_class
     every = (*case.series, this)
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
     losses = sum(
-        past.verdict == "loss" and CUT_CLASSES.index(past.cut_class) <= CUT_CLASSES.index(cut_class)
+        past.verdict == "loss" and CUT_CLASSES.index(past.cut_class) <= CUT_CLASSES.index(its_class)
         for past in shown
     )
     kept = sum(
-        past.verdict == "durable" and past.cut_class == cut_class and past.at_risk_ms1000 > 0
-        for past in shown
+        shows_durable(past) and past.cut_class == its_class and past.at_risk_ms1000 > 0 for past in shown
     )
     left_out = sum(
         past.verdict == "unverified"

@@ -33,6 +33,7 @@ EXIT_CODES: Mapping[Word, int] = {
 # Every reason code, and when it is given. docs/reference/cli.md has the same table.
 REASONS: Mapping[str, str] = {
     "findings": "acknowledged data are missing or damaged on the target",
+    "device-smaller": "the drive or the device is smaller than at arming",
     "earlier-loss": "an earlier verify of this run found a loss; a later one never clears it",
     "no-server-log": "this run has no server log",
     "not-armed": "the run was never armed, so nothing was acknowledged",
@@ -118,7 +119,9 @@ def decide(
         *_scan_reasons(scan, at_risk),
         *_earlier_reasons(case),
     ]
-    loss = _loss_reasons(case, scan, explained=any(reason.code in EXPLAIN_FINDINGS for reason in missing))
+    loss = _loss_reasons(
+        case, identity, scan, explained=any(reason.code in EXPLAIN_FINDINGS for reason in missing)
+    )
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
@@ -136,12 +139,17 @@ def decide(
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 
 
-def _loss_reasons(case: Case | None, scan: ScanReport, *, explained: bool) -> list[Reason]:
+def _loss_reasons(
+    case: Case | None, identity: Identity, scan: ScanReport, *, explained: bool
+) -> list[Reason]:
     reasons = []
     found = {name: count for name, count in scan.findings.items() if count}
     if found and not explained:
         listed = ", ".join(f"{count} {name}" for name, count in found.items())
         reasons.append(Reason(code="findings", text=f"{REASONS['findings']}: {listed}"))
+    # A run that did not keep to the protocol, or a log that is behind, makes no drive smaller.
+    if identity.smaller and not (identity.superseded_by or identity.drive_changed):
+        reasons.append(_reason("device-smaller", "; ".join(identity.smaller)))
     if case is not None and any(past.verdict == "loss" for past in case.verdicts):
         reasons.append(_reason("earlier-loss"))
     return reasons
@@ -156,7 +164,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
     elif case.tainted:
         yield _reason("tainted", case.tainted)
     if identity.superseded_by:
-        yield _reason("superseded", f"run {identity.superseded_by}")
+        later = identity.superseded_by
+        yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
     if scan.above_ceiling:
@@ -178,8 +187,7 @@ def _cut_reasons(cut: Cut, require_cut: CutClass) -> Iterator[Reason]:
     if cut.contradictions:
         yield _reason("attestation-contradicted", "; ".join(cut.contradictions))
     if cut.cut_class == "none":
-        advice = "if you cut the power, say so with --attest-cut TEXT"
-        yield _reason("cut-not-shown", f"{cut.unproven}; {advice}" if cut.unproven else advice)
+        yield _reason("cut-not-shown", cut.unproven)
     else:
         yield _reason("cut-class", f"{cut.cut_class} is shown, {require_cut} is required")
 

@@ -81,10 +81,11 @@ class Case:
     ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
     it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
     cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
-    this run; `series`: the latest verdict of each other run of the series (same drives, file system, plan),
-    with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest that
-    the client sent, None where it sent none. `target_error`: None where the client reported none, and in
-    exports of releases that did not look at the drives.
+    this run; `series`: the weightiest verdict of each other run of the series (same drives, file system,
+    plan), with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
+    that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
+    same target, whatever their plan, oldest first. `target_error`: None where the client reported none, and
+    in exports of releases that did not look at the drives.
     """
 
     schema: str
@@ -113,6 +114,7 @@ class Case:
     statistics: Statistics | None = None
     credits: tuple[tuple[int, ...], ...] = ()
     target_error: TargetError | None = None
+    predecessors: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

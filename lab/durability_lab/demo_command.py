@@ -132,7 +132,7 @@ def _table(documents: list[dict[str, Any]]) -> Table:
             exhibit.title,
             str(document["acked"]),
             str(document["at_risk"]["ms1000"]),
-            str(sum(document["findings"].values())),
+            str(document["lost"]["operations"]),
             f"{window['operations']} ops" if window else "",
             exhibit.expected,
             f"{found}{mark}",

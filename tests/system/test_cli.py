@@ -315,6 +315,9 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
         assert list(verdict) == _documented("`verify --json`")
         assert verdict["verdict"] == "inconclusive"
         assert {reason["code"] for reason in verdict["reasons"]} <= set(REASONS)
+    page = _durability(environment, "show", run, "--server", server).stdout
+    assert "stands       inconclusive, cut: none, of " in page
+    assert "asked for: a cut of class power, 1 verified cut" in page
 
 
 @pytest.mark.slow

@@ -48,6 +48,7 @@ PURE_STANDARD_LIBRARY = {
     "math",
     "operator",
     "re",
+    "shlex",
     "struct",
     "sys",
     "textwrap",

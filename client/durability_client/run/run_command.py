@@ -42,6 +42,9 @@ from durability_client.target.kernel_storage import KernelStorage, sync_call
 from durability_client.target.storage import DriveLook, DriveWatch, Storage
 from durability_client.target.target_files import TargetFiles
 
+CLEAN_END = (
+    "The run ended cleanly, so it cannot become durable.\nOnly a power cut during the run tests the drive."
+)
 TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
@@ -288,6 +291,7 @@ class _Run:
             Stop(frontiers=summary.frontiers, control=summary.control, statistics=self._statistics())
         )
         self._show("stopped", due=True)
+        self._live.say(CLEAN_END)
         return summary
 
     def _check(self) -> None:

@@ -25,6 +25,8 @@ from rich.progress import (
 
 from durability.formats.documents import to_json
 from durability.units import duration
+from durability_client.descriptions import VALUES_AT
+from durability_client.system.terminal import fitted
 
 RUN_SCHEMA = "durability.run/1"
 _PLAIN_LINE_S = 10.0  # between lines without a terminal
@@ -35,7 +37,8 @@ State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnec
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """The last second of a run. `acked` counts from its start; `unconfirmed` of these the server does not
-    have durably yet, as far as it said; latencies are of whole commits. `detail` explains the state."""
+    have durably yet, as far as it said; latencies are of whole commits, 0 if there was none, and `rtt_ns` 0
+    while there is no connection. `detail` explains the state."""
 
     elapsed_s: float
     acked: int
@@ -66,7 +69,7 @@ class StatusLine:
     def say(self, text: str) -> None:
         """A line for people that stays."""
         self.end_line()
-        print(text, file=self._err, flush=True)
+        print(fitted(text, self._err, indent=VALUES_AT), file=self._err, flush=True)
 
     def show(self, sample: Sample) -> None:
         """Show one second."""
@@ -116,7 +119,8 @@ class StatusLine:
         if sample.state != "prefill":
             return "  ".join(_parts(sample))
         done, total = self._prefilled
-        return f"{sample.elapsed_s:6.0f} s  prefill  {done:,} of {total:,} bytes"
+        prepared = f"  {done:,} of {total:,} bytes" if total else ""
+        return f"{sample.elapsed_s:6.0f} s  prefill{prepared}"
 
     def _is_news(self, sample: Sample) -> bool:
         now_s, state = time.monotonic(), (sample.state, sample.detail)
@@ -162,8 +166,13 @@ def _parts(sample: Sample) -> list[str]:
     return [
         f"{sample.elapsed_s:6.0f} s",
         f"{sample.rate:9,.0f}/s",
-        f"commit p50 {duration(sample.p50_ns)}  p99 {duration(sample.p99_ns)}  max {duration(sample.max_ns)}",
+        f"commit p50 {_known(sample.p50_ns)}  p99 {_known(sample.p99_ns)}  max {_known(sample.max_ns)}",
         f"acked {sample.acked:,}",
-        f"server {sample.unconfirmed:,} unconfirmed, RTT {duration(sample.rtt_ns)}",
+        f"server {sample.unconfirmed:,} unconfirmed, RTT {_known(sample.rtt_ns)}",
         f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
     ]
+
+
+def _known(nanoseconds: int) -> str:
+    """A time, or a dash if there is none to show."""
+    return duration(nanoseconds) if nanoseconds else "\N{EN DASH}"

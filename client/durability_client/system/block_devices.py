@@ -133,6 +133,18 @@ def backing_file(name: str, *, sys: Path = SYS) -> Path | None:
     return backing if backing.is_file() else None
 
 
+def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None:
+    """The device that starts at `offset_bytes` of the drive with `serial`, whatever its name is now; None if
+    there is none, or more than one."""
+    found = []
+    for entry in (sys / "class" / "block").glob("*"):
+        stack = stack_of((entry.name,), sys=sys)
+        serials = [_serial(_class(leaf, sys)) for leaf in stack.leaves]
+        if (stack.offset_bytes, serials) == (offset_bytes, [serial]):
+            found.append(Path("/dev", entry.name))
+    return found[0] if len(found) == 1 else None
+
+
 def is_read_only(name: str, *, sys: Path = SYS) -> bool:
     """Whether the kernel refuses writes to the device."""
     return _number(_class(name, sys) / "ro") == 1

@@ -1,12 +1,28 @@
-"""Where tables go: rich's console, but for what it does when its reader leaves."""
+"""Where tables and long lines go: rich's console, but for what it does when its reader leaves, and lines that
+a terminal does not break within a word."""
 
 from __future__ import annotations
 
 import errno
 import os
-from typing import NoReturn
+from textwrap import TextWrapper
+from typing import NoReturn, TextIO
 
 from rich.console import Console
+
+
+def fitted(text: str, stream: TextIO, *, indent: int) -> str:
+    """`text` with its lines broken between words for the terminal that `stream` is, each continued after
+    `indent` blanks; elsewhere as it is, so that programs find whole lines."""
+    if not stream.isatty():
+        return text
+    wrapper = TextWrapper(
+        width=Console(file=stream).width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(row for line in text.splitlines() for row in wrapper.wrap(line) or [""])
 
 
 class Terminal(Console):

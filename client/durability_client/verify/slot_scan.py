@@ -126,18 +126,21 @@ class SlotScan(ScanBase):
                 observation = self._oracle.observe(extent.writer, slot, b"")
                 self._convict(self._oracle.judge(observation), b"")
             self._counts.checked += absent.stop - first
-            self._counts.findings["truncated"] += absent.stop - first - len(edges)
-            self._lose_range(extent.writer, first, absent.stop)
+            self._lose_range(extent.writer, edges, range(first, absent.stop))
 
-    def _lose_range(self, writer: int, first: int, stop: int) -> None:
-        """Note the acknowledged operations that ended on the slots from `first` on, all of them gone."""
+    def _lose_range(self, writer: int, counted: Sequence[int], absent: range) -> None:
+        """Count the slots of `absent` that were not `counted`, and note the acknowledged operations that
+        ended on them, all of them gone."""
         frontier = self._oracle.proven[writer]
-        for start in range(first, stop, _SLOTS_AT_A_TIME):
-            slots = np.arange(start, min(stop, start + _SLOTS_AT_A_TIME), dtype=U64)
+        for start in range(absent.start, absent.stop, _SLOTS_AT_A_TIME):
+            slots = np.arange(start, min(absent.stop, start + _SLOTS_AT_A_TIME), dtype=U64)
+            slots = np.setdiff1d(slots, np.array(counted, dtype=U64), assume_unique=True)
             newest = self._versions.newest(writer, slots, frontier)
-            newest = newest[newest > 0]
-            if len(newest):
-                self._counts.lose(writer, int(newest.min()), int(newest.max()))
+            written = newest[newest > 0]
+            self._counts.findings["truncated"] += len(slots)
+            self._counts.prefill_lost += len(slots) - len(written)
+            if len(written):
+                self._counts.lose(writer, int(written.min()), int(written.max()))
             self._listener.tick()
 
     def _judge_in_flight(self) -> None:

@@ -1,4 +1,5 @@
-"""The page that `verify` prints: the verdict in the first line, then the reasons and what to do next.
+"""The page that `verify` prints: the verdict in the first line, then the reasons and what to do next, and at
+the end the verdict again, with the state of the series, for a terminal that has scrolled the first line away.
 
 It says nothing that the document of `--json` does not hold. It also says what the verdict does not prove,
 because a reader may take it to prove more. Without a terminal it is plain text of 80 columns.
@@ -6,6 +7,8 @@ because a reader may take it to prove more. Without a terminal it is plain text 
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import TextWrapper
@@ -16,7 +19,8 @@ from rich.text import Text
 from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
-from durability.evidence.strength import CONFIDENCE
+from durability.evidence.scan_report import ScanReport
+from durability.evidence.strength import CONFIDENCE, Strength, upper_bound
 from durability.evidence.verdict import REASONS, Word
 from durability.formats.plan import Plan
 from durability.units import counted
@@ -25,7 +29,12 @@ from durability_client.system.terminal import Terminal
 
 _STYLES: Mapping[Word, str] = {"durable": "bold green", "loss": "bold red", "inconclusive": "bold yellow"}
 _EXAMPLES = 4
+_WRITERS = 4  # with lost operations that are listed
+_WIDTH = 80  # that a first line with the reason's details must fit
 _WIDTH_MAX = 100  # longer lines are harder to read
+_FEW_CUTS = 5  # that it takes before a bound is called one
+_SERIES_AIMS = (10, 30, 59, 299)  # cuts without loss, for bounds of 26, 9.5, 5 and 1 %
+_COMMAND = re.compile("`[^`]*`")
 _BULLET = "-"
 
 _MEANINGS: Mapping[FindingClass, str] = {
@@ -41,7 +50,8 @@ _MEANINGS: Mapping[FindingClass, str] = {
     "resurrected": "a removed name is back",
 }
 
-# What to do about each reason why a verdict is not `durable`.
+# What to do about each reason why a verdict is not `durable`. {cut}: class of the cut that is shown; {cuts}:
+# verified cuts of the series.
 ADVICE: Mapping[str, str] = {
     "no-server-log": "verify with the server that has the log of this run, or with an export of it",
     "not-armed": "run again, and cut only after records are acknowledged",
@@ -54,18 +64,22 @@ ADVICE: Mapping[str, str] = {
     "session-client-error": "look up the failure with `durability show`, and run again",
     "session-server-down": "run again, and keep the server up until after the cut",
     "session-live": "run again, and keep the server up until the client falls silent",
-    "cut-not-shown": "if you cut the power, say so: --attest-cut TEXT",
-    "cut-class": "cut the power of the drive itself, or require a weaker class: --require-cut",
+    "cut-not-shown": 'if you cut the power, verify again and say how: `--attest-cut "mains plug pulled"`',
+    "cut-class": "cut the power of the drive itself, or ask for less: `--require-cut {cut}`",
     "attestation-contradicted": "check that this drive lost power, and that it did so after the run began",
     "scan-unfinished": "verify again; a drive that does not answer cannot be judged",
     "nothing-checked": "run again, and write for longer before the cut",
     "nothing-at-risk": "run again, and cut while records are acknowledged and the server is reachable",
     "unstable": "test the memory and cables of this machine, and run again",
     "earlier-unstable": "test the memory and cables of this machine, and run again",
-    "too-few-cuts": "run, cut and verify again on the same target, with the same options",
+    "too-few-cuts": "run, cut and verify again on the same target, with the same options, or ask for less:"
+    " `--min-cuts {cuts}`",
     "series-has-loss": "look at the cut with the loss: `durability runs` lists the runs",
     "series-incomplete": "verify the other cuts of the series",
 }
+# No later verify can make such a run durable, so how the cut is shown no longer matters.
+_SPENT = frozenset({"not-armed", "superseded", "session-stopped", "session-closed", "session-client-error"})
+_ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contradicted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +93,41 @@ class Section:
 def write(outcome: Outcome, out: TextIO) -> None:
     """Print the page of `outcome` on `out`."""
     console = Terminal(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
-    console.print(Text(first_line(outcome), style=_STYLES[outcome.verdict.word]))
     width = min(console.width, _WIDTH_MAX)
+    verdict_lines = TextWrapper(width=width, subsequent_indent="  ", break_on_hyphens=False)
+    style = _STYLES[outcome.verdict.word]
+    for line in verdict_lines.wrap(first_line(outcome)):
+        console.print(Text(line, style=style))
     for section in sections(outcome):
         if section.rows:
             console.print()
             console.print(Text(section.title, style="bold"))
             for line in _lines(section.rows, width):
                 console.print(Text(line))
+    console.print()
+    for line in verdict_lines.wrap(last_line(outcome)):
+        console.print(Text(line, style=style))
 
 
 def first_line(outcome: Outcome) -> str:
-    """The verdict in one line."""
-    verdict, report = outcome.verdict, outcome.report
+    """The verdict in one line, with as much of its first reason as 80 columns hold."""
+    verdict = outcome.verdict
     if verdict.word == "durable":
         return f"DURABLE{verdict.headline.removeprefix('durable')}"
-    first, *others = (reason.code for reason in verdict.reasons)
-    if first == "findings":
-        # The copies of the superblock may be among the findings; they are not slots.
-        wrong = min(sum(report.findings.values()), report.checked)
-        if outcome.plan.contract.layout == "names":
-            return f"LOSS: {wrong:,} of {report.checked:,} names are not as acknowledged"
-        return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold acknowledged data"
+    first, *others = verdict.reasons
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
-    return f"{verdict.word.upper()}: {REASONS[first]}{more}"
+    if first.code == "findings":
+        return f"LOSS: {_how_much(outcome)}{more}"
+    whole = f"{verdict.word.upper()}: {first.text}{more}"
+    return whole if len(whole) <= _WIDTH else f"{verdict.word.upper()}: {REASONS[first.code]}{more}"
+
+
+def last_line(outcome: Outcome) -> str:
+    """The verdict again, and the state of the series."""
+    verdict = outcome.verdict
+    word = verdict.headline if verdict.word == "durable" else verdict.word
+    series = _series(verdict.strength) if outcome.case is not None else "unknown without the server's log"
+    return f"verdict: {word}; series: {series}"
 
 
 def sections(outcome: Outcome) -> tuple[Section, ...]:
@@ -120,25 +145,53 @@ def sections(outcome: Outcome) -> tuple[Section, ...]:
     )
 
 
+def _how_much(outcome: Outcome) -> str:
+    """What is lost: acknowledged operations, or what was written before the first of them."""
+    report = outcome.report
+    if report.operations_lost:
+        lost = counted(report.operations_lost, "acknowledged operation")
+        return f"{lost} {'is' if report.operations_lost == 1 else 'are'} lost"
+    before = []
+    if report.prefill_lost:
+        before.append(f"the prefill of {counted(report.prefill_lost, outcome.plan.contract.noun)}")
+    if report.superblocks_lost:
+        before.append(counted(report.superblocks_lost, "superblock copy", "superblock copies"))
+    return f"no acknowledged operation is lost, but {' and '.join(before)}"
+
+
+def _series(series: Strength) -> str:
+    """The state of a series in a few words."""
+    if not series.cuts:
+        state = "no verified cut"
+    elif series.losses:
+        state = f"{series.losses:,} of {counted(series.cuts, 'cut')} lost data"
+    else:
+        state = f"{counted(series.cuts, 'clean cut')}, none lost"
+    return state + (f", {counted(series.left_out, 'run')} may hide a loss" if series.left_out else "")
+
+
 def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
-    """The rows in two columns, `width` characters wide."""
+    """The rows in two columns, `width` characters wide. What stands in backticks is not broken."""
     column = max(len(name) for name, _ in rows)
     indent = " " * (column + 4)
     wrapper = TextWrapper(width=width, subsequent_indent=indent, break_on_hyphens=False)
     for name, text in rows:
         wrapper.initial_indent = f"  {name:<{column}}  "
-        yield from wrapper.wrap(text)
+        whole = _COMMAND.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+        yield from (line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapper.wrap(whole))
 
 
 def _why(outcome: Outcome) -> Iterator[str]:
     verdict = outcome.verdict
     if verdict.word == "durable":
-        checked = f"all of {outcome.report.checked:,}"
         if outcome.plan.contract.layout == "names":
-            yield f"{checked} names are present or absent as acknowledged, or newer"
+            yield "every name is present or absent as acknowledged, or newer"
         else:
-            yield f"{checked} slots hold acknowledged data, or newer data"
-    yield from (reason.text for reason in verdict.reasons)
+            yield "every slot holds acknowledged data, or newer data"
+    said = first_line(outcome)
+    for reason in verdict.reasons:
+        if reason.code != "findings" and f": {reason.text}" not in said:
+            yield reason.text
     yield from outcome.cut.proof
 
 
@@ -148,7 +201,8 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     yield "run", f"{plan.run:016x}{label}"
     yield "target", facts.path
     if facts.file_system is not None:
-        yield "file system", f"{facts.file_system.type} on {facts.file_system.source}"
+        mounts = "" if facts.file_system.mount_point else ", which does not mount"
+        yield "file system", f"{facts.file_system.type} on {facts.file_system.source}{mounts}"
     for drive in outcome.armed.drives:
         name = f"{drive.model or drive.name}, serial {drive.serial or 'unknown'}"
         firmware = f", firmware {drive.firmware}" if drive.firmware else ""
@@ -186,7 +240,9 @@ def _cut(outcome: Outcome) -> str:
     cut = outcome.cut
     words = {"none": "not shown", "os": "of the operating system", "vm": "of the virtual machine"}
     shown = words.get(cut.cut_class, "of the drive's power")
-    return f"{shown}; attested: {cut.attested}" if cut.attested else shown
+    if cut.attested and not any(cut.attested in sentence for sentence in cut.proof):
+        return f"{shown}; attested: {cut.attested}"
+    return shown
 
 
 def _in_flight(outcome: Outcome) -> str:
@@ -208,26 +264,31 @@ def _in_flight(outcome: Outcome) -> str:
 def _control(outcome: Outcome) -> str:
     assert outcome.case is not None
     completed, lost = outcome.case.control, outcome.report.control_lost
-    if lost:
+    if lost and outcome.facts.file_system is not None and not outcome.facts.file_system.mount_point:
+        what = "their file system does not mount"
+    elif lost:
         what = "a volatile cache below the kernel lost them; nothing was promised for them"
     else:
-        what = "this proves nothing, since other flushes, write-through or power-loss protection keep them"
+        what = "this proves nothing, other flushes or power-loss protection may have kept them"
     return f"{lost:,} of {completed:,} writes that were never synced are lost: {what}"
 
 
 def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
     report, window, slot = outcome.report, outcome.window, outcome.plan.contract.noun
-    for name in get_args(FindingClass):
-        if count := report.findings.get(name, 0):
-            yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
-    for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True)):
-        if oldest is not None:
-            yield f"writer {writer}", f"lost operations are between seq {oldest:,} and seq {newest:,}"
+    yield from _classes(outcome)
+    if report.prefill_lost:
+        yield (
+            "prefill",
+            f"{report.prefill_lost:,} of these held no operation yet, only what `run` had prepared",
+        )
+    if report.superblocks_lost:
+        yield "superblock", f"{report.superblocks_lost:,} of these are copies of the superblock"
+    yield from _lost_by_writer(report)
     if window is not None:
         yield (
             "when",
-            f"the oldest lost write was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms before"
-            f" the cut, {counted(window.operations, 'operation')} earlier",
+            f"the oldest of them was acknowledged {window.ms_min:,.1f} to {window.ms_max:,.1f} ms and"
+            f" {counted(window.operations, 'operation')} before the cut",
         )
     if report.order_violations:
         yield (
@@ -240,6 +301,29 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
         yield "unstable", f"{counted(report.unstable, slot)} wrong when first read, right when reread"
     for example in [one for one in outcome.examples if one.is_finding][:_EXAMPLES]:
         yield "example", example.judgement.text
+
+
+def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
+    """What was found, by class; counted where the first line does not say the number already."""
+    report = outcome.report
+    found = [(name, count) for name in get_args(FindingClass) if (count := report.findings.get(name, 0))]
+    said = outcome.verdict.word == "loss" and [count for _, count in found] == [report.operations_lost]
+    place = "place" if report.superblocks_lost else outcome.plan.contract.noun
+    for name, count in found:
+        meaning = _meaning(name, outcome.plan)
+        yield name, meaning if said else f"{counted(count, place)}: {meaning}"
+
+
+def _lost_by_writer(report: ScanReport) -> Iterator[tuple[str, str]]:
+    """Between which operations the losses of each writer lie."""
+    ranges = [
+        (f"writer {writer}", f"seq {oldest:,} to seq {newest:,}" if oldest != newest else f"seq {oldest:,}")
+        for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True))
+        if oldest is not None
+    ]
+    yield from ((name, f"the lost operations lie in {text}") for name, text in ranges[:_WRITERS])
+    if len(ranges) > _WRITERS:
+        yield "others", f"{counted(len(ranges) - _WRITERS, 'more writer')} lost operations"
 
 
 def _meaning(name: FindingClass, plan: Plan) -> str:
@@ -276,32 +360,62 @@ def _strength(outcome: Outcome) -> Iterator[str]:
     series = outcome.verdict.strength
     if not series.cuts:
         return
-    seen = "no loss" if not series.losses else counted(series.losses, "loss", "losses")
     if series.bound is None:
-        yield (
-            f"how rare a loss is: {seen} in {counted(series.cuts, 'cut')} of this series, but"
-            f" {counted(series.left_out, 'run')} of the series not verified may hide one"
-        )
+        yield f"how rare a loss is: {_series(series)}"
+    elif series.losses == series.cuts:
+        yield "that any cut keeps data: every cut of this series lost some"
+    elif series.losses or series.cuts >= _FEW_CUTS:
+        seen = _series(series) if series.losses else counted(series.cuts, "clean cut")
+        sure = f"with {_percent(CONFIDENCE)} confidence"
+        yield f"{seen}: at most {_percent(series.bound)} of cuts lose data, {sure}"
     else:
-        yield (
-            f"that fewer than {series.bound:.1%} of cuts lose data: {seen} in"
-            f" {counted(series.cuts, 'cut')} of this series ({CONFIDENCE:.0%} confidence, one-sided)"
-        )
+        little = f"{counted(series.cuts, 'clean cut')} {'proves' if series.cuts == 1 else 'prove'} little"
+        yield f"{little}: up to {_percent(series.bound)} of cuts could still lose data"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.{0 if share >= 0.0995 else 1}f} %"
 
 
 def _next(outcome: Outcome) -> Iterator[str]:
     verdict, run = outcome.verdict, f"{outcome.plan.run:016x}"
     if verdict.word == "loss":
         if outcome.case is not None:
-            yield f"look at the run: `durability show {run}`; save it: `durability export {run} -o FILE`"
-        yield "do not trust this stack with data that must survive power loss; verify wrote nothing to it"
-        yield "to find the layer, test with fewer layers: the raw device, --direct, --sync dsync, one writer"
+            yield f"look at the run: `durability show {run}`"
+            yield f"save the run: `durability export {run} -o FILE`"
+        yield "do not trust this stack with data that must survive power loss"
+        fewer = "the raw device, `--direct`, `--sync dsync`, one writer"
+        yield f"to find the layer, test with fewer layers: {fewer}"
     elif verdict.word == "durable":
-        yield (
-            "cut again: 10 cuts without loss bound the probability of a loss at 26 % per cut, 30 at 9.5 %, 59"
-            " at 5 % (--min-cuts N requires that many)"
-        )
-        yield "also test a single writer, and --direct --sync dsync: flush and FUA are different paths"
+        yield from _cut_again(verdict.strength)
+        yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
     else:
-        for code in dict.fromkeys(reason.code for reason in verdict.reasons):
-            yield ADVICE[code]
+        codes = [reason.code for reason in verdict.reasons]
+        if not _SPENT.isdisjoint(codes):
+            codes = [code for code in codes if code not in _ON_SHOWING_A_CUT]
+        cut, cuts = outcome.cut.cut_class, max(1, verdict.strength.cuts)
+        yield from dict.fromkeys(ADVICE[code].format(cut=cut, cuts=cuts) for code in codes)
+        if later := outcome.identity.superseded_by:
+            yield f"to judge the later run: `durability verify {_place(outcome)} --run {later}`"
+
+
+def _cut_again(series: Strength) -> Iterator[str]:
+    """What more cuts of a series would show, if none of them loses data."""
+    aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
+    if aims and series.bound is not None and not series.losses:
+        first, *others = ((_percent(upper_bound(0, cuts)), cuts) for cuts in aims)
+        more = "".join(f", {share} after {cuts}" for share, cuts in others)
+        yield (
+            f"cut again: at most {first[0]} of cuts lose data after {first[1]} clean cuts{more}"
+            " (`--min-cuts N` requires N cuts)"
+        )
+    else:
+        yield "cut again: a longer series says more"
+
+
+def _place(outcome: Outcome) -> str:
+    """What names the target in a command: its path, or the device of a file system that did not mount."""
+    file_system = outcome.facts.file_system
+    if file_system is not None and not file_system.mount_point:
+        return f"--device {shlex.quote(file_system.source)}"
+    return shlex.quote(outcome.facts.path)

@@ -22,18 +22,20 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from durability import limits
-from durability.errors import PeerError, SetupError, TargetError, UsageError, WrongTargetError
+from durability.errors import PeerError, RefusedError, SetupError, TargetError, UsageError, WrongTargetError
 from durability.evidence.cut import CutClass
-from durability.evidence.document import Outcome
-from durability.evidence.identity import identify
-from durability.evidence.judge import Attestation, Found, Requirements, judge
+from durability.evidence.document import Outcome, Requirements
+from durability.evidence.identity import identify, newer_run_here
+from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.scan_report import Example, empty_report
 from durability.formats.case import Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability.units import format_run
+from durability.units import format_run, verify_device_line
 from durability_client.link.endpoint import Endpoint
+from durability_client.system import block_devices
+from durability_client.system.terminal import fitted
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
@@ -82,7 +84,7 @@ async def verify(
     case_source = _case_source(options)
     target = storage if storage is not None else await asyncio.to_thread(_storage, options)
     if isinstance(target, UnmountableStorage):
-        print(target.why, file=err)
+        print(fitted(target.why, err, indent=2), file=err)
     target.lock()
     try:
         with _bar(err) as on_progress:
@@ -117,10 +119,12 @@ async def examine(
     started_s = time.monotonic()
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
         facts = await asyncio.to_thread(storage.facts)
-        _require_replay(facts)
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
+        _require_replay(facts, run)
         case = await case_source.open(run, found.facts, end=False)
+        if not options.run and case is not None and case.superseded_by:
+            case = await _newest_here(case, found, case_source)
         plan = _plan(case, found, run)
         if isinstance(storage, UnmountableStorage) and case is not None:
             found, stalled = Found(facts=storage.facts_as_target_of(case, facts), superblocks=()), ""
@@ -152,8 +156,22 @@ async def examine(
     )
 
 
-def _require_replay(facts: Facts) -> None:
-    """Raises TargetError for a mount on which an honest drive seems to have lost what it holds."""
+async def _newest_here(case: Case, found: Found, case_source: CaseSource) -> Case:
+    """The case of the newest armed run on the target, of which only an older run's superblock, that of
+    `case`, may be left; `case` itself where that cannot be shown (rule 9)."""
+    try:
+        newest = await case_source.open(0, found.facts, end=False)
+    except RefusedError as error:
+        if error.code != "run-unknown":
+            raise
+        return case
+    here = newest is not None and newer_run_here(case, newest, found.facts, found.superblocks)
+    return newest if newest is not None and here else case
+
+
+def _require_replay(facts: Facts, run: int) -> None:
+    """Raises TargetError for a mount on which an honest drive seems to have lost what it holds. `run` 0: it
+    is not known."""
     option = skips_replay(facts.file_system) if facts.file_system is not None else ""
     if facts.file_system is None or not option:
         return
@@ -161,14 +179,18 @@ def _require_replay(facts: Facts) -> None:
         f"{facts.path} is on {facts.file_system.type} mounted with {option}: synced data may be in the log,"
         " which this mount did not replay, so no verdict is possible. Unmount it and mount it without that"
         f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
-        f" {facts.file_system.mount_point}). If it does not mount then, add --device"
-        f" {facts.file_system.source} and --run RUN (`durability runs` lists the runs)"
+        f" {facts.file_system.mount_point}). If it does not mount then:"
+        f" {verify_device_line(facts.file_system.source, format_run(run) if run else 'RUN')}"
+        f"{'' if run else ' (`durability runs` lists the runs)'}"
     )
 
 
 def _case_source(options: VerifyOptions) -> CaseSource:
     if options.device is not None and not options.run and options.from_export is None:
-        raise UsageError("--device needs --run: `durability runs` lists the runs and their targets")
+        raise UsageError(
+            f"--device needs --run: {verify_device_line(str(options.device))}"
+            " (`durability runs` lists the runs and their targets)"
+        )
     if options.cut_class is not None and not options.attest_cut:
         raise UsageError("--cut-class needs --attest-cut TEXT")
     if options.from_export is not None:
@@ -215,8 +237,27 @@ def _require_target_of(case: Case, found: Found, path: Path) -> None:
         why = "; ".join(identity.reasons)
         raise WrongTargetError(
             f"{path} is not the target of run {case.run}, or cannot be recognised: {why}."
-            " Attach the right drive and mount its file system. No verdict was made"
+            f" Attach the right drive and mount its file system.{_if_it_does_not_mount(case)} No verdict was"
+            " made"
         )
+
+
+def _if_it_does_not_mount(case: Case) -> str:
+    """What to type for a target whose file system is damaged, as a sentence; "" if it had none."""
+    armed = case.armed
+    if armed is None or armed.file_system is None:
+        return ""
+    known = [drive.serial for drive in armed.drives]
+    device = None
+    if len(known) == 1 and known[0] and armed.offset_bytes is not None:
+        device = block_devices.device_at(known[0], armed.offset_bytes)
+    if device is not None:
+        return f" If it no longer mounts: {verify_device_line(str(device), case.run)}."
+    source = armed.file_system.source
+    return (
+        f" If it no longer mounts: {verify_device_line(source, case.run)}"
+        f" ({source} is its name at arming and may be another device now)."
+    )
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from random import Random
 from typing import NoReturn
 
 from durability import limits
-from durability.evidence.document import Outcome
-from durability.evidence.judge import Attestation, Found, Requirements, judge
+from durability.evidence.document import Outcome, Requirements
+from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, empty_report
 from durability.formats import facts

@@ -272,4 +272,5 @@ class Run:
             series=relations.series,
             statistics=self.statistics,
             target_error=self.target_error,
+            predecessors=relations.predecessors,
         )

@@ -74,12 +74,13 @@ class StoredRun:
 class Relations:
     """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
     target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:
-    of each other run of the series, oldest first, the standing verdict: the latest, but a loss always stands;
-    or "unverified" after a cut."""
+    of each other run of the series, oldest first, its weightiest verdict, or "unverified" after a cut.
+    `predecessors`: the runs registered earlier on the same target, oldest first."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]
     series: tuple[PastVerdict, ...]
+    predecessors: tuple[str, ...] = ()
 
 
 def state_of(finish: str, *, armed: bool) -> RunState:

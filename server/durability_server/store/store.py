@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
 
 from durability.errors import RefusedError, StoreError
+from durability.evidence.strength import weightiest
 from durability.formats.case import Event, PastVerdict
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
-from durability.units import format_run, parse_run
+from durability.units import format_run, parse_run, verify_device_line
 from durability_server.store import tables
 from durability_server.store.database import Database
 from durability_server.store.records import (
@@ -140,15 +143,14 @@ class Store:
 
     def newest_on_target(self, keys: TargetKeys) -> int:
         """The newest armed run on a target. Raises RefusedError "run-unknown" if there is none."""
+        armed = tables.runs.c.armed.is_not(None)
+        at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.transaction() as db:
-            row = _newest_on(db, keys, tables.runs.c.armed.is_not(None))
+            row = next(_runs_on(db, keys, armed), None)
+            elsewhere = next(_runs_on(db, at_path, armed), None) if row is None else None
         if row is not None:
             return parse_run(row.run)
-        raise RefusedError(
-            "run-unknown",
-            "the target holds no superblock of a run, and this server has no armed run on it: check"
-            " the path and that its file system is mounted, or name the run with --run",
-        )
+        raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
 
     # What verify needs and leaves.
 
@@ -158,15 +160,17 @@ class Store:
         me = format_run(stored.snapshot.run)
         others = (runs.series == stored.series, runs.series != "", runs.run != me)
         with self._database.transaction() as db:
-            later = _newest_on(db, stored.keys, runs.number > stored.number)
+            later = next(_runs_on(db, stored.keys, runs.number > stored.number), None)
+            earlier = [row.run for row in _runs_on(db, stored.keys, runs.number < stored.number)]
             own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
             rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
             given = _verdicts(db, select(runs.run).where(*others))
-        standing = (_standing(given[row.run]) or _unverified(row) for row in rows)
+        standing = (weightiest(given[row.run]) or _unverified(row) for row in rows)
         return Relations(
             superseded_by=later.run if later is not None else "",
             verdicts=tuple(own),
             series=tuple(verdict for verdict in standing if verdict is not None),
+            predecessors=tuple(reversed(earlier)),
         )
 
     def add_verdict(self, past: PastVerdict, document: Value) -> None:
@@ -214,7 +218,7 @@ class Store:
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
             given = _verdicts(db, wanted)
-        return tuple(_listed(row, acked_of[row.run], _standing(given[row.run])) for row in rows)
+        return tuple(_listed(row, acked_of[row.run], weightiest(given[row.run])) for row in rows)
 
     def documents(self, run: int) -> tuple[tuple[Value, ...], tuple[dict[str, Value], ...]]:
         """The newest verdict documents that fit an answer, oldest first; names and sizes of the evidence."""
@@ -231,6 +235,28 @@ class Store:
                 kept.insert(0, unpack(body))
             pieces = db.execute(names.order_by(tables.evidence.c.name)).all()
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
+
+
+_NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
+
+
+def _advice(elsewhere: Row[Any] | None) -> str:
+    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives."""
+    if elsewhere is None:
+        return (
+            "check the path and that its file system is mounted, or name the run with --run. If the file"
+            f" system no longer mounts: {verify_device_line()} (`durability runs` lists the runs)"
+        )
+    armed = from_value(Facts, unpack(elsewhere.armed))
+    what = f"run {elsewhere.run} of {elsewhere.registered_wall} was made at this path"
+    if armed.file_system is None:
+        return f"{what}, on other drives. Attach those, or name the run with --run {elsewhere.run}"
+    source = armed.file_system.source
+    return (
+        f"{what}, on the file system of {source}. Mount that, then verify again. If it no longer mounts:"
+        f" {verify_device_line(source, elsewhere.run)} ({source} is its name at arming and may be another"
+        " device now)"
+    )
 
 
 _UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
@@ -269,19 +295,19 @@ def _keys(row: Row[Any]) -> TargetKeys:
     return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
 
 
-def _newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
-    """The newest run on a target of which `where` holds: of those that share any identity with it."""
+def _runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]]:
+    """The runs on a target of which `where` holds, newest first: of those that share any identity with it."""
     columns = ((tables.runs.c[name], key) for name, key in _key_columns(keys).items())
     shared = or_(*(column == key for column, key in columns if key))
     runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
-    return next((row for row in db.execute(runs) if same_target(_keys(row), keys)), None)
+    return (row for row in db.execute(runs) if same_target(_keys(row), keys))
 
 
 def _unverified_run(db: Connection, keys: TargetKeys) -> Row[Any] | None:
     """The newest run on the target whose evidence would be lost if another run began on it."""
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    return _newest_on(db, keys, runs.armed.is_not(None), runs.session_end != "stop", ~verified)
+    return next(_runs_on(db, keys, runs.armed.is_not(None), runs.session_end != "stop", ~verified), None)
 
 
 def _run_row(db: Connection, run: int) -> Row[Any] | None:
@@ -342,13 +368,6 @@ def _verdicts(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVe
             )
         )
     return given
-
-
-def _standing(given: Sequence[PastVerdict]) -> PastVerdict | None:
-    """The latest verdict, but a loss is never cleared (rule 9)."""
-    losses = [past for past in given if past.verdict == "loss"]
-    kept = losses or given
-    return kept[-1] if kept else None
 
 
 def _unverified(row: Row[Any]) -> PastVerdict | None:

@@ -27,7 +27,7 @@ from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
-from durability_client.run.run_command import RunSummary, run
+from durability_client.run.run_command import CLEAN_END, RunSummary, run
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import DriveLook
@@ -138,8 +138,11 @@ def storage(tmp_path: Path) -> KernelStorage:
     return KernelStorage(tmp_path / "target")
 
 
-async def test_a_run_of_some_time(lab: Lab, storage: KernelStorage) -> None:
-    """After --duration the server has exactly the frontiers that the target holds, and the figures."""
+async def test_a_run_of_some_time(
+    lab: Lab, storage: KernelStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After --duration the server has exactly the frontiers that the target holds, and the figures. The last
+    lines say that this was no test of the drive."""
     summary = await lab.run(storage, duration_s=1.2, writers=2)
     plan = existing_plan(storage)
     assert plan is not None and plan.run == summary.run
@@ -160,6 +163,7 @@ async def test_a_run_of_some_time(lab: Lab, storage: KernelStorage) -> None:
     shown = await query.request(Show(run=summary.run), Shown)
     query.close()
     assert json.dumps(shown.document)
+    assert capsys.readouterr().err.endswith(f"\n{CLEAN_END}\n")
 
 
 async def test_the_lines_for_programs(lab: Lab, storage: KernelStorage) -> None:

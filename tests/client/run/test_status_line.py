@@ -85,14 +85,39 @@ def test_a_narrow_terminal_gets_rows_that_are_rewritten(
     assert err.getvalue()[before:].startswith(f"\x1b[{len(rows) - 1}A\r\x1b[J    12 s")
 
 
+def test_a_terminal_does_not_break_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lines go on below the values of the facts; a log has each line whole."""
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "layers       dm-0 (crypt) > nvme0n1p2 (partition) > nvme0n1"
+    terminal, log = Terminal(), io.StringIO()
+    for err in (terminal, log):
+        StatusLine("00000000000000ff", out=None, err=err).say(text)
+    assert log.getvalue() == f"{text}\n"
+    assert terminal.getvalue().splitlines() == [
+        "layers       dm-0 (crypt) > nvme0n1p2",
+        "             (partition) > nvme0n1",
+    ]
+
+
+def test_what_has_no_value_is_a_dash() -> None:
+    """While the client reconnects, no commit and no round trip took 0 ns: there are none."""
+    err = io.StringIO()
+    nothing = replace(SAMPLE, rate=0.0, p50_ns=0, p99_ns=0, max_ns=0, rtt_ns=0, state="reconnecting")
+    StatusLine("00000000000000ff", out=None, err=err).show(nothing)
+    shown = err.getvalue().replace("\N{EN DASH}", "-")
+    assert "commit p50 -  p99 -  max -  " in shown
+    assert "RTT -  reconnecting" in shown
+
+
 def test_a_log_tells_how_far_the_prefill_is() -> None:
     """Where no bar can be drawn, the line of the prefill has bytes and no rates of nothing."""
     err = io.StringIO()
     live = StatusLine("00000000000000ff", out=None, err=err)
+    live.show(replace(SAMPLE, state="prefill"))
     with live.prefill() as progress:
         progress(1 << 20, 4 << 20)
-    live.show(replace(SAMPLE, state="prefill"))
-    assert err.getvalue() == "    12 s  prefill  1,048,576 of 4,194,304 bytes\n"
+    live.show(replace(SAMPLE, state="prefill", detail="filling"))
+    assert err.getvalue() == "    12 s  prefill\n    12 s  prefill  1,048,576 of 4,194,304 bytes\n"
 
 
 def test_the_prefill_has_its_bar_to_itself_on_a_terminal() -> None:

@@ -214,6 +214,19 @@ def test_a_partition_of_an_nvme_drive(tmp_path: Path) -> None:
     assert (drive.diskseq, drive.flushes, drive.emulated) == (7, 15, False)
 
 
+def test_a_device_is_found_by_serial_and_offset(tmp_path: Path) -> None:
+    """Names change with a reboot; the drive's serial and the partition's start do not."""
+    _nvme(tmp_path, "nvme0n1", "B")
+    _nvme(tmp_path, "nvme1n1", "A")
+    _stacked(tmp_path, "dm-0", ["nvme1n1p1"], {"dm/uuid": "LVM-abcdef"})
+    assert block_devices.device_at("A", 2048 * 512, sys=tmp_path) == Path("/dev/nvme1n1p1")
+    assert block_devices.device_at("A", 0, sys=tmp_path) == Path("/dev/nvme1n1")
+    assert block_devices.device_at("A", 512, sys=tmp_path) is None
+    assert block_devices.device_at("C", 0, sys=tmp_path) is None
+    _nvme(tmp_path, "nvme2n1", "A")
+    assert block_devices.device_at("A", 0, sys=tmp_path) is None
+
+
 def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path) -> None:
     """LVM over md over partitions: each layer is named once, both drives are found, no offset is."""
     _nvme(tmp_path, "nvme0n1", "A")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from durability.evidence.document import Outcome
-from durability.evidence.judge import Attestation, Found, Requirements, judge
+from durability.evidence.cut import CutClass
+from durability.evidence.document import Outcome, Requirements
+from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.facts import Facts
@@ -51,6 +52,7 @@ def judged(
     now: Facts | None = None,
     plan: dict[str, Any] | None = None,
     case: dict[str, Any] | None = None,
+    require_cut: CutClass = "os",
     **found: Any,
 ) -> Outcome:
     """A scan of an intact target after a power loss, judged; `found` are fields of its report that differ."""
@@ -65,6 +67,6 @@ def judged(
         report=report,
         examples=[example_of(chosen)] if report.findings else [],
         attestation=Attestation(),
-        requirements=Requirements(cut="os"),
+        requirements=Requirements(cut=require_cut),
         duration_s=1.25,
     )

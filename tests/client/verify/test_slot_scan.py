@@ -40,6 +40,7 @@ def assert_by_the_book(report: ScanReport, found: Found) -> None:
     assert report.proven == found.oracle.proven
     assert report.newest_seen == found.oracle.newest_seen
     assert report.oldest_lost == found.oldest_lost
+    assert report.prefill_lost == found.report().prefill_lost
 
 
 @pytest.fixture
@@ -145,6 +146,7 @@ def test_missing_file_is_truncated_throughout(written: Disk, tmp_path: Path) -> 
     report, examples, _ = scanned(lay_down(written, tmp_path), job_of(written.plan, (100,)))
 
     assert report.findings == {"truncated": 64 + 2}
+    assert (report.operations_lost, report.prefill_lost, report.superblocks_lost) == (64, 0, 2)
     assert report.oldest_lost == scan(written, (100,)).oldest_lost
     assert report.newest_lost == (100,)
     assert len(examples) == 66
@@ -153,13 +155,15 @@ def test_missing_file_is_truncated_throughout(written: Disk, tmp_path: Path) -> 
 def test_many_absent_slots_are_counted_without_looking_at_each(make_plan: MakePlan, tmp_path: Path) -> None:
     """A file cut short by a million slots costs no more than its examples."""
     plan = small(make_plan, slots=1 << 20, credit=8, record_bytes=512, block_bytes=512)
+    acked = plan.slots - 1000  # in a random order, so that slots which hold the prefill lie anywhere
     storage = lay_down(Disk(small(make_plan)), tmp_path)
     os.truncate(storage.path, 0)
 
-    report, examples, _ = scanned(storage, job_of(plan, (plan.slots,)))
+    report, examples, _ = scanned(storage, job_of(plan, (acked,)))
 
     assert report.findings == {"truncated": plan.slots + 2}
-    assert (report.oldest_lost, report.newest_lost) == ((1,), (plan.slots,))
+    assert (report.oldest_lost, report.newest_lost) == ((1,), (acked,))
+    assert (report.operations_lost, report.prefill_lost, report.superblocks_lost) == (acked, 1000, 2)
     assert len(examples) == limits.EXAMPLES_FIRST + limits.EXAMPLES_LAST
 
 

@@ -6,6 +6,7 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,11 +44,66 @@ def test_durable_names_its_class_first_and_its_limits_after(make_plan: MakePlan)
     """One line says what is shown; the page goes on with why, what was checked, and what is not proved."""
     text = printed(judged(make_plan))
 
-    assert text.splitlines()[0] == "DURABLE across power loss"
-    assert [line for line in text.splitlines() if line and line[0] != " "][1:] == HEADINGS
+    first, *headings, last = [line for line in text.splitlines() if line and line[0] != " "]
+    assert (first, headings) == ("DURABLE across power loss", HEADINGS)
+    assert last == "verdict: durable across power loss; series: 1 clean cut, none lost"
     assert "unsafe-shutdown counter of every drive rose" in words(section(text, "Why"))
     assert "100 operations of 1 writer" in text
-    assert "fewer than 95.0% of cuts lose data: no loss in 1 cut" in words(section(text, HEADINGS[2]))
+    assert "1 clean cut proves little: up to 95 % of cuts could still lose data" in words(
+        section(text, HEADINGS[2])
+    )
+    assert "at most 26 % of cuts lose data after 10 clean cuts, 9.5 % after 30, 5.0 % after 59" in words(
+        section(text, HEADINGS[3])
+    )
+
+
+def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
+    """A verdict on another cut of the series, or on this one."""
+    return PastVerdict(run=run, verdict=verdict, cut_class="power", at_risk_ms1000=1, wall="")
+
+
+@pytest.mark.parametrize(
+    ("others", "state", "says"),
+    [
+        (["durable"], "2 clean cuts, none lost", "2 clean cuts prove little: up to 78 % of cuts"),
+        (
+            ["durable"] * 58,
+            "59 clean cuts, none lost",
+            "59 clean cuts: at most 5.0 % of cuts lose data, with 95 % confidence",
+        ),
+        (
+            ["durable", "loss"],
+            "1 of 3 cuts lost data",
+            "1 of 3 cuts lost data: at most 86 % of cuts lose data, with 95 % confidence",
+        ),
+        (
+            ["unverified"],
+            "1 clean cut, none lost, 1 run may hide a loss",
+            "how rare a loss is: 1 clean cut, none lost, 1 run may hide a loss",
+        ),
+    ],
+)
+def test_the_series_stands_in_the_last_line(
+    make_plan: MakePlan, others: list[str], state: str, says: str
+) -> None:
+    """What the cuts of the series came to ends the page; what they leave open stands above."""
+    series = tuple(past(verdict, f"{number:016x}") for number, verdict in enumerate(others))
+
+    text = printed(judged(make_plan, case={"series": series}))
+
+    assert words(text).endswith(f" verdict: durable across power loss; series: {state} ")
+    assert says in words(section(text, HEADINGS[2]))
+
+
+def test_the_last_line_of_other_verdicts(make_plan: MakePlan) -> None:
+    """Loss and inconclusive stand there as well, with what is known of the series."""
+    loss = printed(judged(make_plan, findings={"lost": 1})).splitlines()[-1]
+    stopped = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
+    alone = judged(make_plan, findings={"lost": 1})
+
+    assert loss == "verdict: loss; series: 1 of 1 cut lost data"
+    assert stopped.splitlines()[-1] == "verdict: inconclusive; series: no verified cut"
+    assert page.last_line(replace(alone, case=None)).endswith("series: unknown without the server's log")
 
 
 def test_lesser_class_stands_in_the_first_line(make_plan: MakePlan) -> None:
@@ -64,14 +120,14 @@ def test_names_are_called_names(make_plan: MakePlan) -> None:
     durable = printed(judged(make_plan, plan=workload))
     loss = printed(judged(make_plan, plan=workload, findings={"resurrected": 2, "absent": 1, "torn": 1}))
 
-    assert "all of 64 names are present or absent as acknowledged, or newer" in words(durable)
+    assert "every name is present or absent as acknowledged, or newer" in words(durable)
     assert "unlink random, files of 1,024 bytes, fdatasync, then fsync of the directory, 4 per sync" in words(
         durable
     )
     assert "read 64 names in" in words(durable)
     assert "8 names may hold operations that were never acknowledged" in words(durable)
     assert "slot" not in section(durable, "What was checked")
-    assert loss.splitlines()[0] == "LOSS: 4 of 64 names are not as acknowledged"
+    assert loss.splitlines()[0] == "LOSS: 4 acknowledged operations are lost"
     lost = words(section(loss, "What was lost"))
     assert "resurrected 2 names: a removed name is back" in lost
     assert "absent 1 name: the name is gone" in lost
@@ -90,15 +146,58 @@ def test_loss_says_what_when_and_where(make_plan: MakePlan) -> None:
     )
     text = printed(outcome)
 
-    assert text.splitlines()[0] == "LOSS: 4 of 64 slots do not hold acknowledged data"
+    assert text.splitlines()[0] == "LOSS: 4 acknowledged operations are lost"
     lost = words(section(text, "What was lost"))
     assert lost.index("lost 3 slots") < lost.index("torn 1 slot:")
-    assert "between seq 98 and seq 100" in lost
-    assert (
-        "the oldest lost write was acknowledged 1.5 to 54.0 ms before the cut, 3 operations earlier" in lost
-    )
+    assert "the lost operations lie in seq 98 to seq 100" in lost
+    assert "the oldest of them was acknowledged 1.5 to 54.0 ms and 3 operations before the cut" in lost
     assert "writer 0 slot 7 (TARGET offset 72704)" in lost
-    assert f"durability show {outcome.plan.run:016x}" in words(section(text, HEADINGS[3]))
+    assert f"`durability export {outcome.plan.run:016x} -o FILE`" in section(text, HEADINGS[3])
+
+
+def test_the_number_of_lost_operations_is_said_once(make_plan: MakePlan) -> None:
+    """Of one class it stands in the first line alone; what was written before the run is counted apart."""
+    one_class = printed(judged(make_plan, findings={"lost": 37}, oldest_lost=(9,), newest_lost=(99,)))
+    before: dict[str, Any] = {"prefill_lost": 25, "superblocks_lost": 2}
+    apart = printed(judged(make_plan, findings={"truncated": 64}, **before))
+
+    assert one_class.count("37") == 1
+    assert apart.splitlines()[0] == "LOSS: 37 acknowledged operations are lost"
+    assert apart.count("37") == 1
+    lost = words(section(apart, "What was lost"))
+    assert "truncated 64 places: the file or device ends before this place" in lost
+    assert "prefill 25 of these held no operation yet, only what `run` had prepared" in lost
+    assert "superblock 2 of these are copies of the superblock" in lost
+
+
+@pytest.mark.parametrize(
+    ("counts", "first_line"),
+    [
+        ({"prefill_lost": 3}, "LOSS: no acknowledged operation is lost, but the prefill of 3 slots"),
+        ({"superblocks_lost": 1}, "LOSS: no acknowledged operation is lost, but 1 superblock copy"),
+    ],
+)
+def test_a_loss_without_lost_operations_says_so(
+    make_plan: MakePlan, counts: dict[str, Any], first_line: str
+) -> None:
+    """What `run` synced before it was armed is lost: that is loss, and no operation is blamed on it."""
+    outcome = judged(make_plan, findings={"corrupt": sum(counts.values())}, **counts)
+
+    assert printed(outcome).splitlines()[0] == first_line
+
+
+def test_many_writers_do_not_fill_the_page(make_plan: MakePlan) -> None:
+    """The ranges of the first writers are listed, the others counted."""
+    outcome = judged(
+        make_plan,
+        plan={"writers": 9},
+        findings={"lost": 9},
+        oldest_lost=(1,) * 9,
+        newest_lost=(1,) * 4 + (7,) * 5,
+    )
+
+    lost = words(section(printed(outcome), "What was lost"))
+    assert "writer 3 the lost operations lie in seq 1 others 5 more writers lost operations" in lost
 
 
 def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> None:
@@ -106,32 +205,48 @@ def test_findings_that_do_not_count_are_not_called_lost(make_plan: MakePlan) -> 
     text = printed(judged(make_plan, findings={"lost": 3}, case={"superseded_by": "00ff"}))
 
     assert text.splitlines()[0] == "INCONCLUSIVE: a later run wrote to this target"
+    assert "`durability verify /mnt/target --run 00ff`" in words(section(text, HEADINGS[-1]))
     assert "lost 3 slots" in words(section(text, "Other observations"))
     assert "What was lost" not in text
 
 
-def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
-    """Each thing that was missing comes with what to do about it."""
+def test_inconclusive_says_what_to_do(make_plan: MakePlan) -> None:
+    """What was missing comes with what to do about it; the reason in the first line stands there alone."""
     text = printed(judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"}))
 
     assert (
         text.splitlines()[0] == "INCONCLUSIVE: the run was stopped cleanly, not by a cut (and 1 more reason)"
     )
-    advice = words(section(text, HEADINGS[3]))
-    assert "cut the power while the run writes" in advice
-    assert "--attest-cut TEXT" in advice
+    assert "cut the power while the run writes" in words(section(text, HEADINGS[3]))
+    assert text.count("stopped cleanly") == 1
+
+
+def test_a_cut_that_is_not_shown_can_be_attested(make_plan: MakePlan) -> None:
+    """The option to type stands in the page, but not for a run that no attestation makes durable."""
+    unattested = judged(make_plan, now=facts(uptime_s=5000))
+    stopped = judged(make_plan, now=facts(uptime_s=5000), case={"session_end": "stop"})
+
+    assert '`--attest-cut "mains plug pulled"`' in section(printed(unattested), HEADINGS[3])
+    assert "--attest-cut" not in printed(stopped)
+
+
+def test_a_weaker_cut_comes_with_the_option_to_type(make_plan: MakePlan) -> None:
+    """Who can do with less is told what to type."""
+    outcome = judged(make_plan, now=facts(boot="boot-2", uptime_s=30), require_cut="power")
+    text = printed(outcome)
+
+    assert text.splitlines()[0] == ("INCONCLUSIVE: the cut shown is of a weaker class than required")
+    assert "or ask for less: `--require-cut os`" in words(section(text, HEADINGS[3]))
 
 
 def test_every_reason_has_advice() -> None:
     """No reason leaves people alone; those of a loss have the section of the loss."""
-    assert {*page.ADVICE} == {*REASONS} - {"findings", "earlier-loss"}
+    assert {*page.ADVICE} == {*REASONS} - {"findings", "device-smaller", "earlier-loss"}
 
 
 def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:
     """A target that looks right now is still one that lost data."""
-    past = PastVerdict(run="0", verdict="loss", cut_class="power", at_risk_ms1000=1, wall="")
-
-    text = printed(judged(make_plan, case={"verdicts": (past,)}))
+    text = printed(judged(make_plan, case={"verdicts": (past("loss"),)}))
 
     assert text.splitlines()[0] == f"LOSS: {REASONS['earlier-loss']}"
 
@@ -158,6 +273,19 @@ def test_control_arm_is_explained(make_plan: MakePlan, lost: int, words_of_it: s
     assert words_of_it in text
 
 
+def test_a_file_system_that_does_not_mount_is_named(make_plan: MakePlan) -> None:
+    """Then its files are gone, and no cache is blamed for what was in them."""
+    now = after_power_loss()
+    assert now.file_system is not None
+    now = replace(now, file_system=replace(now.file_system, mount_point=""))
+    gone: dict[str, Any] = {"plan": {"control_slots": 16}, "case": {"control": 10}, "control_lost": 10}
+
+    text = words(section(printed(judged(make_plan, now=now, findings={"truncated": 3}, **gone)), HEADINGS[1]))
+
+    assert ", which does not mount" in text
+    assert "10 of 10 writes that were never synced are lost: their file system does not mount" in text
+
+
 def test_masking_and_mirrors_and_warnings_are_named(make_plan: MakePlan) -> None:
     """What could hide a lie is said where it is read: many writers, unread copies, the set-up's warnings."""
     now = replace(after_power_loss(), warnings=(TargetWarning(code="loop", text="this is a loop device"),))
@@ -181,7 +309,7 @@ def test_page_is_plain_and_fits(make_plan: MakePlan, monkeypatch: pytest.MonkeyP
     assert "\x1b" not in text
     lines = text.splitlines()
     assert all(line == line.rstrip() for line in lines)
-    assert max(map(len, lines[1:])) <= min(int(columns), 100)
+    assert max(map(len, lines)) <= min(int(columns), 100)
 
 
 def test_flushes_are_held_against_syncs(make_plan: MakePlan) -> None:

@@ -48,7 +48,7 @@ TOKEN = b"a token of both machines"
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 KEYS = """
 schema run verdict reasons subject cut acked checked at_risk in_flight in_flight_damaged findings
-order_violations collateral unstable loss_window control strength examples duration_s
+order_violations collateral unstable loss_window control strength examples duration_s lost requirements
 """
 
 pytestmark = pytest.mark.slow  # each starts a server and a scan
@@ -197,6 +197,60 @@ async def test_superseded_run_cannot_lose(lab: Lab, make_plan: MakePlan) -> None
     assert (await lab.verify())["verdict"] == "durable", "the later run itself can be judged"
 
 
+async def test_newer_run_is_judged_where_an_older_superblock_is_left(lab: Lab) -> None:
+    """Rule 9: losing all of a later run is its loss, and what the earlier run had shown stands."""
+    await lab.run()
+    assert (await lab.verify())["verdict"] == "durable"
+    later = replace(lab.plan, run=77)
+    await lab.run(plan=later)
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["run"]) == (EXIT_LOSS, f"{later.run:016x}")
+    older = await lab.verify(run=lab.plan.run)
+    assert older["exit"] == EXIT_INCONCLUSIVE
+    assert f"--run {later.run:016x}" in older["reasons"][0]["text"]
+    stands = (await lab.shown())["case"]["verdicts"]
+    assert [past["verdict"] for past in stands] == ["durable", "inconclusive"]
+
+
+async def test_newer_run_is_not_judged_without_a_serial(lab: Lab) -> None:
+    """Nothing shows that the drive with the older superblock is the one of the later run."""
+    nameless = facts(drives=(drive(serial=""),))
+    await lab.run(armed=nameless)
+    await lab.run(plan=replace(lab.plan, run=77), armed=nameless)
+    lab.now = replace(lab.now, drives=nameless.drives)
+
+    document = await lab.verify()
+
+    assert (document["exit"], document["run"]) == (EXIT_INCONCLUSIVE, f"{lab.plan.run:016x}")
+    assert "superseded" in codes(document)
+
+
+async def test_export_of_the_newer_run_is_a_loss_where_the_older_one_is_left(lab: Lab) -> None:
+    """An export says which runs are older, as the server does; that of the older run says that it is so."""
+    await lab.run()
+    first, lab.plan = lab.plan, replace(lab.plan, run=77)
+    await lab.run()
+    newer = await lab.verify(from_export=await lab.export(), endpoint=None)
+    lab.plan = first
+    older = await lab.verify(from_export=await lab.export(), endpoint=None)
+
+    assert (newer["exit"], newer["run"]) == (EXIT_LOSS, f"{77:016x}")
+    assert (older["exit"], "superseded" in codes(older)) == (EXIT_INCONCLUSIVE, True)
+
+
+async def test_smaller_drive_is_loss(lab: Lab) -> None:
+    """Every slot is right, and half of the drive is gone."""
+    await lab.run()
+    lab.now = replace(lab.now, drives=(drive(diskseq=1, unsafe_shutdowns=4, size_bytes=1 << 39),))
+
+    document = await lab.verify()
+
+    assert (document["exit"], codes(document)) == (EXIT_LOSS, ["device-smaller"])
+    assert not any(document["findings"].values())
+
+
 async def test_missing_file_is_loss_where_the_drive_is_the_runs(lab: Lab) -> None:
     """The server knows the run by drives, place and UUID; the file that is gone was lost."""
     await lab.run()
@@ -218,6 +272,8 @@ async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
 
     with pytest.raises(WrongTargetError, match="is not the target of run") as caught:
         await lab.verify(run=lab.plan.run)
+    line = f"If it no longer mounts: `durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
+    assert line in str(caught.value)
 
     assert caught.value.exit_code == EXIT_ENVIRONMENT
     assert (await lab.shown())["case"]["state"] != "ended"
@@ -328,7 +384,7 @@ async def test_page_and_junit(lab: Lab) -> None:
 
     answer = await lab.verify(json=False, junit=lab.directory / "report.xml")
 
-    assert answer["page"].startswith("LOSS: 1 of 1,024 slots do not hold acknowledged data\n")
+    assert answer["page"].startswith("LOSS: 1 acknowledged operation is lost\n")
     assert "bench 4" in answer["page"]
     suite = ElementTree.parse(lab.directory / "report.xml").getroot()[0]
     assert (suite.get("failures"), suite.get("errors")) == ("2", "0")
@@ -379,6 +435,8 @@ async def test_mount_without_replay_is_refused(lab: Lab) -> None:
         with pytest.raises(TargetError, match=r"mount -o ro /dev/sda1 /mnt") as refused:
             await lab.verify()
         assert refused.value.exit_code == EXIT_ENVIRONMENT
+        line = f"`durability verify --device /dev/sda1 --run {lab.plan.run:016x}`"
+        assert line in str(refused.value)
     assert not (await lab.shown())["verdicts"]
 
 

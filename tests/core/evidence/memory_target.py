@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from durability import limits
-from durability.evidence.document import Outcome
-from durability.evidence.judge import Attestation, Requirements, judge
+from durability.evidence.document import Outcome, Requirements
+from durability.evidence.judge import Attestation, judge
 from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.name_oracle import MISSING, Lookup, NameOracle
+from durability.evidence.observation import PREFILL
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle
@@ -185,6 +186,8 @@ class Found:
             oldest_lost=self.oldest_lost,
             newest_lost=self.newest_lost,
             control_lost=self.control_lost,
+            prefill_lost=sum(one.expected_seq == PREFILL for one in self.wrong),
+            superblocks_lost=0,
         )
 
     def examples(self) -> list[Example]:

@@ -44,6 +44,8 @@ KEYS = [
     "strength",
     "examples",
     "duration_s",
+    "lost",
+    "requirements",
 ]
 NESTED = {
     "cut": ["class", "proof", "attested"],

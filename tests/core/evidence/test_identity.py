@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from durability.evidence.identity import identify
+from durability.evidence.identity import identify, newer_run_here
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import MakePlan, make_case, small
@@ -72,12 +72,79 @@ def test_a_superblock_of_a_later_run_supersedes(make_plan: MakePlan) -> None:
     other = dataclasses.replace(plan, run=0xBEEF)
     case = make_case(plan, (10,))
     assert identify(case, facts(), (other, other)).superseded_by == f"{other.run:016x}"
-    older = PastVerdict(
+    earlier = make_case(plan, (10,), predecessors=(f"{other.run:016x}",))
+    assert identify(earlier, facts(), (other, other)).superseded_by == ""
+    elsewhere = PastVerdict(
         run=f"{other.run:016x}", verdict="durable", cut_class="power", at_risk_ms1000=1, wall=""
     )
-    assert identify(make_case(plan, (10,), series=(older,)), facts(), (other, other)).superseded_by == ""
+    of_the_series = make_case(plan, (10,), series=(elsewhere,))
+    assert identify(of_the_series, facts(), (other, other)).superseded_by == elsewhere.run
     known = make_case(plan, (10,), superseded_by="00000000000000aa")
     assert identify(known, facts(), (plan, plan)).superseded_by == "00000000000000aa"
+
+
+@pytest.mark.parametrize(
+    ("first", "now", "predecessor", "judged"),
+    [
+        (facts(), facts(boot="boot-2"), True, True),
+        (None, facts(boot="boot-2"), True, True),
+        (facts(), facts(boot="boot-2"), False, False),
+        (facts(path_in_file_system="other"), facts(boot="boot-2"), True, False),
+        (facts(), facts(path_in_file_system="other"), True, False),
+        (facts(), facts(drives=(drive(serial="S2"),)), True, False),
+        (facts(drives=(drive(serial=""),)), facts(), True, False),
+    ],
+)
+def test_a_newer_run_is_judged_on_its_own_hardware(
+    make_plan: MakePlan, first: Facts | None, now: Facts, predecessor: bool, judged: bool
+) -> None:
+    """An older run's superblock hides the newer run only if it may have come there in another way."""
+    plan = small(make_plan)
+    older = make_case(plan, (10,), armed=first)
+    newer = make_case(dataclasses.replace(plan, run=7), (10,), predecessors=(older.run,) * predecessor)
+    assert newer_run_here(older, newer, now, (plan, None)) == judged
+    assert not newer_run_here(older, older, now, (plan, None))
+
+
+def test_a_newer_run_is_judged_by_one_copy_of_its_superblock(make_plan: MakePlan) -> None:
+    """The drive needs no serial, if one of the two copies is the newer run's."""
+    plan = small(make_plan)
+    newer, nameless = dataclasses.replace(plan, run=7), facts(drives=(drive(serial=""),))
+    older = make_case(plan, (10,), armed=nameless)
+    newest = make_case(newer, (10,), armed=nameless)
+    assert newer_run_here(older, newest, nameless, (plan, newer))
+    assert not newer_run_here(older, newest, nameless, (plan, plan))
+
+
+@pytest.mark.parametrize(
+    ("now", "count"),
+    [
+        (facts(), 0),
+        (facts(drives=(drive(size_bytes=0),)), 0),
+        (facts(drives=(drive(size_bytes=2 << 40),)), 0),
+        (facts(drives=(drive(size_bytes=(1 << 40) - 512),)), 1),
+        (facts(size_bytes=5), 0),
+    ],
+)
+def test_a_smaller_drive_is_told_with_its_sizes(make_plan: MakePlan, now: Facts, count: int) -> None:
+    """Drives are compared by serial; a file's length is for the scan; what is unknown is not smaller."""
+    plan = small(make_plan)
+    smaller = identify(make_case(plan, (10,)), now, (plan, plan)).smaller
+    assert len(smaller) == count
+    assert all("serial S1 has 1,099,511,627,264 bytes, 1,099,511,627,776 at arming" in one for one in smaller)
+
+
+def test_a_smaller_device_is_told_without_a_serial(make_plan: MakePlan) -> None:
+    """A superblock identifies it; another device that is smaller is not the target."""
+    plan = small(make_plan, target_kind="device")
+    armed = facts(kind="device", file_system=None, path="/dev/vdb", drives=(drive(serial=""),))
+    case = make_case(plan, (10,), armed=armed)
+    half = dataclasses.replace(armed, size_bytes=armed.size_bytes // 2)
+    assert identify(case, half, (plan, plan)).smaller == (
+        "/dev/vdb has 536,870,912 bytes, 1,073,741,824 at arming",
+    )
+    assert identify(case, dataclasses.replace(armed, size_bytes=0), (plan, plan)).smaller == ()
+    assert identify(case, half, ()).smaller == ()
 
 
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.evidence.strength import HIDE_LOSSES, at_most_probability, strength, upper_bound
+from durability.evidence.strength import HIDE_LOSSES, at_most_probability, strength, upper_bound, weightiest
 from durability.formats.case import PastVerdict
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 
@@ -44,9 +44,59 @@ def test_all_lost_or_no_cut_bounds_nothing() -> None:
         upper_bound(3, 2)
 
 
-def past(verdict: str, cut_class: str = "power", at_risk: int = 10) -> PastVerdict:
-    """Another run of the series."""
-    return PastVerdict(run="0" * 16, verdict=verdict, cut_class=cut_class, at_risk_ms1000=at_risk, wall="")
+def past(
+    verdict: str, cut_class: str = "power", at_risk: int = 10, reasons: tuple[str, ...] = ()
+) -> PastVerdict:
+    """An earlier verdict, of this run or another one of the series."""
+    return PastVerdict(
+        run="0" * 16,
+        verdict=verdict,
+        cut_class=cut_class,
+        at_risk_ms1000=at_risk,
+        wall="",
+        reasons=reasons,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        ((), None),
+        ((past("inconclusive"), past("inconclusive", "os")), 1),
+        ((past("durable"), past("inconclusive")), 0),
+        ((past("durable", "os"), past("durable"), past("durable", "vm")), 1),
+        ((past("durable"), past("durable")), 1),
+        ((past("loss"), past("durable"), past("loss", "none"), past("durable")), 2),
+        ((past("inconclusive", reasons=("too-few-cuts",)), past("inconclusive", reasons=("superseded",))), 0),
+        ((past("inconclusive", reasons=("cut-class",)), past("durable", "os")), 1),
+        ((past("loss", reasons=("unreadable-only",)), past("durable")), 0),
+        ((past("loss", reasons=("unreadable-only",)), past("durable", reasons=("loss-withdrawn",))), 1),
+        ((past("loss", reasons=("findings",)), past("durable", reasons=("loss-withdrawn",))), 0),
+        (
+            (
+                past("loss", reasons=("unreadable-only",)),
+                past("loss", reasons=("earlier-loss",)),
+                past("inconclusive", reasons=("loss-withdrawn", "cut-not-shown")),
+                past("durable"),
+            ),
+            3,
+        ),
+        ((past("durable", reasons=("loss-withdrawn",)), past("loss", reasons=("unreadable-only",))), 1),
+    ],
+)
+def test_the_weightiest_verdict_stands(given: tuple[PastVerdict, ...], number: int | None) -> None:
+    """Loss unless it was withdrawn, then durable by class of cut, then inconclusive; the newest of equals."""
+    told = tuple(replace(one, wall=str(at)) for at, one in enumerate(given))
+    assert weightiest(told) == (None if number is None else told[number])
+
+
+def test_a_run_counts_with_its_weightiest_verdict(make_plan: MakePlan) -> None:
+    """A question that this pass cannot answer takes nothing from what an earlier pass has shown."""
+    case = make_case(small(make_plan), (10,), series=(past("durable"),), verdicts=(past("durable"),))
+    series = strength(
+        case, cut_class="none", verdict="inconclusive", at_risk_ms1000=0, reasons=("superseded",)
+    )
+    assert (series.cuts, series.losses, series.left_out) == (2, 0, 0)
 
 
 def test_a_series_counts_like_cuts_only(make_plan: MakePlan) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 from durability.formats.case import DriveState, PastVerdict, TargetError
+from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
@@ -76,6 +77,69 @@ def target_that_was_used_again() -> str:
     plan = plan_of()
     later = Disk(dataclasses.replace(plan, run=77))
     return judged(later, make_case(plan, (ACKED,)))
+
+
+def _used_twice(older: Facts, **changes: Any) -> str:
+    """The answer on a target that holds what an earlier run left, after a second run of which every write is
+    gone. `older`: the target of the earlier run; `changes` of the second run's case."""
+    disk, first = kept(armed=older)
+    plan = dataclasses.replace(disk.plan, run=77)
+    fields = {"predecessors": (first.run,), **changes}
+    second = make_case(plan, (ACKED,), **fields)
+    first = dataclasses.replace(first, superseded_by=second.run)
+    now = dataclasses.replace(after_power_loss(), drives=older.drives) if older.drives != (drive(),) else None
+    return judged(disk, first, newest=second, now=now, attested="pulled the plug")
+
+
+@lab_case("loss; 66 lost")
+def second_run_that_is_gone() -> str:
+    """The drive lost all of a second run; the superblock of the first, and its data, are there again."""
+    return _used_twice(facts())
+
+
+@lab_case("inconclusive: superseded")
+def second_run_that_was_never_armed() -> str:
+    """A second run was registered and never armed; the target is as the first run left it."""
+    return _used_twice(facts(), armed=None)
+
+
+@lab_case("inconclusive: superseded")
+def file_of_another_run_in_the_targets_place() -> str:
+    """A file that an earlier run wrote elsewhere was given the name of the second run's target."""
+    return _used_twice(facts(path="/mnt/other", path_in_file_system="other"), predecessors=())
+
+
+@lab_case("inconclusive: superseded")
+def second_run_on_a_drive_without_a_serial() -> str:
+    """The drive tells no serial, so nothing shows that the second run was made on it."""
+    nameless = facts(drives=(drive(serial=""),))
+    return _used_twice(nameless, armed=nameless)
+
+
+@lab_case("loss: device-smaller")
+def drive_that_lost_the_half_without_the_target() -> str:
+    """The drive comes back with half of its capacity; all that was written is in the half that is left."""
+    disk, case = kept()
+    half = drive(diskseq=1, unsafe_shutdowns=4, size_bytes=drive().size_bytes // 2)
+    return judged(disk, case, now=dataclasses.replace(after_power_loss(), drives=(half,)))
+
+
+@lab_case("durable")
+def drive_that_does_not_tell_its_size() -> str:
+    """The size of the drive cannot be read after the cut."""
+    disk, case = kept()
+    unknown = drive(diskseq=1, unsafe_shutdowns=4, size_bytes=0)
+    return judged(disk, case, now=dataclasses.replace(after_power_loss(), drives=(unknown,)))
+
+
+@lab_case("inconclusive: drive-changed, attestation-contradicted, cut-not-shown")
+def copy_on_a_smaller_device() -> str:
+    """The target is a copy on another, smaller device."""
+    armed = facts(kind="device", file_system=None, path="/dev/sda")
+    disk, case = kept(armed=armed)
+    small = facts(kind="device", file_system=None, path="/dev/sdb", size_bytes=1 << 20)
+    other = dataclasses.replace(small, drives=(drive(serial="S2", size_bytes=1 << 20),))
+    return judged(disk, case, now=other, attested="pulled the plug")
 
 
 @lab_case("inconclusive: drive-changed; 20 lost")
@@ -348,6 +412,21 @@ def series_with_a_cut_that_may_hide_a_loss() -> str:
     unread = past("inconclusive", reasons=("scan-unfinished",))
     disk, case = kept(series=(past("durable"),) * 28 + (unread,))
     return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("durable; 29 cuts, below 0.098")
+def series_of_which_each_cut_was_asked_for_more() -> str:
+    """Each of 28 earlier cuts was durable and asked for 29 of its kind, which there were not yet."""
+    asked = past("inconclusive", reasons=("too-few-cuts",))
+    disk, case = kept(series=(asked,) * 28)
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("inconclusive: superseded; 29 cuts, below 0.098")
+def run_that_was_durable_before_a_later_one() -> str:
+    """A later run was made on the target; before it, this one was durable, as 28 others were."""
+    disk, case = kept(superseded_by="00000000000000aa", verdicts=(past("durable"),))
+    return judged(disk, dataclasses.replace(case, series=(past("durable"),) * 28), tell=bound)
 
 
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")

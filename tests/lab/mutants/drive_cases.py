@@ -107,7 +107,7 @@ def drive_that_cannot_read_its_pages() -> str:
     return simulated("seed=1 model=unreadable:share=0.1")
 
 
-@lab_case("loss; truncated")
+@lab_case("loss: device-smaller; truncated")
 def drive_that_comes_back_smaller() -> str:
     """A drive that comes back with half of its sectors."""
     return simulated("seed=1 model=smaller:share=0.5")

@@ -25,6 +25,7 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
+from durability.units import parse_run
 from durability_client.run.shared_state import Order, SharedState, WriterState
 from durability_client.run.slot_writer import write_records
 from durability_client.target.storage import Storage
@@ -107,12 +108,15 @@ def _disk_of(plan: Plan, acked: tuple[int, ...]) -> Disk:
 
 
 class _CaseInHand:
-    """A `CaseSource` with one case."""
+    """A `CaseSource` with one case; with `newest`, the newest run on the target is that of another."""
 
-    def __init__(self, case: Case | None) -> None:
+    def __init__(self, case: Case | None, newest: Case | None) -> None:
         self._case = case
+        self._newest = newest
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        if self._newest is not None and run in (0, parse_run(self._newest.run)):
+            return self._newest
         return self._case
 
     async def close(self, run: int, document: dict[str, Value], examples: Sequence[Example]) -> None:
@@ -123,17 +127,19 @@ def judged(
     target: Disk | Files,
     case: Case | None,
     *,
+    newest: Case | None = None,
     now: Facts | None = None,
     attested: str | None = None,
     min_cuts: int = 1,
     require_cut: CutClass = "power",
     tell: Tell | None = None,
 ) -> str:
-    """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` adds."""
+    """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` adds.
+    `newest`: the newest run on the target that the server knows, if it is not that of `case`."""
     files = Files.of(target, now or after_power_loss()) if isinstance(target, Disk) else target
     options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts, require_cut=require_cut)
     try:
-        outcome = asyncio.run(examine(options, files.storage, _CaseInHand(case), lambda _: None))
+        outcome = asyncio.run(examine(options, files.storage, _CaseInHand(case, newest), lambda _: None))
     except WrongTargetError:
         return "exit 5: another target"
     except TargetError:

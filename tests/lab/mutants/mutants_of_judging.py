@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import identity, verdict
+from durability.evidence import identity, strength, verdict
 from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
@@ -289,6 +289,59 @@ JUDGING = (
         taken_away="another run's superblock means nothing",
         noticed_by=("target-that-was-used-again",),
         change=answering(identity._superseded_by, "return ''"),
+    ),
+    Mutant(
+        name="newer runs on the target ignored",
+        rule=9,
+        taken_away="the run whose superblock is left is judged, whatever was made there since",
+        noticed_by=("second-run-that-is-gone",),
+        change=answering(identity.newer_run_here, "return False"),
+    ),
+    Mutant(
+        name="earlier runs on the target not known",
+        rule=9,
+        taken_away="any other run's superblock is that of a later run",
+        noticed_by=("second-run-that-is-gone",),
+        change=without(identity._superseded_by, " if run not in case.predecessors", ""),
+    ),
+    Mutant(
+        name="newer runs judged on any file",
+        rule=9,
+        taken_away="the earlier run may have been made on another target",
+        noticed_by=("file-of-another-run-in-the-targets-place",),
+        change=without(
+            identity.newer_run_here,
+            "    return one_target and not",
+            "    return not",
+        ),
+    ),
+    Mutant(
+        name="smaller drives accepted",
+        rule=8,
+        taken_away="a drive may come back smaller, if the target lies in what is left",
+        noticed_by=("drive-that-lost-the-half-without-the-target",),
+        change=answering(identity._smaller, "yield from ()"),
+    ),
+    Mutant(
+        name="unknown sizes are small",
+        rule=8,
+        taken_away="a drive whose size cannot be read is smaller than at arming",
+        noticed_by=("drive-that-does-not-tell-its-size",),
+        change=without(identity._smaller, "if 0 < size < drive.size_bytes:", "if size < drive.size_bytes:"),
+    ),
+    Mutant(
+        name="smaller copies are losses",
+        rule=9,
+        taken_away="a copy on a smaller device is a device that became smaller",
+        noticed_by=("copy-on-a-smaller-device",),
+        change=without(verdict._loss_reasons, "(identity.superseded_by or identity.drive_changed)", "False"),
+    ),
+    Mutant(
+        name="the latest verdict stands",
+        rule=9,
+        taken_away="any later verdict takes the place of an earlier one",
+        noticed_by=("run-of-which-more-was-asked-later",),
+        change=answering(strength.weightiest, "return given[-1] if given else None"),
     ),
     Mutant(
         name="copies accepted",

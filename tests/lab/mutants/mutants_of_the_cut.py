@@ -215,6 +215,20 @@ THE_CUT = (
         change=constant(strength, "HIDE_LOSSES", frozenset()),
     ),
     Mutant(
+        name="cuts that were asked for more not counted",
+        rule=16,
+        taken_away="a cut that lost nothing counts only if it was asked for no more than there was",
+        noticed_by=("series-of-which-each-cut-was-asked-for-more",),
+        change=constant(strength, "OF_THE_QUESTION", frozenset()),
+    ),
+    Mutant(
+        name="a run's earlier verdicts not counted",
+        rule=16,
+        taken_away="a run counts in its series with its latest verdict",
+        noticed_by=("run-that-was-durable-before-a-later-one",),
+        change=without(strength.strength, "weightiest((*case.verdicts, outcome)) or outcome", "outcome"),
+    ),
+    Mutant(
         name="idle cuts counted",
         rule=16,
         taken_away="cuts with nothing at risk strengthen a series",
@@ -226,7 +240,7 @@ THE_CUT = (
         rule=16,
         taken_away="resets strengthen a series of power cuts",
         noticed_by=("series-of-resets",),
-        change=without(strength.strength, " and past.cut_class == cut_class", ""),
+        change=without(strength.strength, " and past.cut_class == its_class", ""),
     ),
     Mutant(
         name="missing flushes not reported",

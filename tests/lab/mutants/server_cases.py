@@ -9,12 +9,15 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from unittest.mock import patch
 
 from durability import limits
 from durability.errors import DurabilityError, RefusedError
+from durability.formats.packing import Value
 from durability.formats.plan import Plan
-from durability.protocol.messages import Ack, Credit
+from durability.protocol.messages import Ack, Credit, List, Listing, Stored, Verdict
+from durability.units import format_run
 from tests.lab.mutants.lab_case import lab_case
 from tests.server.conftest import SECRET, Client, Lab
 
@@ -48,6 +51,32 @@ async def _granted(client: Client, grant: int) -> None:
     """Returns when the server grants credit for that frontier."""
     while (await client.get(Credit)).grants[0] < grant:
         pass
+
+
+@lab_case("durable, and durable in its series")
+def run_of_which_more_was_asked_later() -> str:
+    """A run was verified, then asked for ten cuts, then verified once more after a later run was made."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        await (await _begun(lab, address, plan)).close()
+        later = replace(plan, run=77)
+        await (await lab.connect(address)).begin(later, lab.facts(), force=True)
+        verifier = await lab.connect(address, "verify")
+        for code in ("", "too-few-cuts", "superseded"):
+            document: dict[str, Value] = {
+                "verdict": "inconclusive" if code else "durable",
+                "reasons": [{"code": code, "text": ""}] if code else [],
+                "cut": {"class": "power"},
+                "at_risk": {"ms1000": 5},
+            }
+            await verifier.ask(Verdict(run=plan.run, document=document), Stored)
+        asker = await lab.connect(address, "query")
+        rows = (await asker.ask(List(limit=10), Listing)).rows
+        (listed,) = (row["verdict"] for row in rows if row["run"] == format_run(plan.run))
+        (past,) = (await asker.export(later.run)).series
+        return f"{listed}, and {past.verdict} in its series"
+
+    return served(story)
 
 
 async def _claimed(client: Client, plan: Plan, secret: bytes) -> str:

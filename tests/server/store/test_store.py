@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from durability.errors import RefusedError, StoreError, UsageError
-from durability.formats.case import Event, PastVerdict, TargetError
+from durability.formats.case import DriveState, Event, PastVerdict, TargetError
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability_server.store.records import EVENTS_MAX, Registration, RunSnapshot
 from durability_server.store.store import Store
 from durability_server.store.target_keys import series_key, target_keys
+from tests.sample_facts import drive
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -213,6 +214,37 @@ def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
     assert store_fixture.store.relations(store_fixture.store.load(3)).superseded_by == ""
 
 
+def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> None:
+    """Whatever their plan and however far they came, oldest first; none of another target."""
+    other = store_fixture.lab.facts(path_in_file_system="other")
+    for run in (9, 3, 5):
+        store_fixture.register(run, force=True)
+        store_fixture.register(run + 100, facts=other, force=True)
+        store_fixture.arm(run)
+    predecessors = [
+        store_fixture.store.relations(store_fixture.store.load(run)).predecessors for run in (9, 3, 5)
+    ]
+    assert predecessors == [(), (f"{9:016x}",), (f"{9:016x}", f"{3:016x}")]
+
+
+def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture) -> None:
+    """The newest run at the path is named, with the device that held its file system."""
+    here = store_fixture.lab.facts()
+    with pytest.raises(RefusedError, match=r"`durability verify --device DEVICE --run RUN`"):
+        store_fixture.store.newest_on_target(target_keys(here))
+    store_fixture.register(1)
+    store_fixture.arm(1)
+    below = store_fixture.lab.facts(uuid="root", serial="S9")
+    line = r"`durability verify --device /dev/sda1 --run 0000000000000001`"
+    with pytest.raises(RefusedError, match=line):
+        store_fixture.store.newest_on_target(target_keys(below))
+    device = replace(here, kind="device", file_system=None, path="/dev/sdb")
+    store_fixture.register(2, facts=device)
+    store_fixture.arm(2, facts=device)
+    with pytest.raises(RefusedError, match=r"on other drives\. Attach those, or name the run with --run"):
+        store_fixture.store.newest_on_target(target_keys(replace(device, drives=(drive(serial="S9"),))))
+
+
 def test_a_loss_stands(store_fixture: StoreFixture) -> None:
     """Every verdict of a run is kept; in its series a loss is never cleared by a later pass."""
     for run in (1, 2):
@@ -226,6 +258,18 @@ def test_a_loss_stands(store_fixture: StoreFixture) -> None:
     assert [past.verdict for past in store_fixture.store.relations(store_fixture.store.load(2)).series] == [
         "loss"
     ]
+
+
+def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
+    """A verdict that says less, asked for later, changes nothing in listing and series."""
+    for run in (1, 2):
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
+    for verdict in ("inconclusive", "durable", "inconclusive"):
+        store_fixture.judge(1, verdict)
+    assert [row["verdict"] for row in store_fixture.store.listing(5)] == ["", "durable"]
+    series = store_fixture.store.relations(store_fixture.store.load(2)).series
+    assert [past.verdict for past in series] == ["durable"]
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
@@ -347,8 +391,9 @@ def test_an_error_of_the_target_is_kept(store_fixture: StoreFixture) -> None:
     """It is replaced by a newer one, and stays if a snapshot has none."""
     store_fixture.register(1)
     assert store_fixture.store.load(1).snapshot.target_error is None
-    for drive in ("unseen", "dead"):
-        error = to_value(TargetError(at_ns=7, drive=drive, text="no answer"))
+    seen: tuple[DriveState, ...] = ("unseen", "dead")
+    for state in seen:
+        error = to_value(TargetError(at_ns=7, drive=state, text="no answer"))
         store_fixture.save(1, target_error=error)
         assert store_fixture.store.load(1).snapshot.target_error == error
     store_fixture.save(1, target_error=None)
