@@ -108,6 +108,9 @@ def _limit(world: World, answer: Answer, run: int) -> str:
         return "killed in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
+    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(cut, run)]
+    if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
+        return "the system died before the power went"
     false = answer.step["attest"] == "false"
     if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
         return "a false attestation"
