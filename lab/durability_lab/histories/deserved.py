@@ -74,6 +74,8 @@ def _broken(world: World, run: int) -> bool:
     if plan is None:
         return False
     for one in world.storage.drive.broken(world.storage.log):
+        if not one.promised and world.history.target == "file":
+            return True  # the file system's own: it may have lost any file with it
         place = Label.of(one.promised).place(plan) if one.promised else None
         if place is not None and place[0] != plan.control_writer:
             return True

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from durability import limits
 from durability.errors import TargetError
 from durability.formats import facts
 from durability.formats.plan import Plan
@@ -26,7 +27,7 @@ from durability_lab.histories.virtual_loop import VirtualLoop, current_fiber
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.truth.reference_judge import Label
 
-SIZE_BYTES = 4 << 20
+SIZE_BYTES = 32 << 20
 _MAGIC = b"DURB"
 _POLL_S = 0.001
 _LOOK_S = 0.1
@@ -81,7 +82,7 @@ class EventfulDrive(Drive):
             self._under_way.pop(key, None)
         super().write(offset, whole, fua=fua)
         run = _run_of(whole)
-        if offset == 0 and (plan := read_superblock(whole)) is not None:
+        if len(whole) >= limits.SUPERBLOCK_BYTES and (plan := read_superblock(whole)) is not None:
             self.plans.setdefault(plan.run, plan)
         if run and fua:
             self.promised_ns[run] = self._loop.now_ns
@@ -111,13 +112,13 @@ class EventfulDrive(Drive):
         read = self.peek if self._powered else self.media.read
         return log.promises().broken(read, self.size_bytes)
 
-    def shrink(self, size_bytes: int) -> None:
-        """Someone makes it smaller, for good."""
+    def resize(self, size_bytes: int) -> None:
+        """Someone makes it smaller or larger, for good."""
         self._limit_bytes = self.size_bytes = size_bytes
 
     def _wake(self) -> None:
         super()._wake()
-        self.size_bytes = min(self.size_bytes, self._limit_bytes)
+        self.size_bytes = self.size_bytes * self._limit_bytes // SIZE_BYTES
 
     def _serve(self, mean_s: float) -> None:
         self._gate()
@@ -182,6 +183,12 @@ class HistoryStorage(SimulatedStorage):
     """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
 
     _drive: EventfulDrive
+
+    def mount(self) -> None:
+        """The drive has its power again, or its machine has started."""
+
+    def unmount(self) -> None:
+        """In order, and mounted again."""
 
     def __init__(
         self, model: str, *, seed: int, counters: bool, loop: VirtualLoop, host: Callable[[], facts.Host]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 
 from durability_lab.histories.play import Played, play
-from durability_lab.histories.steps import KINDS, History, Step
+from durability_lab.histories.steps import KINDS, TARGETS, History, Step
 
 # Honest drives first, as a shrunk history should have one where it can; liars of each kind after them.
 DRIVES = (
@@ -102,6 +102,7 @@ def histories() -> st.SearchStrategy[History]:
     return st.builds(
         History,
         seed=st.integers(0, 1 << 16),
+        target=st.sampled_from(TARGETS),
         drive=st.sampled_from(DRIVES),
         counters=st.booleans(),
         steps=steps,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 FORMAT = "durability.history/1"
+TARGETS = ("device", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "run": Kind(
         does="the client begins a run on the target, over what is there",
         words={
+            "workload": ("overwrite", "append", "create", "rename", "unlink"),  # of a device always the first
             "writers": ("1", "3"),
             "group": ("1", "4"),
             "pattern": ("random", "sequential"),
@@ -54,7 +56,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         does="the server is killed, started, or started on the newest or oldest copy of its store",
         words={"how": ("kill", "start", "newest", "oldest")},
     ),
-    "resize": Kind(does="someone makes the drive smaller, in percent", words={"percent": ("50",)}),
+    "unmount": Kind(does="the file system is unmounted in order, and mounted again"),
+    "rename": Kind(does="someone gives the target another name"),
+    "resize": Kind(does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}),
     "replace": Kind(does="another drive of the kind takes the place of this one"),
     "verify": Kind(
         does="the operator verifies the target",
@@ -103,15 +107,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """A whole history. `drive`: a model's spec. `counters`: whether the drive counts unsafe shutdowns."""
+    """A whole history. `target`: "device" or "file". `drive`: a model's spec. `counters`: whether the drive
+    counts unsafe shutdowns."""
 
     seed: int
+    target: str
     drive: str
     counters: bool
     steps: tuple[Step, ...]
 
     def __str__(self) -> str:
-        head = (FORMAT, f"seed {self.seed}", f"drive {self.drive}", f"counters {'yes' if self.counters else 'no'}")
+        counters = "yes" if self.counters else "no"
+        head = (FORMAT, f"seed {self.seed}", f"target {self.target}", f"drive {self.drive}", f"counters {counters}")
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     @classmethod
@@ -122,12 +129,13 @@ class History:
         lines = [line for line in lines if line and not line.startswith("#")]
         if not lines or lines[0] != FORMAT:
             raise ValueError(f"the first line is not {FORMAT!r}: not a history")
-        heads = dict(line.partition(" ")[::2] for line in lines[1:4])
-        if set(heads) != {"seed", "drive", "counters"}:
-            raise ValueError("expected the lines seed, drive and counters after the first")
+        heads = dict(line.partition(" ")[::2] for line in lines[1:5])
+        if set(heads) != {"seed", "target", "drive", "counters"} or heads["target"] not in TARGETS:
+            raise ValueError("expected the lines seed, target (device or file), drive and counters after the first")
         return cls(
             seed=int(heads["seed"]),
+            target=heads["target"],
             drive=heads["drive"],
             counters=heads["counters"] == "yes",
-            steps=tuple(map(Step.parse, lines[4:])),
+            steps=tuple(map(Step.parse, lines[5:])),
         )

@@ -31,6 +31,7 @@ from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
+from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import CURRENT, Process, VirtualLoop
 from durability_lab.histories.virtual_network import Network
@@ -84,6 +85,7 @@ class World:
     ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
+    renamed: bool = False
     machine_up: bool = True
     boots: int = 1
     booted_ns: int = 0
@@ -153,9 +155,10 @@ class World:
             server=f"{HOST}:{PORT}",
             token=b"",
             size_bytes=int(step["size_kib"]) << 10,
+            workload=step["workload"] if self.history.target == "file" else "overwrite",
             writers=int(step["writers"]),
             group=1 if step["sync"] == "dsync" else int(step["group"]),
-            pattern="sequential" if step["pattern"] == "sequential" else "random",
+            pattern="sequential" if step["pattern"] == "sequential" else None,
             sync="dsync" if step["sync"] == "dsync" else "fdatasync",
             destroy_data=True,
             force=True,
@@ -225,6 +228,8 @@ class World:
         if not self.machine_up:
             await asyncio.sleep(_BOOT_S)
             self._start_machine()
+        if not self.client_alive:
+            self.storage.mount()
 
     def _start_machine(self) -> None:
         self.machine_up = True
@@ -237,8 +242,18 @@ class World:
             return
         await self._signal(signal.SIGTERM)
         self._die(silent=False)
+        self.storage.unmount()
         await asyncio.sleep(_BOOT_S)
         self._start_machine()
+
+    async def _unmount(self, step: Step) -> None:
+        if self.reachable and not self.client_alive:
+            self.storage.unmount()
+
+    async def _rename(self, step: Step) -> None:
+        if self.history.target == "file" and not self.client_alive:
+            self.renamed = True
+            self.storage.path = self.storage.path.with_name("renamed")
 
     async def _stop(self, step: Step) -> None:
         await self._signal(signal.SIGINT)
@@ -261,8 +276,8 @@ class World:
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
-            self.shrunk = True
-            self.storage.drive.shrink(SIZE_BYTES * int(step["percent"]) // 100)
+            self.shrunk |= step["percent"] == "50"
+            self.storage.drive.resize(SIZE_BYTES * int(step["percent"]) // 100)
 
     async def _replace(self, step: Step) -> None:
         if not self.client_alive and self.storage.drive.powered:
@@ -403,7 +418,8 @@ class World:
         return task
 
     def _drive(self) -> HistoryStorage:
-        return HistoryStorage(
+        kind = HistoryFileStorage if self.history.target == "file" else HistoryStorage
+        return kind(
             self.history.drive,
             seed=self.history.seed * 16 + self.drives,
             counters=self.history.counters,
