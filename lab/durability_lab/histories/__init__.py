@@ -1,1 +1,1 @@
-"""Histories: random sequences of what can happen before, during and after a power cut, and what each deserves."""
+"""Histories: random sequences of what can happen around a power cut, and the verdicts that they deserve."""

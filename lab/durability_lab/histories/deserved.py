@@ -24,8 +24,8 @@ _STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What one answer was worth. `word`: the verdict, or "none". `wrong`: why it is wrong, or "". `limit`: the
-    documented assumption under which it is right, or "". `missed`: the verdict that the facts allowed."""
+    """What one answer was worth. `word`: the verdict, or "none". `wrong`: why it is wrong, or "". `limit`:
+    the documented assumption under which it is right, or "". `missed`: the verdict that the facts allowed."""
 
     word: str
     wrong: str = ""
@@ -47,7 +47,9 @@ def grade(world: World, answer: Answer) -> Grade:
     earlier = "earlier-loss" in reasons
     if word == "loss":
         true = broken or smaller or world.shrunk or earlier
-        return Grade(word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken")
+        return Grade(
+            word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken"
+        )
     wrong = ""
     armed = [one for one in world.plans if one in world.armed or one in world.storage.drive.promised_ns]
     if not answer.older and armed and armed[-1] != run:
@@ -64,7 +66,13 @@ def grade(world: World, answer: Answer) -> Grade:
             limit = _limit(world, answer, run)
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
-    missed = "loss" if broken and damaged else "durable" if answer.attested and _qualifying(world, run, "power") else ""
+    missed = (
+        "loss"
+        if broken and damaged
+        else "durable"
+        if answer.attested and _qualifying(world, run, "power")
+        else ""
+    )
     return Grade(word=word, reasons=reasons, wrong=wrong, missed="" if answer.older else missed)
 
 

@@ -19,7 +19,7 @@ from durability.errors import TargetError
 from durability.formats import facts
 from durability.formats.plan import Plan
 from durability.formats.record import KIND_RECORD, read_superblock
-from durability_client.target.storage import DriveLook
+from durability_client.target.storage import DriveLook, DriveWatch
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
@@ -41,7 +41,9 @@ class EventfulDrive(Drive):
     promised an operation.
     """
 
-    def __init__(self, *arguments: Any, loop: VirtualLoop, write_s: float, sync_s: float, **named: Any) -> None:
+    def __init__(
+        self, *arguments: Any, loop: VirtualLoop, write_s: float, sync_s: float, **named: Any
+    ) -> None:
         self._loop = loop
         self._write_s = write_s
         self._sync_s = sync_s
@@ -219,7 +221,7 @@ class HistoryStorage(SimulatedStorage):
         """The drive itself."""
         return self._drive
 
-    def watch_drives(self, armed: facts.Facts) -> HistoryDriveWatch:
+    def watch_drives(self, armed: facts.Facts) -> DriveWatch:
         """Prepare to look at the drive."""
         return HistoryDriveWatch(self._drive, self._loop)
 

@@ -64,10 +64,15 @@ def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
     try:
         options.failure.write_text(str(failure.history), encoding="utf-8")
     except OSError as error:
-        raise SetupError(f"the failing history cannot be written to {options.failure}: {error.strerror}") from error
+        raise SetupError(
+            f"the failing history cannot be written to {options.failure}: {error.strerror}"
+        ) from error
     if not options.json:
         print(f"\nwrong: {failure.what}\n\n{failure.history}", file=out)
-        print(f"Written to {options.failure}; play it again: durability lab histories --replay {options.failure}", file=out)
+        print(
+            f"Written to {options.failure}; play it again: durability lab histories --replay {options.failure}",
+            file=out,
+        )
     return EXIT_INTERNAL
 
 
@@ -122,8 +127,14 @@ def _search(count: int, number: int, err: TextIO) -> tuple[Tally, Failure | None
                 bar.update(task, completed=total.histories)
                 if bar.disable and time.monotonic() >= next_line_s:
                     next_line_s = time.monotonic() + _LINE_S
-                    left_s = (time.monotonic() - began_s) / max(1, total.histories) * (count - total.histories)
-                    print(f"{total.histories} of {counted(count, 'history', 'histories')}, about {left_s:.0f} s left", file=err, flush=True)
+                    left_s = (
+                        (time.monotonic() - began_s) / max(1, total.histories) * (count - total.histories)
+                    )
+                    print(
+                        f"{total.histories} of {counted(count, 'history', 'histories')}, about {left_s:.0f} s left",
+                        file=err,
+                        flush=True,
+                    )
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 

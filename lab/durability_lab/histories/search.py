@@ -89,7 +89,10 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
     words = {word: st.sampled_from(values) for word, values in KINDS[kind].words.items()}
 
     def make(values: dict[str, str]) -> Step:
-        return Step(kind, tuple((word, value) for word, value in values.items() if value != KINDS[kind].words[word][0]))
+        return Step(
+            kind,
+            tuple((word, value) for word, value in values.items() if value != KINDS[kind].words[word][0]),
+        )
 
     return st.fixed_dictionaries(words).map(make)
 

@@ -14,6 +14,7 @@ Refuses to be a file system for anything but one history: blocks are not reused.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import struct
@@ -183,8 +184,10 @@ class SimulatedFileSystem:
         """Length of a file in bytes."""
         return self._inodes[number].size
 
-    def pieces(self, number: int, offset: int, length: int, *, allocate: bool) -> list[tuple[int | None, int]]:
-        """Where `length` bytes at `offset` lie: place on the drive and length of each piece; None: nowhere."""
+    def pieces(
+        self, number: int, offset: int, length: int, *, allocate: bool
+    ) -> list[tuple[int | None, int]]:
+        """Where `length` bytes at `offset` lie: each piece's place on the drive and length; None: nowhere."""
         inode, found = self._inodes[number], list[tuple[int | None, int]]()
         while length:
             index, within = divmod(offset, BLOCK_BYTES)
@@ -287,10 +290,8 @@ class HistoryFileStorage(HistoryStorage):
 
     def unmount(self) -> None:
         """Write everything back, in order, and mount again."""
-        try:
+        with contextlib.suppress(OSError):
             self._files.commit()
-        except OSError:
-            pass
         self.mount()
 
     def facts(self) -> facts.Facts:
@@ -317,43 +318,51 @@ class HistoryFileStorage(HistoryStorage):
         )
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> _File:  # type: ignore[override]
+        """A file of the target, which `create` makes; with the plan's FUA."""
         number = self._files.create(suffix) if create else self._files.inode_of(suffix)
         fua = plan is not None and plan.sync in WRITE_THROUGH_METHODS
         return _File(self._files, self._drive, number, fua=fua)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> _File:  # type: ignore[override]
+        """The same, for what is synced at the end."""
         new = create and not (suffix == MAIN and suffix in self._files.names)
         number = self._files.create(suffix) if new else self._files.inode_of(suffix)
         return _File(self._files, self._drive, number, fua=False)
 
     def exists(self, suffix: str) -> bool:
+        """Whether it is there."""
         return self._files.mounted and suffix in self._files.names
 
     def suffixes(self) -> tuple[str, ...]:
+        """Of all files that are this tool's. Raises OSError where nothing is mounted."""
         if not self._files.mounted:
             raise OSError(errno.EIO, "nothing is mounted")
         return tuple(sorted(name for name in self._files.names if name == CONTROL or parse_name(name)))
 
     def size(self, suffix: str) -> int:
+        """In bytes."""
         return self._files.size_of(self._files.inode_of(suffix))
 
     def unlink(self, suffix: str) -> None:
+        """Remove it."""
         self._files.inode_of(suffix)
         self._files.change("unlink", suffix)
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
+        """Give it another name."""
         self._files.inode_of(old_suffix)
         self._files.change("rename", old_suffix, new_suffix)
 
     def open_directory(self) -> _Directory:  # type: ignore[override]
+        """The directory, to sync it."""
         return _Directory(self._files)
 
     def sync_directory(self, *, ancestors: bool = False) -> None:
+        """Make all names durable."""
         self._files.commit()
 
     def lock(self, *, create: bool = False) -> None:
+        """As `SimulatedStorage.lock`; `create` makes the file."""
         super().lock()
         if create and self._files.mounted and MAIN not in self._files.names:
             self._files.create(MAIN)
-
-

@@ -1,8 +1,8 @@
 """The steps of a history: what they are called, what they may say, and how they are written.
 
-A history is its seed, the drive and the steps, one to a line, as `cut what=drive`; the same text is the same
-history. A step that makes no sense where it stands (a cut without power) does nothing, so that any step can be
-left out: that is how a failing history is made short. Data only.
+A history is its seed, the drive and the steps, one to a line, as `cut what=drive`; the same text is the
+same history. A step that makes no sense where it stands (a cut without power) does nothing, so that any step
+can be left out: that is how a failing history is made short. Data only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         },
     ),
     "pass": Kind(does="time passes, in ms", words={"ms": _MS}),
-    "error": Kind(does="the drive fails one request with EIO, or every one until it is off", words={"lasting": ("no", "yes")}),
+    "error": Kind(
+        does="the drive fails one request with EIO, or every one until it is off",
+        words={"lasting": ("no", "yes")},
+    ),
     "hang": Kind(does="the drive answers nothing until `answer`, and goes on working within"),
     "answer": Kind(does="the drive answers again"),
     "cut": Kind(
@@ -58,7 +61,9 @@ KINDS: Final[Mapping[str, Kind]] = {
     ),
     "unmount": Kind(does="the file system is unmounted in order, and mounted again"),
     "rename": Kind(does="someone gives the target another name"),
-    "resize": Kind(does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}),
+    "resize": Kind(
+        does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
+    ),
     "replace": Kind(does="another drive of the kind takes the place of this one"),
     "verify": Kind(
         does="the operator verifies the target",
@@ -118,7 +123,13 @@ class History:
 
     def __str__(self) -> str:
         counters = "yes" if self.counters else "no"
-        head = (FORMAT, f"seed {self.seed}", f"target {self.target}", f"drive {self.drive}", f"counters {counters}")
+        head = (
+            FORMAT,
+            f"seed {self.seed}",
+            f"target {self.target}",
+            f"drive {self.drive}",
+            f"counters {counters}",
+        )
         return "\n".join([*head, *map(str, self.steps)]) + "\n"
 
     @classmethod
@@ -131,7 +142,9 @@ class History:
             raise ValueError(f"the first line is not {FORMAT!r}: not a history")
         heads = dict(line.partition(" ")[::2] for line in lines[1:5])
         if set(heads) != {"seed", "target", "drive", "counters"} or heads["target"] not in TARGETS:
-            raise ValueError("expected the lines seed, target (device or file), drive and counters after the first")
+            raise ValueError(
+                "expected the lines seed, target (device or file), drive and counters after the first"
+            )
         return cls(
             seed=int(heads["seed"]),
             target=heads["target"],

@@ -18,8 +18,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from typing import Any
 
@@ -227,7 +227,7 @@ def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, 
     future: Future[Any] = Future()
     try:
         future.set_result(function(*args, **named))
-    except Exception as error:  # noqa: BLE001 - as an executor does
+    except Exception as error:
         future.set_exception(error)
     return future
 

@@ -212,7 +212,7 @@ class End(asyncio.Transport):
     def arrive(self, what: bytes | str) -> None:
         """Something comes from the other end; into a dead network nothing does, and it waits there."""
         if not self._network.up:
-            self.peer._stalled.append(what)  # noqa: SLF001 - the same class
+            self.peer._stalled.append(what)
             return
         if self._gone or self._over:
             return

@@ -196,7 +196,7 @@ class World:
     async def _cut(self, step: Step) -> None:
         what = step["what"]
         drive = self.storage.drive
-        if what == "drive" and not drive.powered or what != "drive" and not self.machine_up:
+        if (what == "drive" and not drive.powered) or (what != "drive" and not self.machine_up):
             return
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
         if what != "guest":
@@ -301,7 +301,7 @@ class World:
             self.server_process.end()
             self.network.kill(self.server_process)
             self.network.close()
-            self.server._store.close()  # noqa: SLF001 - as its kernel does
+            self.server._store.close()
             self.server = None
             await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
@@ -364,7 +364,7 @@ class World:
             return None
         older = step["run"] == "older" and len(self.plans) > 1
         true = any(cut.what != "guest" for cut in self.cuts)
-        attested = step["attest"] == "false" or step["attest"] == "true" and true
+        attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         options = VerifyOptions(
             target=self.storage.path,
             endpoint=None if exported else _ENDPOINT,
@@ -379,7 +379,9 @@ class World:
         drive.on_death = self.cut_while_read
         drive.reads_left = int(step["cut_after"]) or None
         out, why = io.StringIO(), ""
-        task = self._begin(Process("verify"), verify(options, storage=self.storage, out=out, err=io.StringIO()))
+        task = self._begin(
+            Process("verify"), verify(options, storage=self.storage, out=out, err=io.StringIO())
+        )
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await task
@@ -393,7 +395,9 @@ class World:
         case = None
         if document is not None:
             text = self.exports[-1].read_text() if exported else ""
-            case = case_from_value(json.loads(text)) if exported else await self.case(parse_run(document["run"]))
+            case = (
+                case_from_value(json.loads(text)) if exported else await self.case(parse_run(document["run"]))
+            )
         return Answer(
             step=step,
             at_ns=self.loop.now_ns,

@@ -19,7 +19,7 @@ from durability.formats import facts
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
-from durability_client.target.storage import Buffer, DriveLook, TargetDirectory, WritableBuffer
+from durability_client.target.storage import Buffer, DriveLook, DriveWatch, TargetDirectory, WritableBuffer
 from durability_lab.drive.drive import Drive, HangingReadError, Model
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import SparseMedia
@@ -98,8 +98,8 @@ class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
     `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive` takes
-    what `Drive` does.
+    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive`
+    takes what `Drive` does.
     """
 
     kind: TargetKind = "device"
@@ -225,7 +225,7 @@ class SimulatedStorage:
         """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
 
-    def watch_drives(self, armed: Facts) -> SimulatedDriveWatch:
+    def watch_drives(self, armed: Facts) -> DriveWatch:
         """Look at the drive itself, whatever `armed` names."""
         return SimulatedDriveWatch(self._drive)
 
