@@ -231,9 +231,9 @@ class End(asyncio.Transport):
             protocol.data_received(data)  # type: ignore[attr-defined]
             return
         while data and not self._over:
-            room = protocol.get_buffer(len(data))
+            room = memoryview(protocol.get_buffer(len(data)))
             part = data[: len(room)]
-            room[: len(part)] = part  # type: ignore[index]
+            room[: len(part)] = part
             protocol.buffer_updated(len(part))
             data = data[len(part) :]
 
