@@ -59,7 +59,20 @@ def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
     seed = secrets.randbits(32) if options.seed is None else options.seed
     began_s = time.monotonic()
     tally, failure = asyncio.run(_search(count, seed, err))
-    duration_s = time.monotonic() - began_s
+    return report(tally, failure, options, seed=seed, duration_s=time.monotonic() - began_s, out=out)
+
+
+def report(
+    tally: Tally,
+    failure: Failure | None,
+    options: HistoriesOptions,
+    *,
+    seed: int,
+    duration_s: float,
+    out: TextIO,
+) -> int:
+    """Print what came of a search, and write the history that failed; the exit code. Raises UsageError and
+    SetupError if it cannot be written."""
     written = None
     try:
         written = None if failure is None else _write(failure, options.output, seed)
