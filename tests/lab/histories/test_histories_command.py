@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from durability_lab.histories.histories_command import HistoriesOptions, histori
 from durability_lab.histories.play import play
 from durability_lab.histories.search import Failure, Tally, search
 from durability_lab.histories.steps import History
-from durability_lab.support.cleanup import in_memory
 from tests.lab.mutants.mutation import answering
 from tests.lab.support.processes import Process, children, wait_until_gone
 from tests.waiting import wait_for
@@ -54,33 +52,39 @@ def lab_histories(*arguments: str | Path, **options: Any) -> subprocess.Complete
 
 
 @contextmanager
-def searching(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[Process]]]:
-    """A search that has no end, in `directory`, once all of its workers play, and these."""
+def searching(directory: Path) -> Iterator[tuple[subprocess.Popen[str], list[Process], Path]]:
+    """A search that has no end, in `directory`, once all of its workers play; these, and where their files
+    are."""
     command = [COMMAND, "lab", "histories", "--count", "1000000", "--seed", "3"]
     with subprocess.Popen(
         command, cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as search:
         try:
-            wait_for(lambda: playing() >= len(workers(search)) == os.cpu_count(), lambda: workers(search))
-            yield search, workers(search)
+            wait_for(lambda: playing(search) == os.cpu_count(), lambda: children(search.pid))
+            started = children(search.pid)
+            yield search, [one for one, line in started.items() if is_worker(line)], files(search)
         finally:
             search.kill()
 
 
-def workers(search: subprocess.Popen[str]) -> list[Process]:
-    """The processes of a search that play."""
-    found = children(search.pid)
-    return [one for one, line in found.items() if any("history_workers" in part for part in line)]
+def is_worker(line: list[str]) -> bool:
+    """Whether a process of this command line plays histories."""
+    return any("history_workers" in part for part in line)
 
 
-def leftovers() -> set[Path]:
-    """Directories of searches."""
-    return set((in_memory() or Path(gettempdir())).glob("durability-histories-*"))
+def files(search: subprocess.Popen[str]) -> Path:
+    """Where the files of a search are: its cleanup process names it. Raises ValueError before it is there."""
+    found = [line[-1] for line in children(search.pid).values() if "durability-rig-cleanup" in line]
+    (path,) = found
+    return Path(path)
 
 
-def playing() -> int:
-    """How many histories of searches are being played."""
-    return sum(len(list(path.glob("durability-history-*"))) for path in leftovers())
+def playing(search: subprocess.Popen[str]) -> int:
+    """How many histories of a search are being played."""
+    try:
+        return len(list(files(search).glob("durability-history-*")))
+    except ValueError:
+        return 0
 
 
 # -- one history -------------------------------------------------------------------------------------------
@@ -238,13 +242,11 @@ def test_the_same_seed_gives_the_same_histories(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_ends_a_search_at_once(tmp_path: Path) -> None:
     """All processes end, 130 is the exit code, a line says how many were played, and no file is left."""
-    before = leftovers()
-    with searching(tmp_path) as (search, started):
-        made = leftovers() - before
+    with searching(tmp_path) as (search, started, made):
         search.send_signal(signal.SIGINT)
         out, err = search.communicate(timeout=DEADLINE_S)
         assert search.returncode == 130
-        wait_until_gone(started, made)
+        wait_until_gone(started, [made])
     assert re.search(r"^Stopped: [\d,]+ of 1,000,000 histories played, all right; seed 3$", err, re.M)
     assert out == ""
     assert list(tmp_path.iterdir()) == []
@@ -253,20 +255,18 @@ def test_ctrl_c_ends_a_search_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_search_leaves_no_process(tmp_path: Path) -> None:
     """After SIGKILL the workers end by themselves, and the files go away."""
-    before = leftovers()
-    with searching(tmp_path) as (search, started):
-        made = leftovers() - before
+    with searching(tmp_path) as (search, started, made):
         search.kill()
-        wait_until_gone(started, made)
+        wait_until_gone(started, [made])
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_a_failure(tmp_path: Path) -> None:
     """A search ends with 1, names how the process ended, and writes the history that it played last."""
-    with searching(tmp_path) as (search, started):
+    with searching(tmp_path) as (search, started, made):
         os.kill(started[0].pid, signal.SIGKILL)
         out, _ = search.communicate(timeout=DEADLINE_S)
-        wait_until_gone(started, ())
+        wait_until_gone(started, [made])
     assert search.returncode == 1
     assert "the process that played it ended with code -9" in out
     (file,) = tmp_path.iterdir()

@@ -71,25 +71,21 @@ def test_threads_run_in_turns() -> None:
     def count(name: str, naps_s: float) -> str:
         for _ in range(2):
             time.sleep(naps_s)
-            said.append((name, time.monotonic() - began_s))
+            said.append((name, time.monotonic()))
         return name
 
-    async def work() -> list[str]:
+    async def work() -> tuple[float, list[str]]:
+        began_s = time.monotonic()
         thread = threading.Thread(target=count, args=("thread", 3.0), daemon=True)
         thread.start()
         found = await asyncio.gather(asyncio.to_thread(count, "a", 2.0), asyncio.to_thread(count, "b", 5.0))
         assert not thread.is_alive()
-        return found
+        return began_s, list(found)
 
-    async def timed() -> list[str]:
-        nonlocal began_s
-        began_s = time.monotonic()
-        return await work()
-
-    began_s = 0.0
-    assert in_virtual_time(timed()) == ["a", "b"]
+    began_s, found = in_virtual_time(work())
+    assert found == ["a", "b"]
     assert [name for name, _ in said] == ["a", "thread", "a", "b", "thread", "b"]
-    assert [at_s for _, at_s in said] == pytest.approx([2, 3, 4, 5, 6, 10])
+    assert [at_s - began_s for _, at_s in said] == pytest.approx([2, 3, 4, 5, 6, 10])
 
 
 def test_a_thread_is_joined() -> None:
