@@ -19,7 +19,7 @@ from durability.formats.facts import Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices
 from durability_client.target import discovery as facts_module
-from durability_client.target.storage import Buffer, WritableBuffer
+from durability_client.target.storage import Buffer, DriveState, WritableBuffer
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -290,6 +290,15 @@ class KernelStorage:
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return block_devices.flushes_of(drive)
+
+    def drives(self) -> tuple[DriveState, ...]:
+        """The drives below the path as the kernel shows them now; () where it shows none."""
+        return facts_module.drive_states(self.path, self.kind)
+
+    def drop_caches_below(self) -> None:
+        """Drop the cached pages of files behind loop devices, which O_DIRECT above them does not bypass."""
+        for drive in facts_module.drive_states(self.path, self.kind):
+            block_devices.drop_backing_cache(drive.name)
 
     def path_of(self, suffix: str) -> Path:
         """The path of TARGET + `suffix`."""

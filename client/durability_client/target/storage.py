@@ -8,6 +8,7 @@ it is, a short write is an error, and nothing is ever retried. Neither protocol 
 from __future__ import annotations
 
 import mmap
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
@@ -18,6 +19,16 @@ from durability.formats.plan import Plan, TargetKind
 # use.
 Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap"
 WritableBuffer: TypeAlias = "bytearray | memoryview | mmap.mmap"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveState:
+    """What shows that a drive went away and came back: the kernel enumerates it anew, perhaps with another
+    size. `diskseq` None: the kernel does not number it."""
+
+    name: str
+    size_bytes: int
+    diskseq: int | None
 
 
 class TargetFile(Protocol):
@@ -127,3 +138,9 @@ class Storage(Protocol):
 
     def flushes(self, drive: str) -> int | None:
         """The present `Drive.flushes` of the drive of that name; cheap enough for every second."""
+
+    def drives(self) -> tuple[DriveState, ...]:
+        """The drives below the target as they are now; cheap, asks no drive, and raises nothing."""
+
+    def drop_caches_below(self) -> None:
+        """Have the layers below forget what they cached, as far as they can be told to."""

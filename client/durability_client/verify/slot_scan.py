@@ -22,11 +22,13 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
+from durability_client.verify.canary import Place
 from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
 _IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time
+_TRIED = 16  # places of each file, where nothing has read well
 _SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
 
 
@@ -122,9 +124,12 @@ class SlotScan(ScanBase):
                 continue
             edges = [*range(first, absent.stop)[: limits.EXAMPLES_FIRST]]
             edges += range(max(first + len(edges), absent.stop - limits.EXAMPLES_LAST), absent.stop)
-            for slot in edges:
-                observation = self._oracle.observe(extent.writer, slot, b"")
-                self._convict(self._oracle.judge(observation), b"")
+            judgements = [
+                self._oracle.judge(self._oracle.observe(extent.writer, slot, b"")) for slot in edges
+            ]
+            self._require_drive(Suspect(judgement, b"") for judgement in judgements)
+            for judgement in judgements:
+                self._convict(judgement, b"")
             self._counts.checked += absent.stop - first
             self._counts.findings["truncated"] += absent.stop - first - len(edges)
             self._lose_range(extent.writer, first, absent.stop)
@@ -173,8 +178,13 @@ class SlotScan(ScanBase):
                 rows = (piece.wanted_slots - U64(piece.first_slot)).tolist()
                 observations += self._observe_rows(chunk, rows)
                 data += [bytes(chunk.record(row)) for row in rows]
-        for number, judgement in enumerate(self._oracle.judge_all(observations)):
-            self._conclude(suspects[number], Suspect(judgement, data[number]))
+        again = [
+            Suspect(judgement, record)
+            for judgement, record in zip(self._oracle.judge_all(observations), data, strict=True)
+        ]
+        self._require_drive((*suspects, *again))
+        for before, after in zip(suspects, again, strict=True):
+            self._conclude(before, after)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -197,6 +207,13 @@ class SlotScan(ScanBase):
         in_bulk = self._oracle.observe_all(chunk.piece.extent.writer, slots, chunk.words(readable))
         observed = dict(zip(readable, in_bulk, strict=True))
         return [observed[row] if row in observed else self._observe(chunk, row) for row in rows]
+
+    def _places(self) -> Iterator[Place]:
+        yield from super()._places()
+        for extent in self._extents():
+            present = self._present_slots(extent)
+            for slot in range(0, present, max(1, present // _TRIED)):
+                yield Place(extent.suffix, extent.offset_of(extent.first_slot + slot))
 
     def _extents(self) -> Iterator[Extent]:
         """Where the writers' slots lie, file by file, without files that need not exist and do not."""

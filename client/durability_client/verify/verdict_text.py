@@ -17,7 +17,7 @@ from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
 from durability.evidence.strength import CONFIDENCE
-from durability.evidence.verdict import REASONS, Word
+from durability.evidence.verdict import REASONS, Word, convicting
 from durability.formats.plan import Plan
 from durability.units import counted
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
@@ -41,9 +41,10 @@ _MEANINGS: Mapping[FindingClass, str] = {
     "resurrected": "a removed name is back",
 }
 
-# What to do about each reason why a verdict is not `durable`.
+# What to do about each reason of a verdict that is not a loss.
 ADVICE: Mapping[str, str] = {
     "no-server-log": "verify with the server that has the log of this run, or with an export of it",
+    "loss-withdrawn": "look in the kernel's log for I/O errors of this drive, and find out why they came",
     "not-armed": "run again, and cut only after records are acknowledged",
     "superseded": "verify the later run; this run can no longer be judged",
     "tainted": "run again, with only one client for the run",
@@ -97,7 +98,7 @@ def first_line(outcome: Outcome) -> str:
     first, *others = (reason.code for reason in verdict.reasons)
     if first == "findings":
         # The copies of the superblock may be among the findings; they are not slots.
-        wrong = min(sum(report.findings.values()), report.checked)
+        wrong = min(sum(convicting(report).values()), report.checked)
         if outcome.plan.contract.layout == "names":
             return f"LOSS: {wrong:,} of {report.checked:,} names are not as acknowledged"
         return f"LOSS: {wrong:,} of {report.checked:,} slots do not hold acknowledged data"
@@ -219,7 +220,8 @@ def _lost(outcome: Outcome) -> Iterator[tuple[str, str]]:
     report, window, slot = outcome.report, outcome.window, outcome.plan.contract.noun
     for name in get_args(FindingClass):
         if count := report.findings.get(name, 0):
-            yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}"
+            aside = "" if name in convicting(report) else "; set aside, since the scan did not finish"
+            yield name, f"{counted(count, slot)}: {_meaning(name, outcome.plan)}{aside}"
     for writer, (oldest, newest) in enumerate(zip(report.oldest_lost, report.newest_lost, strict=True)):
         if oldest is not None:
             yield f"writer {writer}", f"lost operations are between seq {oldest:,} and seq {newest:,}"
@@ -297,6 +299,7 @@ def _next(outcome: Outcome) -> Iterator[str]:
         yield "do not trust this stack with data that must survive power loss; verify wrote nothing to it"
         yield "to find the layer, test with fewer layers: the raw device, --direct, --sync dsync, one writer"
     elif verdict.word == "durable":
+        yield from (ADVICE[reason.code] for reason in verdict.reasons)
         yield (
             "cut again: 10 cuts without loss bound the probability of a loss at 26 % per cut, 30 at 9.5 %, 59"
             " at 5 % (--min-cuts N requires that many)"

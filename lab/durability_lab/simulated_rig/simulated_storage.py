@@ -18,7 +18,7 @@ from durability.errors import TargetBusyError
 from durability.formats import facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
-from durability_client.target.storage import Buffer, TargetDirectory, WritableBuffer
+from durability_client.target.storage import Buffer, DriveState, TargetDirectory, WritableBuffer
 from durability_lab.drive.drive import Drive, Model
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import SparseMedia
@@ -191,6 +191,14 @@ class SimulatedStorage:
     def flushes(self, drive: str) -> int | None:
         """Flushes that the simulated drive completed, whatever `drive` names."""
         return self._drive.flushes
+
+    def drives(self) -> tuple[DriveState, ...]:
+        """The simulated drive, enumerated anew by each `power_on`."""
+        drive = self._drive
+        return (DriveState(name=self.path.name, size_bytes=drive.size_bytes, diskseq=drive.generation),)
+
+    def drop_caches_below(self) -> None:
+        """There is nothing between the client and the drive."""
 
     def _refuse_names(self, suffix: str) -> None:
         if suffix != MAIN:

@@ -341,8 +341,15 @@ def _verdicts(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVe
 
 
 def _standing(given: Sequence[PastVerdict]) -> PastVerdict | None:
-    """The latest verdict, but a loss is never cleared (rule 9)."""
-    losses = [past for past in given if past.verdict == "loss"]
+    """The latest verdict, but a loss stands (rule 9), unless I/O errors alone showed it and a later pass that
+    read everything has withdrawn it (rule 8)."""
+    withdrawals = (number for number, past in enumerate(given) if "loss-withdrawn" in past.reasons)
+    withdrawn = max(withdrawals, default=0)
+    losses = [
+        past
+        for number, past in enumerate(given)
+        if past.verdict == "loss" and ("unreadable-only" not in past.reasons or number > withdrawn)
+    ]
     kept = losses or given
     return kept[-1] if kept else None
 

@@ -124,7 +124,7 @@ def test_inconclusive_advises_on_every_reason(make_plan: MakePlan) -> None:
 
 def test_every_reason_has_advice() -> None:
     """No reason leaves people alone; those of a loss have the section of the loss."""
-    assert {*page.ADVICE} == {*REASONS} - {"findings", "earlier-loss"}
+    assert {*page.ADVICE} == {*REASONS} - {"findings", "earlier-loss", "unreadable-only"}
 
 
 def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:

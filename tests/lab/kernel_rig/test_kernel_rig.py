@@ -6,6 +6,7 @@ workload, sync and number of writers on both kinds of drive.
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import random
 import subprocess
@@ -150,6 +151,36 @@ async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int)
             await client.end()
         answer = await verify(lab, rig.target, *(["--attest-cut", ATTESTATION] if attested else []))
     assert answer.exit_code == EXIT_INCONCLUSIVE, answer
+
+
+@pytest.mark.parametrize(
+    "load",
+    [EXT4, Load(file_system=None), Load(file_system="xfs", workload="rename"), Load(file_system="btrfs")],
+    ids=str,
+)
+async def test_cut_while_verify_reads_is_no_loss(load: Load, seed: int) -> None:
+    """An honest drive loses power again under `verify`: an unfinished scan, and durable on the next pass."""
+    names = load.contract.layout == "names"
+    async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
+        async with running(lab, rig.target, load, acked=500 if names else 1000) as client:
+            rig.cut()
+            await client.end()
+        rig.read_delay_ms = 2 if names else 20
+        assert await power_on(rig) is bool(load.file_system)
+        options = ("--run", client.run, "--attest-cut", ATTESTATION)
+        before = rig.bytes_read()
+        reading = asyncio.create_task(verify(lab, rig.target, *options))
+        while rig.bytes_read() < before + (1 << 20):
+            assert not reading.done(), reading.result()
+            await asyncio.sleep(0.001)
+        rig.cut()
+        interrupted = await reading
+        rig.read_delay_ms = 0
+        await power_on(rig)
+        complete = await verify(lab, rig.target, *options)
+    assert interrupted.exit_code == EXIT_INCONCLUSIVE, interrupted
+    assert "scan-unfinished" in {reason["code"] for reason in interrupted.document["reasons"]}
+    assert complete.document["verdict"] == "durable", complete
 
 
 async def test_wrong_places_are_no_loss(tmp_path: Path, seed: int) -> None:

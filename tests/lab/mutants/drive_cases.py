@@ -101,7 +101,7 @@ def drive_that_flips_bits_of_neighbours() -> str:
     return simulated("seed=1 model=neighbour-flip record_bytes=1024")
 
 
-@lab_case("loss; unreadable, damaged in flight")
+@lab_case("loss: unreadable-only; unreadable, damaged in flight")
 def drive_that_cannot_read_its_pages() -> str:
     """A drive of which a part answers with EIO."""
     return simulated("seed=1 model=unreadable:share=0.1")

@@ -8,12 +8,13 @@ from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
+from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
-FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explained:", "if False:")
+FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")
 
 JUDGING = (
     Mutant(
@@ -189,6 +190,41 @@ JUDGING = (
         ),
     ),
     Mutant(
+        name="no canary",
+        rule=8,
+        taken_away="an I/O error counts, whether or not the drive still answers elsewhere",
+        noticed_by=("drive-that-loses-power-while-it-is-read",),
+        change=answering(Canary.require_drive, "pass"),
+    ),
+    Mutant(
+        name="I/O errors of an unfinished scan count",
+        rule=8,
+        taken_away="unreadable slots are a loss even if the drive went away later",
+        noticed_by=("bad-sector-before-the-drive-goes-away",),
+        change=without(verdict.convicting, 'scan.finished or name != "unreadable"', "True"),
+    ),
+    Mutant(
+        name="I/O errors cause no loss",
+        rule=8,
+        taken_away="unreadable slots are never a loss",
+        noticed_by=("bad-sector", "drive-that-cannot-read-its-pages"),
+        change=without(verdict.convicting, 'scan.finished or name != "unreadable"', 'name != "unreadable"'),
+    ),
+    Mutant(
+        name="unreadable forever",
+        rule=8,
+        taken_away="a pass that reads everything does not withdraw a loss of unreadable slots alone",
+        noticed_by=("pass-that-reads-what-was-unreadable",),
+        change=without(verdict._earlier_losses, "if complete else 0", "* 0"),
+    ),
+    Mutant(
+        name="withdrawn without reading",
+        rule=8,
+        taken_away="any later pass withdraws a loss of unreadable slots alone",
+        noticed_by=("unfinished-pass-after-unreadable-slots",),
+        change=without(verdict._earlier_losses, "if complete else 0", ""),
+    ),
+    Mutant(
         name="unstable not counted",
         rule=8,
         taken_away="a slot that is right when reread was never wrong",
@@ -302,7 +338,7 @@ JUDGING = (
         rule=9,
         taken_away="a later pass clears a loss",
         noticed_by=("second-pass-over-a-drive-that-healed",),
-        change=without(verdict._loss_reasons, 'past.verdict == "loss"', "False"),
+        change=without(verdict._earlier_losses, 'past.verdict == "loss"', "False"),
     ),
     Mutant(
         name="findings do not cause loss",
