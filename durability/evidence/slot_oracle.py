@@ -10,8 +10,8 @@ the server received (A); slots that are files are the business of `name_oracle`.
 3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
    (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
    judging them at once is safe.
-4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist, and
-   `resurrected` what must not exist any more.
+4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist,
+   `files_beyond` what the server never allowed, and `resurrected` what must not exist any more.
 
 Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
 be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
@@ -31,7 +31,7 @@ from durability.evidence.observation import PREFILL, Observation, Span, whole
 from durability.evidence.proven_operations import CLASS_OF_STATE, Faults, ProvenOperations, first_of
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Plan, parse_name
-from durability.formats.record import SECTOR_WORDS
+from durability.formats.record import SECTOR_WORDS, parse
 
 _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
 
@@ -230,6 +230,26 @@ class LogOracle(SlotOracle):
         """The files that may hold records, with A' as it stands. File g-1 is removed once file g+1 exists, so
         it is not asked for if the writer may have got that far."""
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
+
+    def files_beyond(self, suffixes: Iterable[str]) -> list[Extent]:
+        """The files among `suffixes`, those that exist, which only records beyond the ceiling belong in."""
+        names = filter(None, map(parse_name, suffixes))
+        return [
+            self.plan.extent(name.writer, name.number)
+            for name in sorted(names)
+            if self._is_writer(name.writer)
+            and not name.temporary
+            and name.number * self.plan.slots >= self.ceiling(name.writer)
+        ]
+
+    def tells_of_run(self, words: Words) -> bool | None:
+        """Whether intact sectors in `words`, a whole number of sectors, are of this run; None if none is
+        intact."""
+        sectors = parse(words)
+        if not sectors.intact.any():
+            return None
+        own = (sectors.run == U64(self.plan.run)) & (sectors.target == U64(self.plan.target))
+        return bool((sectors.intact & own).any())
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
         slots, done = self.plan.slots, self._proven[writer]

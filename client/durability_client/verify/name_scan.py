@@ -64,6 +64,9 @@ class NameScan(ScanBase):
         self._read_control()
         self._phase = "judging"
         self._judge_in_flight()
+        removed = self._oracle.removed_beyond() if self._oracle.logged else 0
+        if removed == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
+            self._counts.above_ceiling += removed
         if self._unlisted is not None:  # names that should not be there may be
             raise self._unlisted
         return self._finish()
@@ -132,6 +135,9 @@ class NameScan(ScanBase):
             self._require_drive(chain.from_iterable(pairs))
             for first, second in pairs:
                 self._conclude(first, second)
+            absent = [second.judgement.slot for _, second in pairs if second.judgement.finding == "absent"]
+            if absent:
+                self._oracle.note_absent(writer, np.array(absent, dtype=U64))
 
     # -- reading -------------------------------------------------------------------------------------------
 

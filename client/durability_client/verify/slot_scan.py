@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class SlotScan(ScanBase):
     def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
         self._read_in_flight()
+        self._read_beyond()
         if not self._oracle.logged:
             self._pass("survey", list(self._every_extent()), self._survey)
         self._check_superblocks()
@@ -74,6 +75,9 @@ class SlotScan(ScanBase):
         for extent in extents:
             self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._prove)
         self._in_flight_read = True
+
+    def _read_beyond(self) -> None:
+        """Look at files that the log says no writer can have reached; the file of a region has none."""
 
     def _in_flight_of(self, extent: Extent) -> Words:
         """The slots of `extent` that may have been in flight, and that its file is long enough for."""
@@ -234,6 +238,27 @@ class LogScan(SlotScan):
     def __init__(self, storage: Storage, job: ScanJob, listener: ScanListener) -> None:
         self._log = LogOracle(job.plan, job.acked)
         super().__init__(storage, job, listener, self._log)
+
+    def _read_beyond(self) -> None:
+        """Count each file that a writer made beyond the ceiling: the log is behind.
+
+        Its name is enough, as a writer makes a file when it may write to it. Only an earlier run's records in
+        it show that it was another's.
+        """
+        for extent in self._log.files_beyond(self._storage.suffixes()) if self._log.logged else ():
+            self._counts.above_ceiling += self._is_of_run(extent)
+
+    def _is_of_run(self, extent: Extent) -> bool:
+        told: bool | None = None
+
+        def look(chunk: Chunk) -> None:
+            nonlocal told
+            told = self._log.tells_of_run(chunk.words()) if told is None else told
+
+        pieces = takewhile(lambda _: told is None, pieces_within(extent, self._present_slots(extent)))
+        self._begin("in flight", self._bytes_of([extent]))
+        self._read(extent, pieces, look)
+        return told is not False
 
     def _look_for_removed(self) -> None:
         """Find files that were removed for good before acknowledged records, and are there."""

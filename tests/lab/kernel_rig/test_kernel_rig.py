@@ -20,7 +20,7 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE
 from durability.formats.plan import Plan
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
-from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, power_on, powered, running, verify
+from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, export, power_on, powered, running, verify
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.support.local_server import local_server
 
@@ -180,6 +180,27 @@ async def test_cut_while_verify_reads_is_no_loss(load: Load, seed: int) -> None:
         complete = await verify(lab, rig.target, *options)
     assert interrupted.exit_code == EXIT_INCONCLUSIVE, interrupted
     assert "scan-unfinished" in {reason["code"] for reason in interrupted.document["reasons"]}
+    assert complete.document["verdict"] == "durable", complete
+
+
+@pytest.mark.parametrize(
+    "load", [Load(file_system="ext4", workload="append"), Load(file_system="xfs", workload="unlink")], ids=str
+)
+async def test_export_taken_during_the_run_is_behind(load: Load, seed: int, tmp_path: Path) -> None:
+    """An honest target against the log of long before the cut: several files of `append`, many names."""
+    early, late = (500, 7000) if load.workload == "append" else (10, 350)
+    async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
+        async with running(lab, rig.target, load, acked=early) as client:
+            await export(lab, client.run, tmp_path / "export")
+            assert await lab.until_acked(rig.target, late, client.said)
+            rig.cut()
+            await client.end()
+        assert await power_on(rig)
+        options = ("--run", client.run, "--attest-cut", ATTESTATION)
+        behind = await verify(lab, rig.target, *options, "--from-export", str(tmp_path / "export"))
+        complete = await verify(lab, rig.target, *options)
+    assert behind.exit_code == EXIT_INCONCLUSIVE, behind
+    assert "log-behind" in {reason["code"] for reason in behind.document["reasons"]}
     assert complete.document["verdict"] == "durable", complete
 
 

@@ -253,6 +253,31 @@ JUDGING = (
         change=answering(LogScan._look_for_removed, "pass"),
     ),
     Mutant(
+        name="later files of a log not read",
+        rule=8,
+        taken_away="files of `append` beyond the ceiling do not show that the log is behind",
+        noticed_by=("store-that-was-rolled-back-by-files-of-a-log",),
+        change=answering(LogScan._read_beyond, "pass"),
+    ),
+    Mutant(
+        name="later removals not recognised",
+        rule=8,
+        taken_away="names that the next operations of `unlink` remove are lost, however many",
+        noticed_by=("store-that-was-rolled-back-before-removals",),
+        change=answering(NameOracle.removed_beyond, "return 0"),
+    ),
+    Mutant(
+        name="any later removal explains an absence",
+        rule=8,
+        taken_away="names are taken as removed later, though operations before those were not done",
+        noticed_by=("name-that-no-removal-explains",),
+        change=without(
+            NameOracle.removed_beyond,
+            "and self._removed_last[writer] < self.ceiling(writer) + count + self.plan.group",
+            "and True",
+        ),
+    ),
+    Mutant(
         name="absence is legal",
         rule=8,
         taken_away="any name may be absent",
