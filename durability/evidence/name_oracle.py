@@ -208,7 +208,7 @@ class NameOracle(ProvenOperations):
         legal = self._legal(writer, slots, self._proven[writer])
         newest = legal.holds & (held >= legal.newest)
         absent: NDArray[np.bool_] = ~legal.holds | legal.removal | legal.rewrite
-        return np.where(held == GONE, absent, newest & (held < GONE))
+        return np.where(held == GONE, absent, newest & (held <= U64(self.ceiling(writer))))
 
     def _legal(self, writer: int, slots: Words, frontier: int) -> _Legal:
         """What is legal if all operations up to `frontier` were acknowledged."""

@@ -7,11 +7,14 @@ the first tell where it began and the last whether it ever ended. Nothing here j
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement
+from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows
 from durability.formats.plan import Plan
 
 
@@ -98,6 +101,19 @@ class ScanCounts:
         if judgement.oldest_lost_seq is not None:
             self.lose(judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
+    def count_rows(self, writer: int, rows: JudgedRows) -> None:
+        """Count many slots of one writer; those with findings were read twice."""
+        for number, name in enumerate(ROW_FINDINGS, start=1):
+            if count := int(np.count_nonzero(rows.finding == number)):
+                self.findings[name] += count
+        self.in_flight_damaged += int(np.count_nonzero(rows.in_flight_damaged))
+        self.above_ceiling += int(np.count_nonzero(rows.above_ceiling))
+        self.order_violations += int(np.count_nonzero(rows.order_violation))
+        self.collateral += int(np.count_nonzero(rows.collateral))
+        lost = rows.oldest_lost > 0
+        if lost.any():
+            self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()))
+
     def lose(self, writer: int, oldest: int, newest: int) -> None:
         """Note that operations of `writer` from `oldest` to `newest` on some slots are lost."""
         self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
@@ -130,19 +146,26 @@ class Examples:
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
-        self._latest: dict[str, deque[Example]] = {}
+        self._latest: dict[str, deque[Callable[[], Example]]] = {}
 
     def add(self, example: Example) -> bool:
         """True if `example` is one of the first, which the caller keeps; else it is kept here while it is one
         of the latest."""
-        self._seen[example.kind] += 1
-        if self._seen[example.kind] <= limits.EXAMPLES_FIRST:
-            return True
-        latest = self._latest.setdefault(example.kind, deque(maxlen=limits.EXAMPLES_LAST))
-        latest.append(example)
-        return False
+        return any(self.add_many(example.kind, 1, lambda _: lambda: example))
+
+    def add_many(
+        self, kind: str, count: int, make: Callable[[int], Callable[[], Example]]
+    ) -> Iterator[Example]:
+        """As `add`, of `count` examples of a kind: gives those that the caller keeps. `make(number)` is asked
+        for few of them, and what it returns is called for those that are kept in the end."""
+        first = min(count, max(0, limits.EXAMPLES_FIRST - self._seen[kind]))
+        self._seen[kind] += count
+        latest = self._latest.setdefault(kind, deque(maxlen=limits.EXAMPLES_LAST))
+        latest.extend(make(number) for number in range(max(first, count - limits.EXAMPLES_LAST), count))
+        for number in range(first):
+            yield make(number)()
 
     def latest(self) -> Iterator[Example]:
         """The latest examples of every kind, beyond the first."""
         for kept in self._latest.values():
-            yield from kept
+            yield from (make() for make in kept)

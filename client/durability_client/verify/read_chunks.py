@@ -66,11 +66,11 @@ class Chunk:
         )
         return frozenset(range(self.whole, self.piece.slots)).union(*touched)
 
-    def words(self, rows: Sequence[int] | None = None) -> Words:
-        """The records that are there in full, or `rows` of them, one in each row of the array."""
+    def words(self, rows: Sequence[int] | NDArray[np.intp] | None = None) -> Words:
+        """The records that are there in full, or `rows` of them (ascending), one in each row of the array."""
         data = self.content.data[: self.whole * self._record_bytes]
         words = np.frombuffer(data, dtype=U64).reshape(self.whole, self._record_bytes // 8)
-        return words if rows is None else words[np.array(rows, dtype=np.intp)]
+        return words if rows is None or len(rows) == len(words) else words[np.asarray(rows, dtype=np.intp)]
 
     def record(self, row: int) -> memoryview:
         """The bytes of one record, fewer where the file ends."""

@@ -55,14 +55,15 @@ class ScanProgress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanListener:
     """Gets a scan's reports. `tick` after each read that returned, from the thread that read; `progress`
-    after each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked
-    at, kept or not (of slots that end before their file does, only the edges are).
+    after each chunk that was judged; `example` for each one to keep; `finding`, which costs much where there
+    are many, for every one that is looked at, kept or not (of slots that end before their file does, only the
+    edges are).
     """
 
     tick: Callable[[], None]
     progress: Callable[[ScanProgress], None]
     example: Callable[[Example], None]
-    finding: Callable[[Judgement], None] = lambda _: None
+    finding: Callable[[Judgement], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +194,8 @@ class ScanBase:
         assert judgement.finding is not None
         self._counts.convict(judgement)
         self._keep(judgement.finding, judgement, data)
-        self._listener.finding(judgement)
+        if self._listener.finding is not None:
+            self._listener.finding(judgement)
 
     # -- reading -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import identity, verdict
+from durability.evidence import identity, record_rows, verdict
 from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
@@ -68,11 +68,7 @@ JUDGING = (
         rule=6,
         taken_away="slots that are wrong only under A' are not counted apart",
         noticed_by=("write-missing-before-one-that-is-there",),
-        change=without(
-            SlotOracle._judge,
-            "wrong and self._faults(observation, logged, latest).finding is None",
-            "False",
-        ),
+        change=without(SlotOracle.judge_rows, "out_of_order = wrong & ", "out_of_order = ~wrong & "),
     ),
     Mutant(
         name="nothing is proven without a log",
@@ -95,27 +91,34 @@ JUDGING = (
         rule=7,
         taken_away="a version in flight counts only if it is whole",
         noticed_by=("write-in-flight-torn", "honest-drive-that-tears"),
-        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq == expected"),
+        change=without(record_rows.faults, "(rows.lowest < wanted)", "(rows.highest != wanted)"),
     ),
     Mutant(
         name="any version is legal",
         rule=7,
         taken_away="an older version of a slot is as good as the newest",
         noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
-        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq <= ceiling"),
+        change=without(record_rows.faults, "(rows.lowest < wanted)", "(rows.lowest < 0)"),
     ),
     Mutant(
         name="damage in flight not excused",
         rule=7,
         taken_away="content in flight must be recognisable",
         noticed_by=("garbage-in-flight",),
-        change=without(SlotOracle._faults, "excused = latest > expected", "excused = False"),
+        change=without(record_rows.faults, "excused = latest > expected", "excused = latest < expected"),
     ),
     Mutant(
         name="damage excused everywhere",
         rule=7,
-        taken_away="unrecognisable or unreadable content counts as a write in flight",
-        noticed_by=("drive-that-flips-bits-of-neighbours", "drive-that-cannot-read-its-pages"),
+        taken_away="unrecognisable content counts as a write in flight",
+        noticed_by=("drive-that-flips-bits-of-neighbours",),
+        change=without(record_rows.faults, "excused = latest > expected", "excused = latest >= expected"),
+    ),
+    Mutant(
+        name="I/O errors excused everywhere",
+        rule=7,
+        taken_away="unreadable content counts as a write in flight",
+        noticed_by=("drive-that-cannot-read-its-pages",),
         change=without(SlotOracle._faults, "excused = latest > expected", "excused = True"),
     ),
     Mutant(
@@ -143,7 +146,7 @@ JUDGING = (
         noticed_by=("body-changed-below-an-intact-header",),
         change=without(
             record.parse,
-            "U64(xxhash.xxh3_64_intdigest(body.tobytes())) == words[number, 63] ^ check[number]",
+            "_digests(words[good, BODY] ^ check[good, None]) == words[good, 63] ^ check[good]",
             "True",
         ),
     ),
