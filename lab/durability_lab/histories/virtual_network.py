@@ -82,7 +82,7 @@ class Network:
     def darken(self, owner: Any) -> None:
         """The machine of the process lost its power: nothing more is said."""
         for end in [end for end in self._ends if end.owner is owner]:
-            end.vanish()
+            end.vanish(with_its_queue=True)
             self._dark.append(end)
 
     def reset_dark(self) -> None:
@@ -131,6 +131,7 @@ class End(asyncio.Transport):
         self._stalled = 0  # of those, the ones whose time came in a dead network
         self._last_s = 0.0
         self._closing = False
+        self._silent = False  # the machine is no more: nothing is sent again
         self._gone = False  # the process or machine is no more: nothing is delivered here
         self._over = False  # the protocol was told that the connection is lost
 
@@ -190,9 +191,15 @@ class End(asyncio.Transport):
 
     # What the network does.
 
-    def vanish(self) -> None:
-        """Whoever had this end is no more."""
+    def vanish(self, *, with_its_queue: bool = False) -> None:
+        """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""
         self._gone = True
+        self._silent = with_its_queue
+        if with_its_queue:
+            self._queue.clear()
+            while self._stalled:
+                self._way.popleft()
+                self._stalled -= 1
 
     def send_end(self, how: str) -> None:
         """Tell the other end, after all that is queued."""
@@ -217,6 +224,8 @@ class End(asyncio.Transport):
         """The first of what is on the way arrives, as events of the same time come in any order."""
         if self._network.up:
             self.peer.arrive(self._way.popleft())
+        elif self._silent:
+            self._way.popleft()
         else:
             self._stalled += 1
 

@@ -19,7 +19,7 @@ EXPECTED = {
     "a": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
     "b": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
     "c": ("inconclusive (cut-not-shown, nothing-at-risk)", "inconclusive (cut-not-shown, nothing-at-risk)"),
-    "d": ("inconclusive (scan-unfinished)", "durable", "durable"),
+    "d": ("inconclusive (scan-unfinished, nothing-checked)", "durable", "durable"),
     "e": (
         "inconclusive (log-behind, session-live)",
         "inconclusive (log-behind, session-server-down)",

@@ -184,6 +184,30 @@ def test_a_machine_without_power_is_silent() -> None:
     play(work)
 
 
+@pytest.mark.parametrize("under_way", [True, False])
+def test_what_a_dead_machine_had_to_send_dies_with_it(under_way: bool) -> None:
+    """Bytes that a dead network kept for a machine are gone with its power; later its boot resets."""
+
+    async def work(loop: VirtualLoop, network: Network) -> None:
+        end, _, server = await connected(loop, network)
+        if under_way:
+            end.write(b"under way, ")
+        network.turn(up=False)
+        end.write(b"into a dead network")
+        if not under_way:
+            await asyncio.sleep(LATER_S)
+        network.darken("client")
+        await asyncio.sleep(LATER_S)
+        network.turn(up=True)
+        await asyncio.sleep(LATER_S)
+        assert (server.heard, server.events) == (b"", [])
+        network.reset_dark()
+        await asyncio.sleep(LATER_S)
+        assert (server.heard, server.events) == (b"", ["ConnectionResetError"])
+
+    play(work)
+
+
 def test_closing_and_aborting() -> None:
     """A closed connection sends what was written, then a FIN; an aborted one a RST."""
 
