@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import io
 import logging
 import shutil
 import tempfile
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from durability_lab.histories.deserved import Grade, grade, listing
@@ -31,10 +33,16 @@ class Played:
     wrong: tuple[str, ...]
 
 
+<<<<<<< HEAD
 def play(history: History, *, within: Path | None = None) -> Played:
     """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
     the product raises that is not for people is raised here."""
     directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=within or in_memory()))
+=======
+def play(history: History) -> Played:
+    """Play it. Whatever the product raises that is not for people is raised here."""
+    directory = _directory()
+>>>>>>> w-histories
     loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -46,7 +54,16 @@ def play(history: History, *, within: Path | None = None) -> Played:
         logging.disable(before)
         asyncio.set_event_loop(None)
         loop.close()
-        shutil.rmtree(directory, ignore_errors=True)
+        for entry in directory.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+@cache
+def _directory() -> Path:
+    """One for all histories of this process, since the server keeps what it has compiled for a store's path."""
+    directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=in_memory())
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
 
 
 async def _play(world: World) -> Played:
