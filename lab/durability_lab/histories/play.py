@@ -33,16 +33,10 @@ class Played:
     wrong: tuple[str, ...]
 
 
-<<<<<<< HEAD
 def play(history: History, *, within: Path | None = None) -> Played:
     """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
     the product raises that is not for people is raised here."""
-    directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=within or in_memory()))
-=======
-def play(history: History) -> Played:
-    """Play it. Whatever the product raises that is not for people is raised here."""
-    directory = _directory()
->>>>>>> w-histories
+    directory = _directory(within or in_memory())
     loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -55,13 +49,17 @@ def play(history: History) -> Played:
         asyncio.set_event_loop(None)
         loop.close()
         for entry in directory.iterdir():
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
 
 @cache
-def _directory() -> Path:
-    """One for all histories of this process, since the server keeps what it has compiled for a store's path."""
-    directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=in_memory())
+def _directory(within: Path | None) -> Path:
+    """One for all histories of this process, since the server keeps what it has compiled for a store's path.
+    It goes away with the process."""
+    directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=within)
     atexit.register(directory.cleanup)
     return Path(directory.name)
 
