@@ -124,6 +124,9 @@ def _limit(world: World, answer: Answer, run: int) -> str:
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
+    unheard = [cut.at_ns for cut in world.outages if _met(cut, run)]
+    if unheard and any(cut.at_ns > unheard[-1] for cut in world.cuts):
+        return "the network died before the power went"
     false = answer.step["attest"] == "false"
     if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
         return "a false attestation"

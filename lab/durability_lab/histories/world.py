@@ -81,6 +81,7 @@ class World:
     loop: VirtualLoop
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
+    outages: list[Cut] = field(default_factory=list)  # of the network
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
@@ -273,7 +274,11 @@ class World:
         self._die(silent=False)
 
     async def _network(self, step: Step) -> None:
-        self.network.turn(up=step["up"] == "yes")
+        up = step["up"] == "yes"
+        if self.network.up and not up:
+            promised_ns = dict(self.storage.drive.promised_ns)
+            self.outages.append(Cut(at_ns=self.loop.now_ns, what="network", promised_ns=promised_ns))
+        self.network.turn(up=up)
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
