@@ -81,7 +81,7 @@ class Network:
     def darken(self, owner: Any) -> None:
         """The machine of the process lost its power: nothing more is said."""
         for end in [end for end in self._ends if end.owner is owner]:
-            end.vanish()
+            end.vanish(with_its_queue=True)
             self._dark.append(end)
 
     def reset_dark(self) -> None:
@@ -188,9 +188,12 @@ class End(asyncio.Transport):
 
     # What the network does.
 
-    def vanish(self) -> None:
-        """Whoever had this end is no more."""
+    def vanish(self, *, with_its_queue: bool = False) -> None:
+        """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""
         self._gone = True
+        if with_its_queue:
+            self._queue.clear()
+            self._stalled.clear()
 
     def send_end(self, how: str) -> None:
         """Tell the other end, after all that is queued."""
@@ -206,7 +209,8 @@ class End(asyncio.Transport):
         queue = self._stalled + self._queue
         self._stalled, self._queue = [], []
         for one in queue:
-            self._last_s = max(self._last_s, self._loop.time() + self._network.delay_s())
+            # Later than the one before: the loop does not keep the order of what is due at the same time.
+            self._last_s = max(self._last_s + 1e-9, self._loop.time() + self._network.delay_s())
             self._loop.call_at(self._last_s, self.peer.arrive, one)
 
     def arrive(self, what: bytes | str) -> None:
