@@ -8,7 +8,7 @@ why those that could have been more were inconclusive, is counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
@@ -97,9 +97,9 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
     return st.fixed_dictionaries(words).map(make)
 
 
-def histories() -> st.SearchStrategy[History]:
-    """Any history: it begins with a run."""
-    kinds = [kind for kind in KINDS for _ in range(_WEIGHTS.get(kind, 1))]
+def histories(of: Collection[str] = tuple(KINDS)) -> st.SearchStrategy[History]:
+    """Any history of steps of these kinds: it begins with a run."""
+    kinds = [kind for kind in KINDS if kind in of for _ in range(_WEIGHTS.get(kind, 1))]
     step = st.sampled_from(kinds).flatmap(_step)
     steps = st.tuples(_step("run"), st.lists(step, max_size=_STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
     return st.builds(

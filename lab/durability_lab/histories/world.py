@@ -30,6 +30,7 @@ from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
@@ -119,6 +120,24 @@ class World:
     def reachable(self) -> bool:
         """Whether the drive has power, and its machine is up."""
         return self.machine_up and self.storage.drive.powered
+
+    # What the account asks.
+
+    def promised_ns(self) -> dict[int, int]:
+        """By run, when the drive last promised an operation."""
+        return self.storage.drive.promised_ns
+
+    def broken(self) -> list[Broken]:
+        """The promises that the drive does not keep, or will not when it has its power again."""
+        return self.storage.drive.broken(self.storage.log)
+
+    def smaller(self) -> bool:
+        """Whether the drive has power, and is smaller than it was."""
+        return self.storage.drive.powered and self.storage.drive.size_bytes < SIZE_BYTES
+
+    def target(self) -> HistoryStorage:
+        """The target, whatever became of it."""
+        return self.storage
 
     # What the steps do.
 
