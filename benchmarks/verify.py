@@ -16,13 +16,15 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from durability import limits
 from durability.evidence.scan_report import ScanReport
-from durability.formats.mixing import U64
+from durability.formats.mixing import U64, Words
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import SECTOR_WORDS, Stamper, superblock
 from durability.units import parse_size
@@ -35,6 +37,7 @@ RECORD_BYTES = 4096
 MEMORY = Path("/dev/shm")
 SMALL_BYTES = 64 << 20
 CHUNK_SLOTS = 1024
+DAMAGED = {"lost": "lost", "empty": "corrupt", "foreign": "foreign", "corrupt": "corrupt"}  # and the finding
 
 
 def plan_of(size_bytes: int) -> Plan:
@@ -65,9 +68,27 @@ def acked_of(plan: Plan) -> int:
     return plan.slots * 3 // 2
 
 
-def lay_down(plan: Plan, path: Path) -> KernelStorage:
-    """The target after one and a half passes, written in one go."""
-    storage, stamper, extent = KernelStorage(path), Stamper(plan), plan.extent(0)
+def contents(plan: Plan, kind: str) -> Callable[[Words], bytes]:
+    """What consecutive slots hold, as a function of their numbers."""
+    theirs = replace(plan, run=5, target=7) if kind == "foreign" else plan
+    stamper, frontier = Stamper(theirs), 0 if kind == "lost" else acked_of(plan)
+
+    def stamped(slots: Words) -> bytes:
+        out = np.empty((len(slots), RECORD_BYTES // limits.SECTOR_BYTES, SECTOR_WORDS), dtype=U64)
+        seqs = plan.schedule(0).newest_at(slots, frontier)
+        stamper.stamp_extent(out, plan.extent(0), slots=slots, seqs=seqs)
+        return out.tobytes()
+
+    others: dict[str, Callable[[Words], bytes]] = {
+        "empty": lambda slots: bytes(len(slots) * RECORD_BYTES),
+        "corrupt": lambda slots: np.random.default_rng(int(slots[0])).bytes(len(slots) * RECORD_BYTES),
+    }
+    return others.get(kind, stamped)
+
+
+def lay_down(plan: Plan, path: Path, kind: str = "clean") -> KernelStorage:
+    """The target after one and a half passes, written in one go, or with other content in every slot."""
+    storage, extent, content = KernelStorage(path), plan.extent(0), contents(plan, kind)
     with path.open("wb") as file:
         for offset in plan.superblock_offsets:
             file.seek(offset)
@@ -75,10 +96,7 @@ def lay_down(plan: Plan, path: Path) -> KernelStorage:
         file.seek(extent.offset_bytes)
         for first in range(0, plan.slots, CHUNK_SLOTS):
             slots = np.arange(first, min(plan.slots, first + CHUNK_SLOTS), dtype=U64)
-            out = np.empty((len(slots), RECORD_BYTES // limits.SECTOR_BYTES, SECTOR_WORDS), dtype=U64)
-            seqs = plan.schedule(0).newest_at(slots, acked_of(plan))
-            stamper.stamp_extent(out, extent, slots=slots, seqs=seqs)
-            file.write(out.data)
+            file.write(content(slots))
     subprocess.run(["sync", str(path)], check=True)
     return storage
 
@@ -152,6 +170,34 @@ def cached(size_bytes: int, rounds: int) -> None:
     )
 
 
+def findings(size_bytes: int, rounds: int) -> None:
+    """Print the rates from memory of a clean target and of those with a finding in every slot, by pairs."""
+    if not MEMORY.is_dir():
+        return
+    plan = plan_of(size_bytes)
+    told = ScanListener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
+    with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
+        clean = lay_down(plan, Path(directory, "clean"))
+        for kind, name in DAMAGED.items():
+            wrong = lay_down(plan, Path(directory, kind), kind)
+            rates, ratios = [], []
+            for _ in range(rounds):
+                began_s = time.process_time()
+                check(SlotScan(clean, job_of(plan), told).run(), plan)
+                clean_s = time.process_time() - began_s
+                report = SlotScan(wrong, job_of(plan), told).run()
+                wrong_s = time.process_time() - began_s - clean_s
+                if report.findings.keys() != {name}:
+                    raise SystemExit(f"the scan of a target that is all {kind} came to {report}")
+                rates.append(plan.main_bytes / wrong_s / 1e9)
+                ratios.append(clean_s / wrong_s)
+            wrong.unlink(MAIN)
+            print(
+                f"{kind:<7} {plan.main_bytes / 2**30:.1f} GiB: {statistics.median(rates):.2f} GB/s per core,"
+                f" of clean {statistics.median(ratios):.2f} ({', '.join(f'{ratio:.2f}' for ratio in ratios)})"
+            )
+
+
 def peak(directory: Path, size_bytes: int) -> None:
     """The children's peak only ever rises, so the small target comes first."""
     plan = plan_of(size_bytes)
@@ -163,7 +209,7 @@ def peak(directory: Path, size_bytes: int) -> None:
 
 
 def main() -> None:
-    """Print memory, rate from the drive and rate from memory."""
+    """Print memory, rate from the drive, and rates from memory of a clean target and of damaged ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--size", type=parse_size, default=parse_size("4GiB"))
@@ -175,6 +221,7 @@ def main() -> None:
         peak(Path(directory), options.large)
         cold(Path(directory), options.size, options.rounds)
     cached(options.size // 2, options.rounds)
+    findings(options.size // 4, options.rounds)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ this order:
 2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
    content whatever A' becomes: `judge_all` it at once.
 3. `judge_all` what `in_flight()` gives, with the proven frontiers (A').
+4. `note_absent` which names were missing; `removed_beyond` says whether a log that is behind explains it.
 
 Without a server's log (`acked` None) nothing bounds what is in flight. `survey` every name before step 2.
 Then a name of `rename` must still hold one whole version, no older than the target proves to be acknowledged;
@@ -37,6 +38,7 @@ from durability.evidence.proven_operations import (
     first_of,
 )
 from durability.formats.mixing import U64, Words
+from durability.formats.plan import Plan
 
 MISSING = -1  # the length of a file that is not there
 
@@ -90,6 +92,11 @@ class _Legal:
 
 class NameOracle(ProvenOperations):
     """Judges one run's names; A' (`proven`) and the newest versions seen rise as observations come in."""
+
+    def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
+        super().__init__(plan, acked)
+        self._removed = [0] * plan.writers  # names absent that the next operation on them removes
+        self._removed_last = [0] * plan.writers  # the newest of those operations
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
@@ -167,13 +174,41 @@ class NameOracle(ProvenOperations):
             if len(done):
                 self._newest_seen[writer] = max(self._newest_seen[writer], int(done.max()))
 
+    # -- a log that is behind ------------------------------------------------------------------------------
+
+    def note_absent(self, writer: int, slots: Words) -> None:
+        """Take in names of distinct `slots` that were found to be absent though they must not be."""
+        newest = self._versions.newest(writer, slots, self._proven[writer])
+        following = self._versions.following(writer, slots, newest)
+        self._removed[writer] += int(np.count_nonzero(self._versions.removals(writer, slots, following)))
+        self._removed_last[writer] = max(self._removed_last[writer], int(following.max()))
+
+    def removed_beyond(self) -> int:
+        """How many names are absent because operations beyond the ceiling removed them, for all that can be
+        known. Removals leave no proof, but they are done in order: all operations up to the last of them are
+        done, but perhaps of its group. A writer for which that does not hold explains no absence."""
+        return sum(
+            count
+            for writer, count in enumerate(self._removed)
+            if count
+            and self._removed_last[writer] < self.ceiling(writer) + count + self.plan.group
+            and self._removals_done(writer)
+        )
+
+    def _removals_done(self, writer: int) -> bool:
+        """Whether no name is there that an operation up to the ceiling may have removed last."""
+        slots = self.in_flight_slots(writer)
+        latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        gone = self._held[writer] == GONE
+        return bool((gone | ~self._versions.removals(writer, slots, latest)).all())
+
     # -- judging -------------------------------------------------------------------------------------------
 
     def _plainly_legal(self, writer: int, slots: Words, held: Words) -> NDArray[np.bool_]:
         legal = self._legal(writer, slots, self._proven[writer])
         newest = legal.holds & (held >= legal.newest)
         absent: NDArray[np.bool_] = ~legal.holds | legal.removal | legal.rewrite
-        return np.where(held == GONE, absent, newest & (held < GONE))
+        return np.where(held == GONE, absent, newest & (held <= U64(self.ceiling(writer))))
 
     def _legal(self, writer: int, slots: Words, frontier: int) -> _Legal:
         """What is legal if all operations up to `frontier` were acknowledged."""

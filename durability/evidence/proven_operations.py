@@ -18,6 +18,7 @@ from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.observation import (
     EARLIER_RUN,
+    NO_SEQ,
     PREFILL,
     SUPERBLOCK_WRITER,
     Observation,
@@ -26,12 +27,14 @@ from durability.evidence.observation import (
     missing,
     whole,
 )
+from durability.evidence.record_rows import Rows
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import MAIN, Plan
-from durability.formats.record import SECTOR_WORDS, Stamper, parse, superblock
+from durability.formats.record import SECTOR_WORDS, Stamper, claims, may_be_sectors, parse, superblock
 from durability.formats.versions import Versions
 
 _STAMPED_BYTES = 512 << 10  # stamped and compared at a time: stays in the processor's cache
+_VERSIONS_IN_A_RECORD = 3  # by arrays; a record with more of them is looked at sector by sector
 # Entry for a slot in flight without a whole version: nothing was seen yet, or its name does not exist.
 UNSEEN = U64((1 << 64) - 1)
 GONE = U64((1 << 64) - 2)
@@ -334,6 +337,92 @@ class ProvenOperations:
             seqs = np.where(plausible[part], claimed[part], U64(0))
             same[part] = plausible[part] & self._same(writer, slots[part], seqs, records[part])
         return claimed, same
+
+    def classify(self, writer: int, slots: Words, words: Words) -> Rows:
+        """What whole records hold, read at the places of `slots`; see `Rows`."""
+        records = words.reshape(-1, self._sectors, SECTOR_WORDS)
+        offsets = self._versions.offsets(writer, slots)
+        claimed = claims(
+            records,
+            run=self.plan.run,
+            target=self.plan.target,
+            writer=writer,
+            slots=slots,
+            offsets=offsets,
+        )
+        seqs = records[:, :, 4]
+        version = np.zeros(claimed.shape, dtype=np.bool_)
+        for _ in range(_VERSIONS_IN_A_RECORD):
+            pending = np.flatnonzero(claimed.any(axis=1))
+            if not len(pending):
+                break
+            asked = seqs[pending, claimed[pending].argmax(axis=1)]
+            likely = asked <= U64(self.ceiling(writer))
+            likely &= self._versions.are_versions(writer, slots[pending], np.where(likely, asked, U64(0)))
+            alike = claimed[pending] & (seqs[pending] == asked[:, None])
+            some = pending[likely]
+            version[some] |= alike[likely] & self._same_sectors(
+                writer, slots[some], asked[likely], records if len(some) == len(records) else records[some]
+            )
+            claimed[pending] &= ~alike
+        zeros, damaged, earlier, foreign, plain = self._other_sectors(records, offsets, ~version)
+        plain &= ~claimed.any(axis=1)
+        lowest = np.where(version, seqs, U64(limits.SEQ_MAX)).min(axis=1).astype(np.int64)
+        highest = np.where(version, seqs, U64(0)).max(axis=1).astype(np.int64)
+        none = ~version.any(axis=1)
+        return Rows(
+            slots=slots,
+            lowest=np.where(none, NO_SEQ, lowest),
+            highest=np.where(none, NO_SEQ, highest),
+            zeros=zeros,
+            damaged=damaged,
+            earlier=earlier,
+            foreign=foreign,
+            plain=plain,
+        )
+
+    def _other_sectors(
+        self, records: Words, offsets: Words, asked: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], ...]:
+        """Which records have a sector among those `asked` for that is zero, damaged, an earlier run's, or
+        foreign; and which have none that is anything else."""
+        states = np.zeros((4, *asked.shape), dtype=np.bool_)
+        zeros, damaged, earlier, foreign = states
+        plain = np.ones(len(records), dtype=np.bool_)
+        first = records[:, :, 0]
+        maybe = asked & may_be_sectors(first)
+        blank = asked & (first == U64(0))
+        damaged |= asked & ~maybe & ~blank
+        if blank.any():
+            content = np.array(records.any(axis=2)) if blank.all() else blank.copy()
+            if not blank.all():
+                content[blank] = records[blank].any(axis=1)
+            zeros |= blank & ~content
+            damaged |= blank & content
+        rows, numbers = np.nonzero(maybe)
+        if len(rows):
+            parsed = parse(records if len(rows) == maybe.size else records[rows, numbers])
+            damaged[rows, numbers] = ~parsed.intact
+            here = parsed.target == U64(self.plan.target)
+            own = parsed.intact & here & (parsed.run == U64(self.plan.run))
+            plain[rows[own]] = False
+            places = offsets[rows] + numbers.astype(U64) * U64(limits.SECTOR_BYTES)
+            in_place = parsed.intact & here & (parsed.offset == places)
+            earlier[rows, numbers] = in_place
+            foreign[rows, numbers] = parsed.intact & ~in_place
+        return *(np.asarray(state.any(axis=1)) for state in states), plain
+
+    def _same_sectors(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
+        """Which sectors of the records, shape (n, sectors), are byte for byte those of the given versions."""
+        same = np.empty((len(slots), self._sectors), dtype=np.bool_)
+        step = len(self._scratch)
+        for start in range(0, len(slots), step):
+            part = slice(start, start + step)
+            wanted = self._scratch[: len(slots[part])]
+            offsets = self._versions.offsets(writer, slots[part])
+            self._stamper.stamp(wanted, writer=writer, slots=slots[part], seqs=seqs[part], offsets=offsets)
+            same[part] = (wanted == records[part]).all(axis=2)
+        return same
 
     def _same(self, writer: int, slots: Words, seqs: Words, records: Words) -> NDArray[np.bool_]:
         """Which records (at most one scratch buffer of them) are byte for byte the given versions."""

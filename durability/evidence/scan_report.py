@@ -7,12 +7,15 @@ the first tell where it began and the last whether it ever ended. Nothing here j
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.observation import PREFILL, SUPERBLOCK_WRITER
+from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows
 from durability.formats.plan import Plan
 
 
@@ -61,9 +64,20 @@ class ScanReport:
     superblocks_lost: int
 
     @property
+    def convicting(self) -> dict[FindingClass, int]:
+        """The findings that count: the drive may have gone away before a scan that did not finish, so what
+        was unreadable to such a scan is set aside."""
+        return {
+            name: count
+            for name, count in self.findings.items()
+            if count and (self.finished or name != "unreadable")
+        }
+
+    @property
     def operations_lost(self) -> int:
-        """How many acknowledged operations the target lacks: of each slot at most one, its newest."""
-        return sum(self.findings.values()) - self.prefill_lost - self.superblocks_lost
+        """How many acknowledged operations the target lacks: of each slot at most one, its newest. Prefill
+        and superblocks among what is set aside are taken off too, so this may be too few."""
+        return max(0, sum(self.convicting.values()) - self.prefill_lost - self.superblocks_lost)
 
 
 def empty_report(plan: Plan, *, failure: str = "") -> ScanReport:
@@ -113,6 +127,20 @@ class ScanCounts:
         if judgement.oldest_lost_seq is not None:
             self.lose(judgement.writer, judgement.oldest_lost_seq, judgement.expected_seq)
 
+    def count_rows(self, writer: int, rows: JudgedRows) -> None:
+        """Count many slots of one writer; those with findings were read twice."""
+        for number, name in enumerate(ROW_FINDINGS, start=1):
+            if count := int(np.count_nonzero(rows.finding == number)):
+                self.findings[name] += count
+        self.in_flight_damaged += int(np.count_nonzero(rows.in_flight_damaged))
+        self.above_ceiling += int(np.count_nonzero(rows.above_ceiling))
+        self.order_violations += int(np.count_nonzero(rows.order_violation))
+        self.collateral += int(np.count_nonzero(rows.collateral))
+        self.prefill_lost += int(np.count_nonzero((rows.finding > 0) & (rows.expected == PREFILL)))
+        lost = rows.oldest_lost > 0
+        if lost.any():
+            self.lose(writer, int(rows.oldest_lost[lost].min()), int(rows.expected[lost].max()))
+
     def lose(self, writer: int, oldest: int, newest: int) -> None:
         """Note that operations of `writer` from `oldest` to `newest` on some slots are lost."""
         self.oldest_lost[writer] = min(oldest, self.oldest_lost.get(writer, oldest))
@@ -147,19 +175,26 @@ class Examples:
 
     def __init__(self) -> None:
         self._seen: Counter[str] = Counter()
-        self._latest: dict[str, deque[Example]] = {}
+        self._latest: dict[str, deque[Callable[[], Example]]] = {}
 
     def add(self, example: Example) -> bool:
         """True if `example` is one of the first, which the caller keeps; else it is kept here while it is one
         of the latest."""
-        self._seen[example.kind] += 1
-        if self._seen[example.kind] <= limits.EXAMPLES_FIRST:
-            return True
-        latest = self._latest.setdefault(example.kind, deque(maxlen=limits.EXAMPLES_LAST))
-        latest.append(example)
-        return False
+        return any(self.add_many(example.kind, 1, lambda _: lambda: example))
+
+    def add_many(
+        self, kind: str, count: int, make: Callable[[int], Callable[[], Example]]
+    ) -> Iterator[Example]:
+        """As `add`, of `count` examples of a kind: gives those that the caller keeps. `make(number)` is asked
+        for few of them, and what it returns is called for those that are kept in the end."""
+        first = min(count, max(0, limits.EXAMPLES_FIRST - self._seen[kind]))
+        self._seen[kind] += count
+        latest = self._latest.setdefault(kind, deque(maxlen=limits.EXAMPLES_LAST))
+        latest.extend(make(number) for number in range(max(first, count - limits.EXAMPLES_LAST), count))
+        for number in range(first):
+            yield make(number)()
 
     def latest(self) -> Iterator[Example]:
         """The latest examples of every kind, beyond the first."""
         for kept in self._latest.values():
-            yield from kept
+            yield from (make() for make in kept)

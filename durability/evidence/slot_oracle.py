@@ -10,8 +10,8 @@ the server received (A); slots that are files are the business of `name_oracle`.
 3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
    (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
    judging them at once is safe.
-4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist, and
-   `resurrected` what must not exist any more.
+4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist,
+   `files_beyond` what the server never allowed, and `resurrected` what must not exist any more.
 
 Without a server's log (`acked` None) A is 0 and nothing bounds what is in flight: damage to a slot that may
 be overwritten is excused, an intact version older than one that the target itself proves to be acknowledged
@@ -27,11 +27,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from durability.evidence.judgement import FindingClass, Judgement, describe, place_name, version_name
-from durability.evidence.observation import PREFILL, Observation, Span, whole
-from durability.evidence.proven_operations import CLASS_OF_STATE, Faults, ProvenOperations, first_of
+from durability.evidence.observation import NO_SEQ, PREFILL, Observation, SectorState, Span, whole
+from durability.evidence.proven_operations import (
+    CLASS_OF_STATE,
+    UNSEEN,
+    Faults,
+    ProvenOperations,
+    first_of,
+)
+from durability.evidence.record_rows import (
+    JudgedRows,
+    RowFaults,
+    Rows,
+    faults,
+    is_behind,
+    joined,
+    whole_rows,
+)
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, Plan, parse_name
-from durability.formats.record import SECTOR_WORDS
+from durability.formats.record import SECTOR_WORDS, parse
 
 _SEQS_AHEAD = 8192  # expected versions computed at a time: the permutation is cheap only for many slots
 
@@ -52,6 +67,7 @@ class SlotOracle(ProvenOperations):
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
         self._ahead: tuple[int, int, int, Words] = (-1, 0, 0, np.empty(0, dtype=U64))
+        self._kept: dict[int, list[Rows]] = {}  # of slots in flight, by writer
 
     # -- what was in flight --------------------------------------------------------------------------------
 
@@ -188,6 +204,103 @@ class SlotOracle(ProvenOperations):
                 return True
         return False
 
+    # -- many at once --------------------------------------------------------------------------------------
+
+    def prove_rows(self, writer: int, rows: Rows) -> None:
+        """As `prove_by`, of plain rows of slots that are not in flight."""
+        if len(rows.slots) and (newest := int(rows.highest.max())) != NO_SEQ:
+            self._prove(writer, newest)
+
+    def keep_rows(self, writer: int, rows: Rows) -> None:
+        """As `prove_by`, of plain rows of slots in flight that `hold` named."""
+        self.prove_rows(writer, rows)
+        self._kept.setdefault(writer, []).append(rows)
+
+    def rows_in_flight(self, writer: int) -> Rows | None:
+        """As `in_flight`, of whole versions and kept rows, in one; None for nothing."""
+        parts = list(self._kept.get(writer, ()))
+        if writer in self._held:
+            slots, held = self._slots_in_flight[writer], self._held[writer]
+            odd = ~self._plainly_legal(writer, slots, held) & (held <= U64(self.ceiling(writer)))
+            parts.append(whole_rows(slots[odd], held[odd]))
+        return joined(part for part in parts if len(part.slots))
+
+    def odd_in_flight(self) -> Iterator[Observation]:
+        """As `in_flight`, of what `rows_in_flight` leaves out."""
+        for writer, held in self._held.items():
+            beyond = np.flatnonzero((held > U64(self.ceiling(writer))) & (held != UNSEEN))
+            for position in beyond:
+                yield self._observation(writer, int(self._slots_in_flight[writer][position]), held[position])
+        yield from self._odd.values()
+
+    def observation_of(self, writer: int, row: Rows) -> Observation:
+        """What one row says of its sectors, with an equal share for each kind of content."""
+        (lowest,), (highest,) = row.lowest.tolist(), row.highest.tolist()
+        spans = [
+            Span(state="version", sectors=1, seq=seq, writer=writer, slot=int(row.slots[0]))
+            for seq in sorted({lowest, highest} - {NO_SEQ})
+        ]
+        kinds: dict[SectorState, NDArray[np.bool_]] = {
+            "zero": row.zeros,
+            "damaged": row.damaged,
+            "earlier": row.earlier,
+            "foreign": row.foreign,
+        }
+        spans += [Span(state=state, sectors=1) for state, there in kinds.items() if there[0]]
+        return Observation(writer=writer, slot=int(row.slots[0]), spans=tuple(spans))
+
+    def judge_rows(self, writer: int, rows: Rows, *, in_flight: bool) -> JudgedRows:
+        """As `judge_all`, of plain rows, with A' as it stands. `in_flight`: the rows are of slots of
+        `in_flight_slots`, else of none of them."""
+        slots, proven, acked = rows.slots, self._proven[writer], self.acked[writer]
+        latest = expected = self._versions.newest(writer, slots, proven)
+        if in_flight or not self.logged:  # elsewhere nothing was issued after A
+            latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        found = self._row_faults(writer, rows, expected, latest)
+        wrong = found.finding > 0
+        out_of_order = np.zeros(len(slots), dtype=np.bool_)
+        if proven != acked and latest is not expected:
+            logged = self._versions.newest(writer, slots, acked)
+            out_of_order = wrong & (self._row_faults(writer, rows, logged, latest).finding == 0)
+        oldest = np.zeros(len(slots), dtype=U64)
+        behind = is_behind(found.finding) & (expected > U64(0))
+        if behind.any():
+            before = np.maximum(found.found[behind], 0).astype(U64)
+            oldest[behind] = self._versions.following(writer, slots[behind], before)
+        return JudgedRows(
+            slots=slots,
+            finding=found.finding,
+            in_flight_damaged=found.damaged,
+            above_ceiling=found.above,
+            order_violation=out_of_order,
+            collateral=self._rows_beside(writer, slots, wrong & (latest <= expected)),
+            expected=expected,
+            oldest_lost=oldest,
+        )
+
+    def _row_faults(self, writer: int, rows: Rows, expected: Words, latest: Words) -> RowFaults:
+        return faults(
+            rows,
+            expected=expected,
+            latest=latest,
+            endless=self._versions.endless(writer),
+            prefilled=self.plan.contract.prefilled,
+            run_began=self.prefilled,
+        )
+
+    def _rows_beside(self, writer: int, slots: Words, asked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """`_beside_in_flight` for the slots that are `asked` for."""
+        beside = np.zeros(len(slots), dtype=np.bool_)
+        block, size = self.plan.block_bytes, self.plan.record_bytes
+        if not self.logged:
+            return beside
+        offsets = self._versions.offsets(writer, slots)
+        shared = asked & ((offsets % U64(block) != 0) | (size % block != 0))
+        for number in np.flatnonzero(shared).tolist():
+            suffix, offset, record_bytes = self._versions.place(writer, int(slots[number]))
+            beside[number] = self._beside_in_flight(suffix, offset, record_bytes)
+        return beside
+
     # -- files ---------------------------------------------------------------------------------------------
 
     def absent_slots(self, writer: int, generation: int, size_bytes: int) -> range:
@@ -230,6 +343,26 @@ class LogOracle(SlotOracle):
         """The files that may hold records, with A' as it stands. File g-1 is removed once file g+1 exists, so
         it is not asked for if the writer may have got that far."""
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
+
+    def files_beyond(self, suffixes: Iterable[str]) -> list[Extent]:
+        """The files among `suffixes`, those that exist, which only records beyond the ceiling belong in."""
+        names = filter(None, map(parse_name, suffixes))
+        return [
+            self.plan.extent(name.writer, name.number)
+            for name in sorted(names)
+            if self._is_writer(name.writer)
+            and not name.temporary
+            and name.number * self.plan.slots >= self.ceiling(name.writer)
+        ]
+
+    def tells_of_run(self, words: Words) -> bool | None:
+        """Whether intact sectors in `words`, a whole number of sectors, are of this run; None if none is
+        intact."""
+        sectors = parse(words)
+        if not sectors.intact.any():
+            return None
+        own = (sectors.run == U64(self.plan.run)) & (sectors.target == U64(self.plan.target))
+        return bool((sectors.intact & own).any())
 
     def _generations(self, writer: int) -> Iterator[ExpectedFile]:
         slots, done = self.plan.slots, self._proven[writer]

@@ -10,7 +10,7 @@ It refuses to judge anything but the run's target: see `durability.evidence.iden
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -20,7 +20,7 @@ from durability.evidence.cut import Cut, CutClass, at_least
 from durability.evidence.identity import Identity
 from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import Strength, strength
-from durability.formats.case import Case
+from durability.formats.case import Case, PastVerdict
 from durability.units import counted
 
 Word: TypeAlias = Literal["durable", "loss", "inconclusive"]
@@ -35,6 +35,8 @@ REASONS: Mapping[str, str] = {
     "findings": "acknowledged data are missing or damaged on the target",
     "device-smaller": "the drive or the device is smaller than at arming",
     "earlier-loss": "an earlier verify of this run found a loss; a later one never clears it",
+    "unreadable-only": "nothing but I/O errors shows the loss; a verify that reads everything withdraws it",
+    "loss-withdrawn": "an earlier verify found slots unreadable, which a complete one has read since",
     "no-server-log": "this run has no server log",
     "not-armed": "the run was never armed, so nothing was acknowledged",
     "superseded": "a later run wrote to this target",
@@ -119,9 +121,9 @@ def decide(
         *_scan_reasons(scan, at_risk),
         *_earlier_reasons(case),
     ]
-    loss = _loss_reasons(
-        case, identity, scan, explained=any(reason.code in EXPLAIN_FINDINGS for reason in missing)
-    )
+    explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
+    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not explained)
+    loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
@@ -135,23 +137,55 @@ def decide(
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
-    reasons = tuple(loss or missing)
+    withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
+    reasons = (*(loss or missing), *withdrawn)
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 
 
+@dataclass(frozen=True, slots=True)
+class _EarlierLosses:
+    """The verdicts of earlier passes that were a loss: those that stand, and whether any was withdrawn."""
+
+    standing: tuple[PastVerdict, ...]
+    withdrawn: bool
+
+
+def _reads_everything(scan: ScanReport) -> bool:
+    return scan.finished and not scan.findings.get("unreadable")
+
+
+def _earlier_losses(case: Case | None, *, complete: bool) -> _EarlierLosses:
+    """A pass that reads everything, this one (`complete`) or an earlier one, withdraws the losses before it
+    of which I/O errors are the only findings."""
+    given = case.verdicts if case is not None else ()
+    read_since = len(given) if complete else 0
+    for number, past in enumerate(given):
+        if "loss-withdrawn" in past.reasons:
+            read_since = max(read_since, number)
+    losses = [(number, past) for number, past in enumerate(given) if past.verdict == "loss"]
+    standing = tuple(
+        past for number, past in losses if "unreadable-only" not in past.reasons or number >= read_since
+    )
+    return _EarlierLosses(standing=standing, withdrawn=len(standing) < len(losses))
+
+
 def _loss_reasons(
-    case: Case | None, identity: Identity, scan: ScanReport, *, explained: bool
+    earlier: Sequence[PastVerdict], identity: Identity, scan: ScanReport, *, explained: bool
 ) -> list[Reason]:
     reasons = []
-    found = {name: count for name, count in scan.findings.items() if count}
-    if found and not explained:
+    found = {} if explained else scan.convicting
+    if found:
         listed = ", ".join(f"{count} {name}" for name, count in found.items())
         reasons.append(Reason(code="findings", text=f"{REASONS['findings']}: {listed}"))
     # A run that did not keep to the protocol, or a log that is behind, makes no drive smaller.
-    if identity.smaller and not (identity.superseded_by or identity.drive_changed):
+    smaller = identity.smaller and not (identity.superseded_by or identity.drive_changed)
+    if smaller:
         reasons.append(_reason("device-smaller", "; ".join(identity.smaller)))
-    if case is not None and any(past.verdict == "loss" for past in case.verdicts):
+    if earlier:
         reasons.append(_reason("earlier-loss"))
+    unreadable_before = all("unreadable-only" in past.reasons for past in earlier)
+    if reasons and not smaller and found.keys() <= {"unreadable"} and unreadable_before:
+        reasons.append(_reason("unreadable-only"))
     return reasons
 
 

@@ -70,7 +70,7 @@ class Stamper:
         # A row is laid out as the sector it becomes, so that one XOR masks the body and makes the body check.
         self._pool = np.zeros((POOL_ROWS, SECTOR_WORDS), dtype=U64)
         self._pool[:, BODY] = body
-        self._pool[:, 63] = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in body]
+        self._pool[:, 63] = _digests(body)
 
     def stamp(self, out: Words, *, writer: int, slots: Words, seqs: Words, offsets: Words) -> None:
         """Fill `out`, shape (n, sectors, 64), with n records; `slots`, `seqs`, `offsets` have shape (n,).
@@ -117,6 +117,26 @@ class Sectors:
     offset: Words
 
 
+def may_be_sectors(first_words: Words) -> NDArray[np.bool_]:
+    """Where the first word of a sector has the magic and version of a record or superblock."""
+    magic: NDArray[np.bool_] = (first_words & U64(0xFF_FFFF_FFFF)) == U64(_MAGIC_WORD)
+    return magic
+
+
+def claims(
+    words: Words, *, run: int, target: int, writer: int, slots: Words, offsets: Words
+) -> NDArray[np.bool_]:
+    """Which sectors of `words`, shape (n, sectors, 64), say that they are of a record of this writer and slot
+    at these offsets; result of shape (n, sectors). Nothing is checked."""
+    sectors = np.arange(words.shape[1], dtype=U64)
+    claimed: NDArray[np.bool_] = words[:, :, 0] == _word0(KIND_RECORD, sectors)
+    claimed &= words[:, :, 1] == U64(run)
+    claimed &= words[:, :, 2] == _word2(target, writer)
+    claimed &= words[:, :, 3] == slots[:, None]
+    claimed &= words[:, :, 5] == offsets[:, None] + sectors * U64(limits.SECTOR_BYTES)
+    return claimed
+
+
 def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
     """Read `data`, a whole number of sectors, each judged alone. Nothing is assumed of what it holds."""
     words = data if isinstance(data, np.ndarray) else np.frombuffer(data, dtype="<u8")
@@ -124,12 +144,10 @@ def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
     head = [words[:, number].astype(U64) for number in range(7)]
     state = fold(fold(_CHECK_SEED, head[1]), head[2])
     check = finish(fold(fold(fold(fold(state, head[3]), head[4]), head[0]), head[5]))
-    magic_ok = (head[0] & U64(0xFF_FFFF_FFFF)) == U64(_MAGIC_WORD)
-    header_ok = magic_ok & (check == head[6])
+    header_ok = may_be_sectors(head[0]) & (check == head[6])
     intact = header_ok.copy()
-    for number in np.flatnonzero(header_ok):
-        body = words[number, BODY] ^ check[number]
-        intact[number] = U64(xxhash.xxh3_64_intdigest(body.tobytes())) == words[number, 63] ^ check[number]
+    good = slice(None) if header_ok.all() else np.flatnonzero(header_ok)
+    intact[good] = _digests(words[good, BODY] ^ check[good, None]) == words[good, 63] ^ check[good]
     return Sectors(
         header_ok=header_ok,
         intact=intact,
@@ -142,6 +160,13 @@ def parse(data: bytes | bytearray | memoryview | Words) -> Sectors:
         seq=head[4],
         offset=head[5],
     )
+
+
+def _digests(bodies: Words) -> Words:
+    """XXH3-64 of each row of `bodies`."""
+    digest, rows = xxhash.xxh3_64_intdigest, np.ascontiguousarray(bodies, dtype="<u8").tobytes()
+    found = [digest(rows[start : start + BODY_BYTES]) for start in range(0, len(rows), BODY_BYTES)]
+    return np.array(found, dtype=U64)
 
 
 def superblock(plan: Plan, offset_bytes: int) -> bytes:
@@ -161,7 +186,7 @@ def superblock(plan: Plan, offset_bytes: int) -> bytes:
     bodies = np.zeros((fragments, BODY_BYTES), dtype=np.uint8)
     bodies.reshape(-1)[: len(encoded)] = np.frombuffer(encoded, dtype=np.uint8)
     out[:, BODY] = bodies.view("<u8")[np.arange(total) % fragments]
-    out[:, 63] = [xxhash.xxh3_64_intdigest(row.tobytes()) for row in out[:, BODY]]
+    out[:, 63] = _digests(out[:, BODY])
     word2 = _word2(plan.target, plan.writers)
     word0 = _word0(KIND_SUPERBLOCK, index)
     word5 = index * U64(limits.SECTOR_BYTES) + U64(offset_bytes)

@@ -7,7 +7,9 @@ a drive: what lies under its backing file is another machine's or another test's
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,18 +93,28 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         firmware=_first_text(
             block / "device" / "firmware_rev", block / "device" / "rev", block / "device" / "fwrev"
         ),
-        size_bytes=(_number(block / "size") or 0) * _SYS_SECTOR_BYTES,
+        size_bytes=size_of(name, sys=sys),
         logical_block_bytes=_number(block / "queue" / "logical_block_size") or 512,
         physical_block_bytes=_number(block / "queue" / "physical_block_size") or 512,
         rotational=None if rotational is None else bool(rotational),
         write_cache=_text(block / "queue" / "write_cache") or None,
         fua=None if fua is None else bool(fua),
-        diskseq=_number(block / "diskseq"),
+        diskseq=diskseq_of(name, sys=sys),
         unsafe_shutdowns=None if emulated or name.startswith("loop") else unsafe_shutdowns(name),
         atomic_write_bytes=_number(block / "queue" / "atomic_write_max_bytes") or None,
         flushes=flushes_of(name, sys=sys),
         emulated=emulated,
     )
+
+
+def size_of(name: str, *, sys: Path = SYS) -> int:
+    """Bytes of the block device `name`, 0 where it is gone."""
+    return (_number(_class(name, sys) / "size") or 0) * _SYS_SECTOR_BYTES
+
+
+def diskseq_of(name: str, *, sys: Path = SYS) -> int | None:
+    """The number that the kernel gave the disk `name` when it was enumerated; None where it gives none."""
+    return _number(_class(name, sys) / "diskseq")
 
 
 def counters_of(name: str, *, sys: Path = SYS) -> DiskCounters | None:
@@ -143,6 +155,19 @@ def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None
         if (stack.offset_bytes, serials) == (offset_bytes, [serial]):
             found.append(Path("/dev", entry.name))
     return found[0] if len(found) == 1 else None
+
+
+def drop_backing_cache(name: str, *, sys: Path = SYS) -> None:
+    """Have the kernel forget what it cached of the file behind the loop device `name`, if it is one."""
+    backing = backing_file(name, sys=sys)
+    if backing is None:
+        return
+    with suppress(OSError):  # then reads of it fail as well, or it is another's and stays cached
+        fd = os.open(backing, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(fd)
 
 
 def is_read_only(name: str, *, sys: Path = SYS) -> bool:

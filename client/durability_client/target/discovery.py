@@ -22,6 +22,7 @@ from durability.formats.plan import TargetKind
 from durability_client.system import block_devices
 from durability_client.system.mounts import Mount, mount_of
 from durability_client.system.programs import output_of
+from durability_client.target.storage import PresentDrive
 from durability_client.target.target_warnings import NO_JOURNAL, target_warnings
 
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
@@ -63,6 +64,18 @@ def drives_below(path: Path) -> tuple[str, ...]:
     """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
     mount = mount_of(path)
     return () if mount is None else block_devices.stack_of(_names_below(mount)).leaves
+
+
+def drive_states(path: Path, kind: TargetKind) -> tuple[PresentDrive, ...]:
+    """Size and diskseq of the drives below the target, without asking any drive; () where there is none."""
+    mount = None if kind == "device" else mount_of(path)
+    names = _names_of_device(path) if mount is None else _names_below(mount)
+    return tuple(
+        PresentDrive(
+            name=name, size_bytes=block_devices.size_of(name), diskseq=block_devices.diskseq_of(name)
+        )
+        for name in block_devices.stack_of(names).leaves
+    )
 
 
 def _names_of_device(path: Path) -> tuple[str, ...]:

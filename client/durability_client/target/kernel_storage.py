@@ -20,7 +20,7 @@ from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind,
 from durability_client.system import block_devices
 from durability_client.target import discovery as facts_module
 from durability_client.target.drive_watch import KernelDriveWatch
-from durability_client.target.storage import Buffer, WritableBuffer
+from durability_client.target.storage import Buffer, PresentDrive, WritableBuffer
 
 _O_DIRECT: int | None = getattr(os, "O_DIRECT", None)
 _F_FULLFSYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)
@@ -295,6 +295,15 @@ class KernelStorage:
     def watch_drives(self, armed: Facts) -> KernelDriveWatch:
         """Prepare to read the drives of `armed` past the page cache, in a process of its own."""
         return KernelDriveWatch(self.path, armed)
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        """The drives below the path as the kernel shows them now; () where it shows none."""
+        return facts_module.drive_states(self.path, self.kind)
+
+    def drop_caches_below(self) -> None:
+        """Drop the cached pages of files behind loop devices, which O_DIRECT above them does not bypass."""
+        for drive in facts_module.drive_states(self.path, self.kind):
+            block_devices.drop_backing_cache(drive.name)
 
     def path_of(self, suffix: str) -> Path:
         """The path of TARGET + `suffix`."""

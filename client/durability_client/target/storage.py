@@ -22,6 +22,16 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap"
 WritableBuffer: TypeAlias = "bytearray | memoryview | mmap.mmap"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentDrive:
+    """What shows that a drive went away and came back: the kernel enumerates it anew, perhaps with another
+    size. `diskseq` None: the kernel does not number it."""
+
+    name: str
+    size_bytes: int
+    diskseq: int | None
+
+
 class TargetFile(Protocol):
     """One open file description of a target's file: one writer's, or one reader's. Offsets and sizes in
     bytes."""
@@ -156,3 +166,9 @@ class Storage(Protocol):
 
     def watch_drives(self, armed: Facts) -> DriveWatch:
         """Prepare to look at the drives of `armed`, the facts at arming, after an I/O error."""
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        """The drives below the target as they are now; cheap, asks no drive, and raises nothing."""
+
+    def drop_caches_below(self) -> None:
+        """Have the layers below forget what they cached, as far as they can be told to."""

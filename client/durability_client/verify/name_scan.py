@@ -8,22 +8,25 @@ flight, under the proven frontiers. Without a log every listed name is read for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 
 import numpy as np
 
+from durability import limits
 from durability.evidence.name_oracle import Lookup, NameOracle
 from durability.evidence.observation import Observation
 from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, parse_name
 from durability_client.target.storage import Storage
+from durability_client.verify.canary import Place
 from durability_client.verify.name_lookup import NameLookup, Request
 from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
 from durability_client.verify.target_reader import MEDIUM_ERRORS, read_ahead
 
 _BUFFERS = 8
+_TRIED = 16  # names, where nothing has read well
 _BATCH = 4096  # observations judged at a time
 
 
@@ -36,11 +39,12 @@ class NameScan(ScanBase):
         self._names = NameLookup(storage, job.plan, block_bytes=job.block_bytes, tick=listener.tick)
         self._rooms = [self._names.buffer() for _ in range(_BUFFERS)]
         self._second_room = self._names.buffer()  # the others are being read into meanwhile
+        self._listed: list[Name] = []
         self._unlisted: OSError | None = None  # why the directory could not be listed
 
     def run(self) -> ScanReport:
         """List the directory, read names in flight first, then every name that may be there, and judge."""
-        listed = self._list()
+        self._listed = listed = self._list()
         writers = range(self._plan.writers)
         self._counts.in_flight = sum(len(self._oracle.in_flight_slots(writer)) for writer in writers)
         self._look_at("in flight", self._requests_for(listed, temporary=True), self._survey)
@@ -60,6 +64,9 @@ class NameScan(ScanBase):
         self._read_control()
         self._phase = "judging"
         self._judge_in_flight()
+        removed = self._oracle.removed_beyond() if self._oracle.logged else 0
+        if removed == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
+            self._counts.above_ceiling += removed
         if self._unlisted is not None:  # names that should not be there may be
             raise self._unlisted
         return self._finish()
@@ -121,8 +128,16 @@ class NameScan(ScanBase):
         before = iter(suspects)
         for request in self._names.requests(writer, slots):
             lookup = self._names.look_up(request, self._second_room)
-            for judgement in self._oracle.judge_all(self._oracle.observe_all(lookup)):
-                self._conclude(next(before), Suspect(judgement, _content(lookup, judgement.slot)))
+            pairs = [
+                (next(before), Suspect(judgement, _content(lookup, judgement.slot)))
+                for judgement in self._oracle.judge_all(self._oracle.observe_all(lookup))
+            ]
+            self._require_drive(chain.from_iterable(pairs))
+            for first, second in pairs:
+                self._conclude(first, second)
+            absent = [second.judgement.slot for _, second in pairs if second.judgement.finding == "absent"]
+            if absent:
+                self._oracle.note_absent(writer, np.array(absent, dtype=U64))
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -130,10 +145,28 @@ class NameScan(ScanBase):
         """Visit what the names of `requests` hold, while the next ones are looked up."""
         record_bytes = self._plan.record_bytes
         self._begin(phase, sum(len(request.slots) for request in requests) * record_bytes)
-        for lookup in read_ahead(requests, self._names.look_up, self._rooms):
+        for lookup, request in zip(
+            read_ahead(requests, self._names.look_up, self._rooms), requests, strict=True
+        ):
+            self._note_readable(lookup, temporary=request.temporary)
             visit(lookup)
             self._done += len(lookup.slots) * record_bytes
             self._tell()
+
+    def _note_readable(self, lookup: Lookup, *, temporary: bool) -> None:
+        """Have the canary know one name of `lookup` that read well, at least its first sector."""
+        self._doubted |= bool(lookup.unreadable)
+        for row in np.flatnonzero(lookup.lengths >= limits.SECTOR_BYTES):
+            if 0 not in lookup.unreadable.get(int(row), ()):
+                name = Name(lookup.writer, int(lookup.slots[row]), temporary)
+                self._canary.keep(Place(name.suffix, 0))
+                return
+
+    def _places(self) -> Iterator[Place]:
+        yield from super()._places()
+        listed = self._listed
+        for number in range(0, len(listed), max(1, len(listed) // _TRIED)):
+            yield Place(listed[number].suffix, 0)
 
 
 def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:

@@ -53,7 +53,7 @@ class Chunk:
 
     def __init__(self, piece: Piece, content: Content) -> None:
         self.piece = piece
-        self._content = content
+        self.content = content
         self._record_bytes = piece.extent.record_bytes
         self.whole = len(content.data) // self._record_bytes  # records that are there in full
 
@@ -62,19 +62,19 @@ class Chunk:
         """The rows that cannot be compared: unreadable in part, or not there in full."""
         touched = (
             range(span.start // self._record_bytes, -(-span.end // self._record_bytes))
-            for span in self._content.unreadable
+            for span in self.content.unreadable
         )
         return frozenset(range(self.whole, self.piece.slots)).union(*touched)
 
-    def words(self, rows: Sequence[int] | None = None) -> Words:
-        """The records that are there in full, or `rows` of them, one in each row of the array."""
-        data = self._content.data[: self.whole * self._record_bytes]
+    def words(self, rows: Sequence[int] | NDArray[np.intp] | None = None) -> Words:
+        """The records that are there in full, or `rows` of them (ascending), one in each row of the array."""
+        data = self.content.data[: self.whole * self._record_bytes]
         words = np.frombuffer(data, dtype=U64).reshape(self.whole, self._record_bytes // 8)
-        return words if rows is None else words[np.array(rows, dtype=np.intp)]
+        return words if rows is None or len(rows) == len(words) else words[np.asarray(rows, dtype=np.intp)]
 
     def record(self, row: int) -> memoryview:
         """The bytes of one record, fewer where the file ends."""
-        return self._content.data[row * self._record_bytes : (row + 1) * self._record_bytes]
+        return self.content.data[row * self._record_bytes : (row + 1) * self._record_bytes]
 
     def unreadable_sectors(self, row: int) -> frozenset[int]:
         """The sectors of one record whose reads failed, counted from its start."""
@@ -84,7 +84,7 @@ class Chunk:
                 (max(span.start, start) - start) // limits.SECTOR_BYTES,
                 -(-(min(span.end, stop) - start) // limits.SECTOR_BYTES),
             )
-            for span in self._content.unreadable
+            for span in self.content.unreadable
             if span.start < stop and span.end > start
         )
         return frozenset[int]().union(*spans)

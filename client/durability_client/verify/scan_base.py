@@ -1,29 +1,32 @@
 """What every scan does, whatever a slot is: superblocks, the control arm, rereads, counts and reports.
 
 Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
-not fail a drive. Memory does not grow with the target. How the slots are read is a subclass's: `slot_scan`
-reads slots in files, `name_scan` files as slots. It decides no verdict and writes nothing.
+not fail a drive. What cannot be read counts only while the drive still answers elsewhere (`canary`). Memory
+does not grow with the target. How the slots are read is a subclass's: `slot_scan` reads slots in files,
+`name_scan` files as slots. It decides no verdict and writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal, TypeAlias
 
 from durability import limits
-from durability.evidence.judgement import Judgement
+from durability.evidence.judgement import FindingClass, Judgement
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
 from durability_client.target.storage import Storage
+from durability_client.verify.canary import Canary, Place
 from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
 from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 
 Phase: TypeAlias = Literal["in flight", "survey", "all slots", "all names", "control arm", "judging"]
 
 _BUFFERS = 8
+_GONE: frozenset[FindingClass | None] = frozenset({"truncated", "absent"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +55,15 @@ class ScanProgress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanListener:
     """Gets a scan's reports. `tick` after each read that returned, from the thread that read; `progress`
-    after each chunk that was judged; `example` for each one to keep; `finding` for every one that is looked
-    at, kept or not (of slots that end before their file does, only the edges are).
+    after each chunk that was judged; `example` for each one to keep; `finding`, which costs much where there
+    are many, for every one that is looked at, kept or not (of slots that end before their file does, only the
+    edges are).
     """
 
     tick: Callable[[], None]
     progress: Callable[[ScanProgress], None]
     example: Callable[[Example], None]
-    finding: Callable[[Judgement], None] = lambda _: None
+    finding: Callable[[Judgement], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +94,14 @@ class ScanBase:
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
         self._second_look = aligned_buffer(chunk)
         self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
+        self._canary = Canary(storage, block_bytes=job.block_bytes, tick=listener.tick)
+        self._doubted = False  # whether any read has failed
         self._phase: Phase = "in flight"
         self._done = self._total = 0
 
     def run(self) -> ScanReport:
-        """Scan everything. Raises OSError for an error that is not the medium's: the rest was not read."""
+        """Scan everything. Raises OSError for an error that is not the medium's, and DriveWentAwayError: the
+        rest was not read."""
         raise NotImplementedError
 
     @property
@@ -110,13 +117,16 @@ class ScanBase:
         for copy, offset in enumerate(self._plan.superblock_offsets):
             first = self._judge_superblock(copy, offset, size)
             if first.judgement.finding is not None:
-                self._conclude(first, self._judge_superblock(copy, offset, size))
+                second = self._judge_superblock(copy, offset, size)
+                self._require_drive((first, second))
+                self._conclude(first, second)
 
     def _judge_superblock(self, copy: int, offset: int, size: int) -> Suspect:
         if size <= offset:
             return Suspect(self._proven.judge_superblock(copy, b""), b"")
         with self._reader(MAIN) as reader:
             content = reader.read(self._second_look, offset, limits.SUPERBLOCK_BYTES)
+        self._canary.saw(MAIN, offset, content)
         data = bytes(content.data)
         judgement = self._proven.judge_superblock(copy, data)
         if content.unreadable:
@@ -154,6 +164,21 @@ class ScanBase:
                 self._keep("in_flight_damaged", judgement, record)
         return suspects
 
+    def _require_drive(self, suspects: Iterable[Suspect]) -> None:
+        """Before these are concluded: raises DriveWentAwayError if what they lack is the drive's absence.
+
+        What is gone may be gone from the beginning; what cannot be read needs a place that can.
+        """
+        found = {suspect.judgement.finding for suspect in suspects}
+        if "unreadable" in found:
+            self._doubted = True
+        if "unreadable" in found or (found & _GONE and self._canary.known):
+            self._canary.require_drive(self._places())
+
+    def _places(self) -> Iterator[Place]:
+        """Places all over the target that should be readable, to try where nothing has read well."""
+        yield from (Place(MAIN, offset) for offset in self._plan.superblock_offsets)
+
     def _conclude(self, first: Suspect, second: Suspect) -> None:
         """Count a slot that was read twice: only what is wrong both times is a finding."""
         if second.judgement.finding is None:
@@ -169,7 +194,8 @@ class ScanBase:
         assert judgement.finding is not None
         self._counts.convict(judgement)
         self._keep(judgement.finding, judgement, data)
-        self._listener.finding(judgement)
+        if self._listener.finding is not None:
+            self._listener.finding(judgement)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -184,6 +210,8 @@ class ScanBase:
                 return Chunk(piece, reader.read(buffer, piece.offset, piece.length))
 
             for chunk in read_ahead(chain([first], pieces), read, self._buffers):
+                self._canary.saw(extent.suffix, chunk.piece.offset, chunk.content)
+                self._doubted |= bool(chunk.content.unreadable)
                 visit(chunk)
                 self._done += chunk.piece.length
                 self._tell()
@@ -224,7 +252,10 @@ class ScanBase:
         )
 
     def _finish(self) -> ScanReport:
-        """The report of a scan that is done, after its last examples."""
+        """The report of a scan that is done, after its last examples. Raises DriveWentAwayError: what failed
+        last may have failed because the drive was about to."""
+        if self._doubted:
+            self._canary.require_drive(self._places())
         for example in self._examples.latest():
             self._listener.example(example)
         return self._report(finished=True)

@@ -29,6 +29,7 @@ from durability.formats.plan import Plan
 from durability.formats.workloads.workload import Layout
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
+from durability_client.verify.canary import DriveWentAwayError
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
 from durability_client.verify.slot_scan import LogScan, SlotScan
@@ -235,6 +236,8 @@ def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanRep
         return scan.run()
     except OSError as error:
         failure = f"{storage.path} cannot be read further: {error.strerror or error}"
+    except DriveWentAwayError as error:
+        failure = str(error)
     except Exception as error:
         failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"
     return replace(scan.so_far, failure=failure)

@@ -8,25 +8,31 @@ proven frontiers, and files of a log that must be gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, islice
+from functools import partial
+from itertools import chain, groupby, islice, takewhile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from durability import limits
+from durability.evidence.judgement import Judgement
 from durability.evidence.observation import Observation
-from durability.evidence.scan_report import ScanReport
+from durability.evidence.record_rows import ROW_FINDINGS, JudgedRows, Rows, alike, select
+from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.slot_oracle import LogOracle, SlotOracle
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
+from durability_client.verify.canary import Place
 from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
 _IN_FLIGHT_SHARE = 16  # slots in flight are read first where that is less than this part of everything
 _BATCH = 4096  # observations judged at a time
+_TRIED = 16  # places of each file, where nothing has read well
 _SLOTS_AT_A_TIME = 1 << 20  # of a missing range, to keep memory flat
 
 
@@ -44,6 +50,7 @@ class SlotScan(ScanBase):
     def run(self) -> ScanReport:
         """Read slots in flight first, then everything once, the control arm last, and judge."""
         self._read_in_flight()
+        self._read_beyond()
         if not self._oracle.logged:
             self._pass("survey", list(self._every_extent()), self._survey)
         self._check_superblocks()
@@ -73,6 +80,9 @@ class SlotScan(ScanBase):
             self._read(extent, pieces_around(extent, self._in_flight_of(extent)), self._prove)
         self._in_flight_read = True
 
+    def _read_beyond(self) -> None:
+        """Look at files that the log says no writer can have reached; the file of a region has none."""
+
     def _in_flight_of(self, extent: Extent) -> Words:
         """The slots of `extent` that may have been in flight, and that its file is long enough for."""
         slots = self._oracle.in_flight_slots(extent.writer)
@@ -84,14 +94,20 @@ class SlotScan(ScanBase):
         piece = chunk.piece
         slots = self._in_flight_of(piece.extent)
         first, stop = np.searchsorted(slots, (U64(piece.first_slot), U64(piece.first_slot + piece.slots)))
-        rows = (slots[first:stop] - U64(piece.first_slot)).tolist()
-        readable = [row for row in rows if row not in chunk.doubtful]
-        slots = np.array(readable, dtype=U64) + U64(piece.first_slot)
-        odd = self._oracle.hold(piece.extent.writer, slots, chunk.words(readable))
-        for row in (*chunk.doubtful.intersection(rows), *(readable[number] for number in odd)):
+        rows = (slots[first:stop] - U64(piece.first_slot)).astype(np.intp)
+        doubtful = chunk.doubtful.intersection(rows.tolist())
+        if doubtful:
+            rows = rows[~np.isin(rows, list(doubtful))]
+        slots, words = rows.astype(U64) + U64(piece.first_slot), chunk.words(rows)
+        odd = self._oracle.hold(piece.extent.writer, slots, words)
+        seen = self._oracle.classify(piece.extent.writer, slots[odd], words[odd])
+        self._oracle.keep_rows(piece.extent.writer, select(seen, seen.plain))
+        for row in rows[odd[seen.plain]][: limits.EXAMPLES_FIRST].tolist():
+            self._keep_odd(piece.extent.writer, piece.first_slot + row, bytes(chunk.record(row)))
+        for row in (*doubtful, *rows[odd[~seen.plain]].tolist()):
             observation = self._observe(chunk, row)
             self._oracle.prove_by(observation)
-            self._keep_odd(observation.writer, observation.slot, bytes(chunk.record(row)))
+            self._keep_odd(piece.extent.writer, observation.slot, bytes(chunk.record(row)))
 
     def _survey(self, chunk: Chunk) -> None:
         self._oracle.survey(chunk.words())
@@ -103,13 +119,20 @@ class SlotScan(ScanBase):
         piece = chunk.piece
         writer = piece.extent.writer
         in_flight = self._oracle.in_flight_slots(writer)
-        suspects = set(self._oracle.screen(writer, piece.first_slot, chunk.words()).tolist())
-        suspects |= {row for row in chunk.doubtful if not _holds(in_flight, piece.first_slot + row)}
-        rows = sorted(suspects)
+        suspects = self._oracle.screen(writer, piece.first_slot, chunk.words())
+        doubtful = {row for row in chunk.doubtful if not _holds(in_flight, piece.first_slot + row)}
+        if doubtful:
+            suspects = suspects[~np.isin(suspects, list(doubtful))]
+        words = chunk.words(suspects)
+        seen = self._oracle.classify(writer, suspects.astype(U64) + U64(piece.first_slot), words)
+        plain = select(seen, seen.plain)
+        self._oracle.prove_rows(writer, plain)
+        rows = sorted(doubtful.union(suspects[~seen.plain].tolist()))
         observations = self._observe_rows(chunk, rows)
         for observation in observations:
             self._oracle.prove_by(observation)
         self._counts.checked += piece.slots
+        self._settle_rows(writer, plain, words if len(plain.slots) == len(words) else words[seen.plain])
         self._settle(observations, [bytes(chunk.record(row)) for row in rows])
 
     def _count_absent(self) -> None:
@@ -122,9 +145,12 @@ class SlotScan(ScanBase):
                 continue
             edges = [*range(first, absent.stop)[: limits.EXAMPLES_FIRST]]
             edges += range(max(first + len(edges), absent.stop - limits.EXAMPLES_LAST), absent.stop)
-            for slot in edges:
-                observation = self._oracle.observe(extent.writer, slot, b"")
-                self._convict(self._oracle.judge(observation), b"")
+            judgements = [
+                self._oracle.judge(self._oracle.observe(extent.writer, slot, b"")) for slot in edges
+            ]
+            self._require_drive(Suspect(judgement, b"") for judgement in judgements)
+            for judgement in judgements:
+                self._convict(judgement, b"")
             self._counts.checked += absent.stop - first
             self._lose_range(extent.writer, edges, range(first, absent.stop))
 
@@ -145,7 +171,13 @@ class SlotScan(ScanBase):
 
     def _judge_in_flight(self) -> None:
         """Judge what was read first, now that all has been read."""
-        observations = self._oracle.in_flight()
+        for writer in range(self._plan.writers):
+            rows = self._oracle.rows_in_flight(writer)
+            for start in range(0, 0 if rows is None else len(rows.slots), _BATCH):
+                assert rows is not None
+                self._settle_rows(writer, select(rows, slice(start, start + _BATCH)))
+                self._tell()
+        observations = self._oracle.odd_in_flight()
         while batch := list(islice(observations, _BATCH)):
             self._settle(batch, [self._odd.get((one.writer, one.slot), b"") for one in batch])
             self._tell()
@@ -154,6 +186,122 @@ class SlotScan(ScanBase):
         """Find what was removed for good and is there; the file of a region never was."""
 
     # -- second look ---------------------------------------------------------------------------------------
+
+    def _settle_rows(self, writer: int, rows: Rows, words: Words | None = None) -> None:
+        """Count what plain rows come to; findings are read again first. `words`: what was read, None of slots
+        in flight, of which only some was kept."""
+        if not len(rows.slots):
+            return
+        judged = self._oracle.judge_rows(writer, rows, in_flight=words is None)
+        fine = np.flatnonzero(judged.finding == 0)
+        self._counts.count_rows(writer, select(judged, fine))
+        damaged = fine[judged.in_flight_damaged[fine]]
+        self._keep_rows(
+            writer,
+            "in_flight_damaged",
+            select(judged, damaged),
+            lambda number: self._first_data(writer, rows, words, damaged[number]),
+        )
+        wrong = np.flatnonzero(judged.finding)
+        files = rows.slots[wrong] // U64(self._plan.slots)  # of a log; others have one for all slots
+        for group in np.split(wrong, np.flatnonzero(np.diff(files)) + 1):
+            if len(group):
+                first = None if words is None else words[group]
+                self._look_at_rows_again(writer, select(rows, group), select(judged, group), first)
+
+    def _first_data(self, writer: int, rows: Rows, words: Words | None, number: int) -> bytes:
+        if words is not None:
+            return bytes(words[number].tobytes())
+        return self._odd.get((writer, int(rows.slots[number])), b"")
+
+    def _look_at_rows_again(self, writer: int, rows: Rows, judged: JudgedRows, words: Words | None) -> None:
+        """Read rows of one file again, as `_look_again` does."""
+        extent = self._plan.extent_of(writer, int(rows.slots[0]))
+        with self._reader(extent.suffix) as reader:
+            done = 0
+            for piece in pieces_around(extent, rows.slots):
+                chunk = Chunk(piece, reader.read(self._second_look, piece.offset, piece.length))
+                part = slice(done, done + len(piece.wanted_slots))
+                done = part.stop
+                first = None if words is None else words[part]
+                self._conclude_rows(chunk, select(rows, part), select(judged, part), first)
+
+    def _conclude_rows(self, chunk: Chunk, rows: Rows, judged: JudgedRows, first: Words | None) -> None:
+        """Count rows that were read twice, in `first` and `chunk`, like `_conclude`. Rows that do not give
+        the same again are looked at one by one."""
+        writer = chunk.piece.extent.writer
+        numbers = (rows.slots - U64(chunk.piece.first_slot)).astype(np.intp)
+        whole = numbers < chunk.whole
+        if chunk.content.unreadable:
+            whole &= ~np.isin(numbers, list(chunk.doubtful))
+        second = chunk.words(numbers[whole]) if whole.any() else None
+        same = np.zeros(len(numbers), dtype=np.bool_)
+        if second is not None and first is not None:
+            same[whole] = (second == (first if whole.all() else first[whole])).all(axis=1)
+        elif second is not None:
+            seen = self._oracle.classify(writer, rows.slots[whole], second)
+            same[whole] = alike(select(rows, whole), seen)
+        if second is not None and same.any():
+            kept = second if same.all() else second[same[whole]]
+            self._convict_rows(writer, select(judged, same), kept)
+        others = np.flatnonzero(~same)
+        if not len(others):
+            return
+        observations = self._observe_rows(chunk, numbers[others].tolist())
+        pairs = [
+            (
+                self._suspect(writer, select(rows, slice(number, number + 1)), first, number),
+                Suspect(judgement, bytes(chunk.record(int(numbers[number])))),
+            )
+            for number, judgement in zip(others.tolist(), self._oracle.judge_all(observations), strict=True)
+        ]
+        self._require_drive(chain.from_iterable(pairs))
+        for before, after in pairs:
+            self._conclude(before, after)
+
+    def _suspect(self, writer: int, row: Rows, first: Words | None, number: int) -> Suspect:
+        """What a row was at first; told from the row where its bytes were not kept."""
+        slot = int(row.slots[0])
+        if first is not None:
+            data = first[number].tobytes()
+            observation = self._oracle.observe(writer, slot, data)
+        else:
+            data = self._odd.get((writer, slot), b"")
+            observation = self._oracle.observation_of(writer, row)
+        return Suspect(self._oracle.judge(observation), data)
+
+    def _convict_rows(self, writer: int, judged: JudgedRows, words: Words) -> None:
+        """Count findings that were read twice, of which the second gave `words`."""
+        self._counts.count_rows(writer, judged)
+        for number, name in enumerate(ROW_FINDINGS, start=1):
+            of_class = np.flatnonzero(judged.finding == number)
+            if len(of_class):
+                self._keep_rows(writer, name, select(judged, of_class), partial(_record, words, of_class))
+        if self._listener.finding is not None:
+            for number in range(len(judged.slots)):
+                data = words[number].tobytes()
+                self._listener.finding(self._judgement_of(writer, judged, number, data))
+
+    def _keep_rows(self, writer: int, kind: str, judged: JudgedRows, data_of: Callable[[int], bytes]) -> None:
+        """Keep rows of one kind as examples, as far as there is room for them."""
+
+        def make(number: int) -> Callable[[], Example]:
+            return partial(self._example, kind, writer, judged, number, data_of(number))
+
+        for example in self._examples.add_many(kind, len(judged.slots), make):
+            self._listener.example(example)
+
+    def _example(self, kind: str, writer: int, judged: JudgedRows, number: int, data: bytes) -> Example:
+        return Example(kind=kind, judgement=self._judgement_of(writer, judged, number, data), data=data)
+
+    def _judgement_of(self, writer: int, judged: JudgedRows, number: int, data: bytes) -> Judgement:
+        """The judgement of one row that held `data`, with the marks that it was counted with."""
+        observation = self._oracle.observe(writer, int(judged.slots[number]), data)
+        return replace(
+            self._oracle.judge(observation),
+            order_violation=bool(judged.order_violation[number]),
+            collateral=bool(judged.collateral[number]),
+        )
 
     def _settle(self, observations: Sequence[Observation], data: Sequence[bytes]) -> None:
         """Count what `observations`, made of `data`, come to; findings are read again first."""
@@ -176,8 +324,13 @@ class SlotScan(ScanBase):
                 rows = (piece.wanted_slots - U64(piece.first_slot)).tolist()
                 observations += self._observe_rows(chunk, rows)
                 data += [bytes(chunk.record(row)) for row in rows]
-        for number, judgement in enumerate(self._oracle.judge_all(observations)):
-            self._conclude(suspects[number], Suspect(judgement, data[number]))
+        again = [
+            Suspect(judgement, record)
+            for judgement, record in zip(self._oracle.judge_all(observations), data, strict=True)
+        ]
+        self._require_drive((*suspects, *again))
+        for before, after in zip(suspects, again, strict=True):
+            self._conclude(before, after)
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -201,6 +354,13 @@ class SlotScan(ScanBase):
         observed = dict(zip(readable, in_bulk, strict=True))
         return [observed[row] if row in observed else self._observe(chunk, row) for row in rows]
 
+    def _places(self) -> Iterator[Place]:
+        yield from super()._places()
+        for extent in self._extents():
+            present = self._present_slots(extent)
+            for slot in range(0, present, max(1, present // _TRIED)):
+                yield Place(extent.suffix, extent.offset_of(extent.first_slot + slot))
+
     def _extents(self) -> Iterator[Extent]:
         """Where the writers' slots lie, file by file, without files that need not exist and do not."""
         yield from (self._plan.extent(writer) for writer in range(self._plan.writers))
@@ -217,9 +377,32 @@ class SlotScan(ScanBase):
 class LogScan(SlotScan):
     """One scan of a target whose slots lie in files that grow and give way to others."""
 
-    def __init__(self, storage: Storage, job: ScanJob, listener: ScanListener) -> None:
-        self._log = LogOracle(job.plan, job.acked)
+    def __init__(
+        self, storage: Storage, job: ScanJob, listener: ScanListener, log: LogOracle | None = None
+    ) -> None:
+        self._log = LogOracle(job.plan, job.acked) if log is None else log
         super().__init__(storage, job, listener, self._log)
+
+    def _read_beyond(self) -> None:
+        """Count each file that a writer made beyond the ceiling: the log is behind.
+
+        Its name is enough, as a writer makes a file when it may write to it. Only an earlier run's records in
+        it show that it was another's.
+        """
+        for extent in self._log.files_beyond(self._storage.suffixes()) if self._log.logged else ():
+            self._counts.above_ceiling += self._is_of_run(extent)
+
+    def _is_of_run(self, extent: Extent) -> bool:
+        told: bool | None = None
+
+        def look(chunk: Chunk) -> None:
+            nonlocal told
+            told = self._log.tells_of_run(chunk.words()) if told is None else told
+
+        pieces = takewhile(lambda _: told is None, pieces_within(extent, self._present_slots(extent)))
+        self._begin("in flight", self._bytes_of([extent]))
+        self._read(extent, pieces, look)
+        return told is not False
 
     def _look_for_removed(self) -> None:
         """Find files that were removed for good before acknowledged records, and are there."""
@@ -240,6 +423,10 @@ class LogScan(SlotScan):
         for name in filter(None, map(parse_name, self._storage.suffixes())):
             if name.suffix not in known and name.writer < self._plan.writers and not name.temporary:
                 yield self._plan.extent(name.writer, name.number)
+
+
+def _record(words: Words, rows: NDArray[np.intp], number: int) -> bytes:
+    return bytes(words[rows[number]].tobytes())
 
 
 def _holds(ascending: Words, value: int) -> bool:

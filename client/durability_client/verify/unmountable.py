@@ -18,7 +18,7 @@ from durability.formats.facts import Facts, FileSystem
 from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.storage import DriveWatch, TargetDirectory, TargetFile
+from durability_client.target.storage import DriveWatch, PresentDrive, TargetDirectory, TargetFile
 from durability_client.verify.mount_probe import MountProbe, probe_mount
 
 
@@ -50,6 +50,14 @@ class UnmountableStorage:
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
         return self._device.flushes(drive)
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        """The drives below the device, as the kernel shows them now."""
+        return self._device.drives()
+
+    def drop_caches_below(self) -> None:
+        """As of the device."""
+        self._device.drop_caches_below()
 
     def facts(self) -> Facts:
         """Facts of the device itself, without a file system."""

@@ -50,10 +50,11 @@ _MEANINGS: Mapping[FindingClass, str] = {
     "resurrected": "a removed name is back",
 }
 
-# What to do about each reason why a verdict is not `durable`. {cut}: class of the cut that is shown; {cuts}:
+# What to do about each reason of a verdict that is not a loss. {cut}: class of the cut that is shown; {cuts}:
 # verified cuts of the series.
 ADVICE: Mapping[str, str] = {
     "no-server-log": "verify with the server that has the log of this run, or with an export of it",
+    "loss-withdrawn": "look in the kernel's log for I/O errors of this drive, and find out why they came",
     "not-armed": "run again, and cut only after records are acknowledged",
     "superseded": "verify the later run; this run can no longer be judged",
     "tainted": "run again, with only one client for the run",
@@ -310,7 +311,8 @@ def _classes(outcome: Outcome) -> Iterator[tuple[str, str]]:
     said = outcome.verdict.word == "loss" and [count for _, count in found] == [report.operations_lost]
     place = "place" if report.superblocks_lost else outcome.plan.contract.noun
     for name, count in found:
-        meaning = _meaning(name, outcome.plan)
+        aside = "" if name in report.convicting else "; set aside, since the scan did not finish"
+        meaning = f"{_meaning(name, outcome.plan)}{aside}"
         yield name, meaning if said else f"{counted(count, place)}: {meaning}"
 
 
@@ -387,6 +389,7 @@ def _next(outcome: Outcome) -> Iterator[str]:
         fewer = "the raw device, `--direct`, `--sync dsync`, one writer"
         yield f"to find the layer, test with fewer layers: {fewer}"
     elif verdict.word == "durable":
+        yield from (ADVICE[reason.code] for reason in verdict.reasons)
         yield from _cut_again(verdict.strength)
         yield "also test a single writer, and `--direct --sync dsync`: flush and FUA are different paths"
     else:

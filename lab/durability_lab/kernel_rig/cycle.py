@@ -25,6 +25,7 @@ from durability.evidence.judgement import Judgement
 from durability.formats.case import Case
 from durability.formats.plan import Plan
 from durability.units import format_run, parse_run
+from durability_client import queries
 from durability_client.link.endpoint import endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
@@ -145,6 +146,12 @@ async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
     return Answer(
         exit_code=process.returncode, document=json.loads(document) if document else {}, said=_text(said)
     )
+
+
+async def export(lab: LocalServer, run: str, path: Path) -> None:
+    """Save what the server knows of `run` now in the file `path`, as `durability export` does."""
+    known = endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+    await queries.export(known, parse_run(run), output=path, out=sys.stdout)
 
 
 async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> CycleResult:

@@ -19,7 +19,14 @@ from durability.formats import facts
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
-from durability_client.target.storage import Buffer, DriveLook, DriveWatch, TargetDirectory, WritableBuffer
+from durability_client.target.storage import (
+    Buffer,
+    DriveLook,
+    DriveWatch,
+    PresentDrive,
+    TargetDirectory,
+    WritableBuffer,
+)
 from durability_lab.drive.drive import Drive, HangingReadError, Model
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import SparseMedia
@@ -98,8 +105,8 @@ class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
     `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive`
-    takes what `Drive` does.
+    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive` takes
+    what `Drive` does.
     """
 
     kind: TargetKind = "device"
@@ -228,6 +235,14 @@ class SimulatedStorage:
     def watch_drives(self, armed: Facts) -> DriveWatch:
         """Look at the drive itself, whatever `armed` names."""
         return SimulatedDriveWatch(self._drive)
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        """The simulated drive, enumerated anew by each `power_on`."""
+        drive = self._drive
+        return (PresentDrive(name=self.path.name, size_bytes=drive.size_bytes, diskseq=drive.generation),)
+
+    def drop_caches_below(self) -> None:
+        """There is nothing between the client and the drive."""
 
     def _refuse_names(self, suffix: str) -> None:
         if suffix != MAIN:

@@ -132,6 +132,20 @@ class FlickeringStorage(FailingStorage):
         return self._facts
 
 
+class BadStorage(FailingStorage):
+    """Files with sectors that cannot be read, and facts that are given."""
+
+    def __init__(self, path: Path, facts: Facts, bad: dict[int, int]) -> None:
+        super().__init__(path, bad=bad)
+        self._facts = facts
+
+    def __reduce__(self) -> tuple[type[KernelStorage], tuple[Any, ...]]:
+        return BadStorage, (self.path, self._facts, self._bad)
+
+    def facts(self) -> Facts:
+        return self._facts
+
+
 def bytes_of(storage: Storage, suffix: str, offset: int, length: int) -> bytes:
     """Bytes of a file as a reader gets them, through an aligned buffer."""
     file = storage.open(suffix)

@@ -16,13 +16,16 @@ from durability import limits
 from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import CONTROL, MAIN, Plan
+from durability_client.target.storage import PresentDrive
 from durability_client.verify.read_chunks import bytes_around, pieces_around
-from durability_client.verify.scan_base import ScanJob
+from durability_client.verify.scan_base import ScanJob, ScanListener
+from durability_client.verify.scan_process import scan_here
 from durability_client.verify.target_reader import CHUNK_BYTES
 from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 
 MakePlan = Callable[..., Plan]
+SILENT = ScanListener(tick=lambda: None, progress=lambda _: None, example=lambda _: None)
 
 
 def report_of(disk: Disk, directory: Path, acked: tuple[int, ...] | None) -> ScanReport:
@@ -256,6 +259,65 @@ def test_file_that_ends_within_its_first_record(make_plan: MakePlan, tmp_path: P
     report = report_of(disk, tmp_path, (2,))
 
     assert report.findings == {"truncated": 2}
+
+
+class DyingStorage(FailingStorage):
+    """Files on a drive that is enumerated anew once its drives have been asked for so often."""
+
+    def __init__(self, path: Path, *, bad: dict[int, int], changes_after: int) -> None:
+        super().__init__(path, bad=bad)
+        self._left = changes_after
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        self._left -= 1
+        return (PresentDrive(name="sda", size_bytes=1 << 30, diskseq=1 if self._left >= 0 else 2),)
+
+
+@pytest.mark.parametrize("changes_after", [1, 2])
+def test_drive_that_was_enumerated_anew_ends_the_scan(
+    written: Disk, tmp_path: Path, changes_after: int
+) -> None:
+    """An I/O error counts if the drive is the same after it, and again at the end of the scan."""
+    _, offset, _ = written.versions.place(0, written.slot_of(0, 60))
+    path = lay_down(written, tmp_path).path
+    storage = DyingStorage(path, bad=unreadable(offset), changes_after=changes_after)
+
+    report = scan_here(storage, job_of(written.plan, (100,)), SILENT)
+
+    assert not report.finished
+    assert "enumerated it anew" in report.failure
+    assert report.findings == ({} if changes_after == 1 else {"unreadable": 1})
+    storage = DyingStorage(path, bad=unreadable(offset), changes_after=3)
+    report = scan_here(storage, job_of(written.plan, (100,)), SILENT)
+    assert (report.finished, report.findings) == (True, {"unreadable": 1})
+
+
+@pytest.mark.parametrize("workload", ["overwrite", "append", "rename"])
+def test_drive_that_is_dead_from_the_beginning_is_no_loss(
+    make_plan: MakePlan, tmp_path: Path, workload: str
+) -> None:
+    """Every read fails: nothing has read well in this pass, so nothing is known to be lost."""
+    disk = Disk(small(make_plan, workload=workload))
+    disk.write_to(0, 60)
+    everywhere = unreadable(*range(0, 1 << 18, SECTOR))
+    storage = FailingStorage(lay_down(disk, tmp_path).path, bad=everywhere)
+
+    report = scan_here(storage, job_of(disk.plan, (60,)), SILENT)
+
+    assert (report.finished, report.findings) == (False, {})
+    assert "no block of the target" in report.failure
+
+
+def test_first_half_unreadable_is_a_finding(written: Disk, tmp_path: Path) -> None:
+    """Nothing has read well when the first slots fail, but the rest of the target is found to read."""
+    extent = written.plan.extent(0)
+    half = unreadable(*range(0, extent.offset_of(32), SECTOR))
+    storage = failing(written, tmp_path, half)
+
+    report = scan_here(storage, job_of(written.plan, (100,)), SILENT)
+
+    assert report.finished
+    assert report.findings["unreadable"] + report.in_flight_damaged == 32 + 1
 
 
 def test_error_of_the_link_ends_the_scan(written: Disk, tmp_path: Path) -> None:

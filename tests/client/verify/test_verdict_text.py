@@ -241,7 +241,7 @@ def test_a_weaker_cut_comes_with_the_option_to_type(make_plan: MakePlan) -> None
 
 def test_every_reason_has_advice() -> None:
     """No reason leaves people alone; those of a loss have the section of the loss."""
-    assert {*page.ADVICE} == {*REASONS} - {"findings", "device-smaller", "earlier-loss"}
+    assert {*page.ADVICE} == {*REASONS} - {"findings", "device-smaller", "earlier-loss", "unreadable-only"}
 
 
 def test_earlier_loss_stands_in_the_first_line(make_plan: MakePlan) -> None:

@@ -38,7 +38,7 @@ from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_server.server import Server
-from tests.client.verify.targets import FlickeringStorage, KnownStorage, lay_down
+from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
@@ -453,6 +453,24 @@ async def test_unstable_pass_is_never_cleared(lab: Lab) -> None:
 
     assert (document["exit"], document["unstable"]) == (EXIT_INCONCLUSIVE, 0)
     assert codes(document) == ["earlier-unstable"]
+
+
+async def test_unreadable_slots_are_withdrawn_by_a_pass_that_reads_them(lab: Lab) -> None:
+    """A loss by I/O errors alone stands until a pass reads everything; that pass says so, and is listed."""
+    await lab.run()
+    path = lay_down(lab.disk, lab.directory).path
+    offset = lab.disk.versions.place(0, lab.disk.slot_of(0, 40))[1]
+    lab.storage = BadStorage(path, lab.now, unreadable(offset))
+    document = await lab.verify()
+    assert (document["exit"], codes(document)) == (EXIT_LOSS, ["findings", "unreadable-only"])
+    assert await lab.listed() == "loss"
+    lab.storage = KnownStorage(path, lab.now)
+
+    for _ in range(2):
+        document = await lab.verify()
+
+        assert (document["exit"], codes(document)) == (EXIT_OK, ["loss-withdrawn"])
+        assert await lab.listed() == "durable"
 
 
 async def verify_device(lab: Lab, device: Path) -> int:

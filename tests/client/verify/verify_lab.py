@@ -21,6 +21,8 @@ from durability.protocol.messages import (
     CaseFile,
     DriveSeen,
     Export,
+    List,
+    Listing,
     Register,
     Show,
     Shown,
@@ -92,6 +94,12 @@ class Lab:
         """All that the server keeps of the run."""
         with closing(await connect(self.endpoint, "query")) as connection:
             return dict((await connection.request(Show(run=self.plan.run), Shown)).document)
+
+    async def listed(self) -> str:
+        """The verdict of the run in the server's list."""
+        with closing(await connect(self.endpoint, "query")) as connection:
+            runs = (await connection.request(List(limit=1), Listing)).rows
+        return str(runs[0]["verdict"])
 
     async def export(self) -> Path:
         """An export of the run."""

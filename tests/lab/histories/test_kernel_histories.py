@@ -37,7 +37,10 @@ CASES = {
         "run workload=append; copy; pass ms=1500; cut; server how=oldest; boot; verify",
         ["inconclusive"] * 2,
     ),
-    "in a dead network": ("run; network; pass ms=1500; cut; boot; network up=yes; verify", ["inconclusive"] * 2),
+    "in a dead network": (
+        "run; network; pass ms=1500; cut; boot; network up=yes; verify",
+        ["inconclusive"] * 2,
+    ),
 }
 
 

@@ -6,6 +6,7 @@ workload, sync and number of writers on both kinds of drive.
 
 from __future__ import annotations
 
+import asyncio
 import mmap
 import random
 import subprocess
@@ -19,7 +20,7 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE
 from durability.formats.plan import Plan
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
-from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, power_on, powered, running, verify
+from durability_lab.kernel_rig.cycle import ATTESTATION, cycle, export, power_on, powered, running, verify
 from durability_lab.support.loads import FileSystemName, Load
 from durability_lab.support.local_server import local_server
 
@@ -150,6 +151,57 @@ async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int)
             await client.end()
         answer = await verify(lab, rig.target, *(["--attest-cut", ATTESTATION] if attested else []))
     assert answer.exit_code == EXIT_INCONCLUSIVE, answer
+
+
+@pytest.mark.parametrize(
+    "load",
+    [EXT4, Load(file_system=None), Load(file_system="xfs", workload="rename"), Load(file_system="btrfs")],
+    ids=str,
+)
+async def test_cut_while_verify_reads_is_no_loss(load: Load, seed: int) -> None:
+    """An honest drive loses power again under `verify`: an unfinished scan, and durable on the next pass."""
+    names = load.contract.layout == "names"
+    async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
+        async with running(lab, rig.target, load, acked=500 if names else 1000) as client:
+            rig.cut()
+            await client.end()
+        rig.read_delay_ms = 2 if names else 20
+        assert await power_on(rig) is bool(load.file_system)
+        options = ("--run", client.run, "--attest-cut", ATTESTATION)
+        before = rig.bytes_read()
+        reading = asyncio.create_task(verify(lab, rig.target, *options))
+        while rig.bytes_read() < before + (1 << 20):
+            assert not reading.done(), reading.result()
+            await asyncio.sleep(0.001)
+        rig.cut()
+        interrupted = await reading
+        rig.read_delay_ms = 0
+        await power_on(rig)
+        complete = await verify(lab, rig.target, *options)
+    assert interrupted.exit_code == EXIT_INCONCLUSIVE, interrupted
+    assert "scan-unfinished" in {reason["code"] for reason in interrupted.document["reasons"]}
+    assert complete.document["verdict"] == "durable", complete
+
+
+@pytest.mark.parametrize(
+    "load", [Load(file_system="ext4", workload="append"), Load(file_system="xfs", workload="unlink")], ids=str
+)
+async def test_export_taken_during_the_run_is_behind(load: Load, seed: int, tmp_path: Path) -> None:
+    """An honest target against the log of long before the cut: several files of `append`, many names."""
+    early, late = (500, 7000) if load.workload == "append" else (10, 350)
+    async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
+        async with running(lab, rig.target, load, acked=early) as client:
+            await export(lab, client.run, tmp_path / "export")
+            assert await lab.until_acked(rig.target, late, client.said)
+            rig.cut()
+            await client.end()
+        assert await power_on(rig)
+        options = ("--run", client.run, "--attest-cut", ATTESTATION)
+        behind = await verify(lab, rig.target, *options, "--from-export", str(tmp_path / "export"))
+        complete = await verify(lab, rig.target, *options)
+    assert behind.exit_code == EXIT_INCONCLUSIVE, behind
+    assert "log-behind" in {reason["code"] for reason in behind.document["reasons"]}
+    assert complete.document["verdict"] == "durable", complete
 
 
 async def test_wrong_places_are_no_loss(tmp_path: Path, seed: int) -> None:

@@ -13,7 +13,7 @@ from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
-from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, kept, server_of, wait
+from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, idle_slot, kept, server_of, wait
 from tests.lab.mutants.lab_case import (
     at_risk,
     bound,
@@ -179,6 +179,54 @@ def drive_that_goes_away_while_it_is_read() -> str:
     second = plan.extent(1)
     files.gone = (MAIN, range(second.offset_bytes, second.end_bytes))
     return judged(files, make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("inconclusive: scan-unfinished")
+def drive_that_loses_power_while_it_is_read() -> str:
+    """An honest drive has power for the superblocks, read three times, and the first writer's slots; from
+    then on each read gives an I/O error."""
+    plan = plan_of(writers=2)
+    files = Files.of(disk_of(plan, ACKED, ACKED), after_power_loss())
+    files.power_for = 3 * len(plan.superblock_offsets) + 1
+    return judged(files, make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("inconclusive: scan-unfinished; 1 unreadable")
+def bad_sector_before_the_drive_goes_away() -> str:
+    """One slot cannot be read, twice, while others can; later the drive leaves the bus."""
+    plan = plan_of(writers=2)
+    files = Files.of(disk_of(plan, ACKED, ACKED), after_power_loss())
+    second = plan.extent(1)
+    files.bad.add((MAIN, plan.extent(0).offset_of(idle_slot(plan))))
+    files.gone = (MAIN, range(second.offset_bytes, second.end_bytes))
+    return judged(files, make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("loss: unreadable-only; 1 unreadable")
+def bad_sector() -> str:
+    """One slot cannot be read, twice, and everything else can."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    files.bad.add((MAIN, disk.plan.extent(0).offset_of(idle_slot(disk.plan))))
+    return judged(files, case)
+
+
+@lab_case("durable: loss-withdrawn")
+def pass_that_reads_what_was_unreadable() -> str:
+    """An earlier pass found unreadable slots and nothing else; now all of them read well and are right."""
+    disk, case = kept(verdicts=(past("loss", reasons=("findings", "unreadable-only")),))
+    return judged(disk, case)
+
+
+@lab_case("loss: earlier-loss, unreadable-only")
+def unfinished_pass_after_unreadable_slots() -> str:
+    """An earlier pass found unreadable slots and nothing else; now the drive leaves the bus meanwhile."""
+    plan = plan_of(writers=2)
+    files = Files.of(disk_of(plan, ACKED, ACKED), after_power_loss())
+    second = plan.extent(1)
+    files.gone = (MAIN, range(second.offset_bytes, second.end_bytes))
+    earlier = past("loss", reasons=("findings", "unreadable-only"))
+    return judged(files, make_case(plan, (ACKED, ACKED), verdicts=(earlier,)))
 
 
 @lab_case("inconclusive: no-server-log, cut-not-shown, nothing-at-risk")

@@ -101,7 +101,7 @@ def drive_that_flips_bits_of_neighbours() -> str:
     return simulated("seed=1 model=neighbour-flip record_bytes=1024")
 
 
-@lab_case("loss; unreadable, damaged in flight")
+@lab_case("loss: unreadable-only; unreadable, damaged in flight")
 def drive_that_cannot_read_its_pages() -> str:
     """A drive of which a part answers with EIO."""
     return simulated("seed=1 model=unreadable:share=0.1")
@@ -170,6 +170,31 @@ def store_that_was_rolled_back() -> str:
     """The server's store is from before a writer's last 20 operations, which are whole on the drive."""
     plan = plan_of(pattern="sequential", writers=2)
     return judged(disk_of(plan, ACKED + 20, ACKED), make_case(plan, (ACKED, ACKED)))
+
+
+@lab_case("inconclusive: log-behind; 72 truncated")
+def store_that_was_rolled_back_by_files_of_a_log() -> str:
+    """The server's store is from before an appending writer's last 400 operations: the files that it knows of
+    were removed, and the files that are there are whole."""
+    plan = plan_of(workload="append")
+    return judged(disk_of(plan, 3 * ACKED), make_case(plan, (ACKED,)))
+
+
+@lab_case("inconclusive: log-behind, nothing-at-risk; 25 absent")
+def store_that_was_rolled_back_before_removals() -> str:
+    """The server's store is from before the last 33 operations of `unlink`, which removed names in order."""
+    plan = plan_of(workload="unlink")
+    return judged(disk_of(plan, 50), make_case(plan, (17,)))
+
+
+@lab_case("loss; 1 absent")
+def name_that_no_removal_explains() -> str:
+    """A name of `unlink` is gone. All that may have been in flight was done, and an operation beyond would
+    remove that name; but the operations between have not been done."""
+    plan = plan_of(workload="unlink", pattern="sequential")
+    disk = disk_of(plan, 188)
+    disk.remove(0, 62)
+    return judged(disk, make_case(plan, (180,)))
 
 
 @lab_case("inconclusive: not-armed, cut-not-shown, nothing-at-risk; 21 corrupt, 3 damaged in flight")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from durability.evidence import identity, strength, verdict
+from durability.evidence import identity, record_rows, strength, verdict
 from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
+from durability.evidence.scan_report import ScanReport
 from durability.evidence.slot_oracle import SlotOracle
 from durability.formats import record
+from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan
 from tests.lab.mutants.mutation import Mutant, answering, without
 
-FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found and not explained:", "if False:")
+FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")
 
 JUDGING = (
     Mutant(
@@ -67,11 +69,7 @@ JUDGING = (
         rule=6,
         taken_away="slots that are wrong only under A' are not counted apart",
         noticed_by=("write-missing-before-one-that-is-there",),
-        change=without(
-            SlotOracle._judge,
-            "wrong and self._faults(observation, logged, latest).finding is None",
-            "False",
-        ),
+        change=without(SlotOracle.judge_rows, "out_of_order = wrong & ", "out_of_order = ~wrong & "),
     ),
     Mutant(
         name="nothing is proven without a log",
@@ -94,27 +92,34 @@ JUDGING = (
         rule=7,
         taken_away="a version in flight counts only if it is whole",
         noticed_by=("write-in-flight-torn", "honest-drive-that-tears"),
-        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq == expected"),
+        change=without(record_rows.faults, "(rows.lowest < wanted)", "(rows.highest != wanted)"),
     ),
     Mutant(
         name="any version is legal",
         rule=7,
         taken_away="an older version of a slot is as good as the newest",
         noticed_by=("drive-that-ignores-flushes", "old-record-lost"),
-        change=without(SlotOracle._faults, "expected <= span.seq <= ceiling", "span.seq <= ceiling"),
+        change=without(record_rows.faults, "(rows.lowest < wanted)", "(rows.lowest < 0)"),
     ),
     Mutant(
         name="damage in flight not excused",
         rule=7,
         taken_away="content in flight must be recognisable",
         noticed_by=("garbage-in-flight",),
-        change=without(SlotOracle._faults, "excused = latest > expected", "excused = False"),
+        change=without(record_rows.faults, "excused = latest > expected", "excused = latest < expected"),
     ),
     Mutant(
         name="damage excused everywhere",
         rule=7,
-        taken_away="unrecognisable or unreadable content counts as a write in flight",
-        noticed_by=("drive-that-flips-bits-of-neighbours", "drive-that-cannot-read-its-pages"),
+        taken_away="unrecognisable content counts as a write in flight",
+        noticed_by=("drive-that-flips-bits-of-neighbours",),
+        change=without(record_rows.faults, "excused = latest > expected", "excused = latest >= expected"),
+    ),
+    Mutant(
+        name="I/O errors excused everywhere",
+        rule=7,
+        taken_away="unreadable content counts as a write in flight",
+        noticed_by=("drive-that-cannot-read-its-pages",),
         change=without(SlotOracle._faults, "excused = latest > expected", "excused = True"),
     ),
     Mutant(
@@ -142,7 +147,7 @@ JUDGING = (
         noticed_by=("body-changed-below-an-intact-header",),
         change=without(
             record.parse,
-            "U64(xxhash.xxh3_64_intdigest(body.tobytes())) == words[number, 63] ^ check[number]",
+            "_digests(words[good, BODY] ^ check[good, None]) == words[good, 63] ^ check[good]",
             "True",
         ),
     ),
@@ -189,6 +194,43 @@ JUDGING = (
         ),
     ),
     Mutant(
+        name="no canary",
+        rule=8,
+        taken_away="an I/O error counts, whether or not the drive still answers elsewhere",
+        noticed_by=("drive-that-loses-power-while-it-is-read",),
+        change=answering(Canary.require_drive, "pass"),
+    ),
+    Mutant(
+        name="I/O errors of an unfinished scan count",
+        rule=8,
+        taken_away="unreadable slots are a loss even if the drive went away later",
+        noticed_by=("bad-sector-before-the-drive-goes-away",),
+        change=without(ScanReport.convicting, 'self.finished or name != "unreadable"', "True"),
+    ),
+    Mutant(
+        name="I/O errors cause no loss",
+        rule=8,
+        taken_away="unreadable slots are never a loss",
+        noticed_by=("bad-sector", "drive-that-cannot-read-its-pages"),
+        change=without(
+            ScanReport.convicting, 'self.finished or name != "unreadable"', 'name != "unreadable"'
+        ),
+    ),
+    Mutant(
+        name="unreadable forever",
+        rule=8,
+        taken_away="a pass that reads everything does not withdraw a loss of unreadable slots alone",
+        noticed_by=("pass-that-reads-what-was-unreadable",),
+        change=without(verdict._earlier_losses, "if complete else 0", "* 0"),
+    ),
+    Mutant(
+        name="withdrawn without reading",
+        rule=8,
+        taken_away="any later pass withdraws a loss of unreadable slots alone",
+        noticed_by=("unfinished-pass-after-unreadable-slots",),
+        change=without(verdict._earlier_losses, "if complete else 0", ""),
+    ),
+    Mutant(
         name="unstable not counted",
         rule=8,
         taken_away="a slot that is right when reread was never wrong",
@@ -215,6 +257,31 @@ JUDGING = (
         taken_away="a file of `append` that is back is not seen",
         noticed_by=("file-of-a-log-that-is-back",),
         change=answering(LogScan._look_for_removed, "pass"),
+    ),
+    Mutant(
+        name="later files of a log not read",
+        rule=8,
+        taken_away="files of `append` beyond the ceiling do not show that the log is behind",
+        noticed_by=("store-that-was-rolled-back-by-files-of-a-log",),
+        change=answering(LogScan._read_beyond, "pass"),
+    ),
+    Mutant(
+        name="later removals not recognised",
+        rule=8,
+        taken_away="names that the next operations of `unlink` remove are lost, however many",
+        noticed_by=("store-that-was-rolled-back-before-removals",),
+        change=answering(NameOracle.removed_beyond, "return 0"),
+    ),
+    Mutant(
+        name="any later removal explains an absence",
+        rule=8,
+        taken_away="names are taken as removed later, though operations before those were not done",
+        noticed_by=("name-that-no-removal-explains",),
+        change=without(
+            NameOracle.removed_beyond,
+            "and self._removed_last[writer] < self.ceiling(writer) + count + self.plan.group",
+            "and True",
+        ),
     ),
     Mutant(
         name="absence is legal",
@@ -355,7 +422,7 @@ JUDGING = (
         rule=9,
         taken_away="a later pass clears a loss",
         noticed_by=("second-pass-over-a-drive-that-healed",),
-        change=without(verdict._loss_reasons, 'past.verdict == "loss"', "False"),
+        change=without(verdict._earlier_losses, 'past.verdict == "loss"', "False"),
     ),
     Mutant(
         name="findings do not cause loss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from durability.evidence import at_risk, cut, flushes, strength, verdict
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
+from durability.evidence.slot_oracle import SlotOracle
 from durability_client.verify.scan_base import ScanBase
 from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch
 from durability_server.runs.run import Run
@@ -170,9 +171,9 @@ THE_CUT = (
         taken_away="the window reaches back to the version expected, not to the one after that found",
         noticed_by=("slot-that-fell-back-two-versions",),
         change=without(
-            ProvenOperations._oldest_lost,
-            "return self._versions.after(observation.writer, observation.slot, faults.found)",
-            "return expected",
+            SlotOracle.judge_rows,
+            "self._versions.following(writer, slots[behind], before)",
+            "before * U64(0) + expected[behind]",
         ),
     ),
     Mutant(

@@ -15,7 +15,7 @@ from typing import cast
 
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
-from durability_client.target.storage import Buffer, Storage, WritableBuffer
+from durability_client.target.storage import Buffer, PresentDrive, Storage, WritableBuffer
 from tests.core.evidence.memory_target import SECTOR, Disk
 
 
@@ -88,7 +88,8 @@ class Files:
     file that was opened for writing; it may raise, or cut.
 
     `bad`: suffix and offset of sectors that give an I/O error. `flips`: how often the byte at suffix and
-    offset is read wrong. `gone`: suffix and range from which the drive does not answer any more.
+    offset is read wrong. `gone`: suffix and range from which the drive does not answer any more. `power_for`:
+    how many reads there is power for; open files stay open.
     """
 
     kind: TargetKind = "file"
@@ -100,6 +101,7 @@ class Files:
         self.bad: set[tuple[str, int]] = set()
         self.flips: dict[tuple[str, int], int] = {}
         self.gone: tuple[str, range] | None = None
+        self.power_for: int | None = None
         self._names: dict[str, Inode] = {}
         self._durable_names: dict[str, Inode] = {}
         self._steps: dict[str, int] = {}
@@ -154,6 +156,10 @@ class Files:
 
     def check_read(self, suffix: str, offset: int, length: int) -> None:
         """Raises what a drive that fails here raises."""
+        if self.power_for is not None:
+            self.power_for -= 1
+            if self.power_for < 0:
+                raise _error(errno.EIO)
         if any(name == suffix and offset - SECTOR < bad < offset + length for name, bad in self.bad):
             raise _error(errno.EIO)
         if self.gone is not None and self.gone[0] == suffix and offset in self.gone[1]:
@@ -217,6 +223,15 @@ class Files:
 
     def facts(self) -> Facts:
         return self.now
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        return tuple(
+            PresentDrive(name=drive.name, size_bytes=drive.size_bytes, diskseq=drive.diskseq)
+            for drive in self.now.drives
+        )
+
+    def drop_caches_below(self) -> None:
+        """There is nothing below."""
 
 
 def _error(code: int) -> OSError:

@@ -10,7 +10,7 @@ from typing import cast
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN
-from durability_client.target.storage import Storage, WritableBuffer
+from durability_client.target.storage import PresentDrive, Storage, WritableBuffer
 from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_process import scan_here
 from durability_lab.truth.comparison import Claims
@@ -61,6 +61,12 @@ class DiskStorage:
         if suffix not in self._files:
             raise FileNotFoundError(suffix)
         return len(self._files[suffix])
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        return ()
+
+    def drop_caches_below(self) -> None:
+        """There is nothing below."""
 
 
 def scanned(

@@ -1,0 +1,156 @@
+"""Whole records by arrays: what many of them hold, and what is wrong with each, without an object for any.
+
+The same rules as `observation` and `slot_oracle`, for the common cases: versions of the slot itself, zeros,
+damage, an earlier run's data in place, foreign data, and mixes of these. A row with anything else (a sector
+of this run that belongs elsewhere, or is beyond the ceiling) is not `plain`, and is left to those modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from durability.evidence.judgement import FindingClass
+from durability.evidence.observation import EARLIER_RUN, NO_SEQ, PREFILL
+from durability.formats.mixing import U64, Words
+
+Flags = NDArray[np.bool_]
+Seqs = NDArray[np.int64]
+
+# Codes in `JudgedRows.finding`; 0 is none.
+ROW_FINDINGS: tuple[FindingClass, ...] = ("foreign", "corrupt", "torn", "lost")
+_NONE, _FOREIGN, _CORRUPT, _TORN, _LOST = range(5)
+
+_Table = TypeVar("_Table", "Rows", "JudgedRows")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """What n records of one writer hold; each array has shape (n,).
+
+    `lowest`, `highest`: of the intact versions of the slot in its sectors, NO_SEQ for none. `zeros`,
+    `damaged`, `earlier`, `foreign`: whether any sector is in that state of `observation.SectorState`.
+    `plain`: all sectors are in one of these states; else the other fields mean nothing.
+    """
+
+    slots: Words
+    lowest: Seqs
+    highest: Seqs
+    zeros: Flags
+    damaged: Flags
+    earlier: Flags
+    foreign: Flags
+    plain: Flags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedRows:
+    """`Judgement` for n records of one writer; each array has shape (n,). `finding`: 0, or a position in
+    ROW_FINDINGS plus 1. `oldest_lost`: 0 for none."""
+
+    slots: Words
+    finding: NDArray[np.int8]
+    in_flight_damaged: Flags
+    above_ceiling: Flags
+    order_violation: Flags
+    collateral: Flags
+    expected: Words
+    oldest_lost: Words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowFaults:
+    """`Faults` of n records: what is wrong with them under one pair of frontiers."""
+
+    finding: NDArray[np.int8]
+    damaged: Flags
+    above: Flags
+    found: Seqs
+
+
+def select(rows: _Table, chosen: NDArray[np.intp] | Flags | slice) -> _Table:
+    """Some of the rows."""
+    return type(rows)(**{field.name: getattr(rows, field.name)[chosen] for field in fields(rows)})
+
+
+def joined(parts: Iterable[Rows]) -> Rows | None:
+    """All rows of `parts`, ascending by slot; None for no part."""
+    every = list(parts)
+    if not every:
+        return None
+    together = Rows(
+        **{
+            field.name: np.concatenate([getattr(part, field.name) for part in every])
+            for field in fields(Rows)
+        }
+    )
+    return select(together, np.argsort(together.slots, kind="stable"))
+
+
+def whole_rows(slots: Words, seqs: Words) -> Rows:
+    """Rows that hold one version each."""
+    no = np.zeros(len(slots), dtype=np.bool_)
+    found = seqs.astype(np.int64)
+    return Rows(
+        slots=slots,
+        lowest=found,
+        highest=found,
+        zeros=no,
+        damaged=no,
+        earlier=no,
+        foreign=no,
+        plain=~no,
+    )
+
+
+def faults(
+    rows: Rows, *, expected: Words, latest: Words, endless: bool, prefilled: bool, run_began: bool
+) -> RowFaults:
+    """What is wrong if `expected` are the newest acknowledged versions and `latest` the newest issued.
+
+    `prefilled`: slots have a prefill, so that zeros are no content of theirs. `run_began`: the prefill, or
+    what stands for it, is known to have been durable, so that an earlier run's data are outdated.
+    """
+    excused = latest > expected
+    tail = (expected == U64(0)) & endless
+    wanted = expected.astype(np.int64)
+    versions = rows.highest != NO_SEQ
+    stale = versions & (rows.lowest < wanted)
+    legal = versions & (rows.highest >= wanted)
+    blank = rows.damaged | (rows.zeros & prefilled)
+    empty = rows.zeros & (not prefilled)
+    earlier = rows.earlier & run_began
+    foreign = rows.foreign | (rows.earlier & (not run_began))
+    kinds = stale.astype(np.int8) + empty + earlier
+    alone = (kinds == 1) & ~legal & ~blank & ~foreign & (~stale | (rows.lowest == rows.highest))
+    finding = np.where(kinds > 0, np.where(alone, _LOST, _TORN), _NONE)
+    finding = np.where(blank & ~excused, _CORRUPT, finding)
+    finding = np.where(foreign, _FOREIGN, finding)
+    found = np.where(stale, rows.lowest, NO_SEQ)
+    found = np.where(empty, PREFILL, found)
+    found = np.where(earlier, EARLIER_RUN, found)
+    odd = rows.damaged | rows.earlier | rows.foreign
+    return RowFaults(
+        finding=np.where(tail, _NONE, finding).astype(np.int8),
+        damaged=excused & np.where(tail, odd, blank),
+        above=tail & ~excused,
+        found=np.where(tail, NO_SEQ, found),
+    )
+
+
+def is_behind(finding: NDArray[np.int8]) -> Flags:
+    """Where a finding is of a record that fell behind its operations, so that those it lacks can be told."""
+    behind: Flags = (finding == _TORN) | (finding == _LOST)
+    return behind
+
+
+def alike(rows: Rows, others: Rows) -> Flags:
+    """Where both say the same of a record; rows that are not plain are like no other."""
+    same = rows.plain & others.plain
+    for name in ("lowest", "highest", "zeros", "damaged", "earlier", "foreign"):
+        same &= getattr(rows, name) == getattr(others, name)
+    return same

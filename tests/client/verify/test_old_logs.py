@@ -1,0 +1,98 @@
+"""A log that is older than the target: an export taken during the run, or a restored server's store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from durability.formats.plan import Plan
+from tests.core.evidence.memory_target import ENDLESS, SECTOR, Disk, small
+from tests.lab.truth.disk_storage import scanned
+
+MakePlan = Callable[..., Plan]
+PATTERNS = st.sampled_from(["sequential", "random"])
+WORKLOADS = ("overwrite", "append", "create", "rename", "unlink")
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """What a writer did: groups `done` and synced, operations of the next one `under_way`, counted from 1;
+    and how many of the newest groups are `missing` in the log."""
+
+    done: int
+    under_way: frozenset[int]
+    missing: int
+
+
+WRITERS = st.builds(Writer, st.integers(0, 80), st.frozensets(st.integers(1, 4)), st.integers(0, 80))
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(writers=st.lists(WRITERS, min_size=2, max_size=2), group=st.sampled_from([1, 4]), pattern=PATTERNS)
+@example(writers=[Writer(32, frozenset(), 32), Writer(0, frozenset(), 0)], group=1, pattern="random")
+@example(writers=[Writer(5, frozenset({1, 4}), 5), Writer(9, frozenset(), 0)], group=4, pattern="random")
+def test_log_of_any_age_is_never_a_loss(
+    make_plan: MakePlan, workload: str, writers: list[Writer], group: int, pattern: str
+) -> None:
+    """An honest target that is complete, with some of the last group, against any prefix of its log."""
+    pattern = "sequential" if workload in ENDLESS else pattern
+    plan = small(make_plan, workload=workload, slots=32, group=group, writers=2, pattern=pattern)
+    disk = Disk(plan)
+    for number, writer in enumerate(writers):
+        frontier = writer.done * group
+        disk.write_to(number, frontier)
+        disk.write(number, *(frontier + seq for seq in sorted(writer.under_way) if seq <= group))
+
+    findings, report = scanned(disk, [max(0, one.done - one.missing) * group for one in writers])
+
+    assert not findings or report.above_ceiling, findings[0].text
+
+
+def test_files_of_a_log_beyond_the_ceiling_are_read(make_plan: MakePlan) -> None:
+    """Generations that the log knows nothing of show that it is behind, whatever became of the others."""
+    disk = Disk(small(make_plan, workload="append"))
+    disk.write_to(0, 600)
+
+    findings, report = scanned(disk, (100,))
+
+    assert {finding.finding for finding in findings} == {"truncated"}
+    assert report.above_ceiling == 2
+
+
+@pytest.mark.parametrize("content", [b"", bytes(4 * SECTOR), b"\xa5" * SECTOR])
+def test_file_of_a_log_beyond_the_ceiling_testifies_without_a_record(
+    make_plan: MakePlan, content: bytes
+) -> None:
+    """A writer makes a file only when it may write to it, so its name is enough."""
+    disk = Disk(small(make_plan, workload="append"))
+    disk.write_to(0, 100)
+    disk.files[".0.4"] = bytearray(content)
+
+    assert scanned(disk, (100,))[1].above_ceiling == 1
+
+
+def test_file_of_an_earlier_run_does_not_testify(make_plan: MakePlan) -> None:
+    """What another run left says nothing of this one's log."""
+    disk, earlier = (Disk(small(make_plan, workload="append", run=run)) for run in (6, 5))
+    disk.write_to(0, 100)
+    earlier.write_to(0, 300)
+    disk.files[".0.4"] = earlier.files[".0.4"]
+
+    assert scanned(disk, (100,))[1].above_ceiling == 0
+
+
+@pytest.mark.parametrize("kept", [20, 30])
+def test_names_that_no_later_removal_explains_are_lost(make_plan: MakePlan, kept: int) -> None:
+    """Names are absent as later operations would remove them, but one of those operations was not done."""
+    disk = Disk(small(make_plan, workload="unlink", pattern="sequential"))
+    disk.write(0, *(seq for seq in range(1, 41) if seq != kept))
+
+    findings, report = scanned(disk, (10,))
+
+    assert {finding.finding for finding in findings} == {"absent"}
+    assert report.above_ceiling == 0
