@@ -1,4 +1,4 @@
-"""Plays histories on rig B, from the same generator, and makes one that goes wrong shorter in few tries.
+"""Plays histories on rig B, of the same steps as on rig A, and makes one that goes wrong shorter.
 
 A history takes seconds here, and what the kernel's scheduling decides differs from play to play. So a
 history that goes wrong is played again with one step less, and a shorter one is kept only where it goes wrong
@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from random import Random
 
 from durability_lab.histories.kernel_processes import DefectError
 from durability_lab.histories.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
-from durability_lab.histories.search import Failure, Tally, histories
-from durability_lab.histories.steps import History
+from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally
+from durability_lab.histories.steps import KINDS, TARGETS, History, Step
 from durability_lab.support.cleanup import watched_directory
 
 TRIES = 20  # to make a history shorter
@@ -40,23 +39,29 @@ async def _play(history: History) -> Played:
 
 
 def drawn(count: int, number: int) -> list[History]:
-    """So many histories of steps that can be made on rig B; the same for the same seed `number`."""
-    found: list[History] = []
+    """So many histories of steps that can be made on rig B; the same for the same seed `number`.
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
+    Each is drawn apart from the others, as there are few of them; every other one has an honest drive.
+    """
+    return [_drawn(Random(f"{number} {one}"), honest=one % 2 == 0) for one in range(count)]
+
+
+def _drawn(draw: Random, *, honest: bool) -> History:
+    kinds = [
+        "run",
+        *draw.choices(STEPS, [WEIGHTS.get(kind, 1) for kind in STEPS], k=draw.randint(0, STEPS_MAX)),
+    ]
+    lines = (
+        " ".join([kind, *(f"{word}={draw.choice(values)}" for word, values in KINDS[kind].words.items())])
+        for kind in kinds
     )
-    @given(history=histories(STEPS))
-    def collect(history: History) -> None:
-        found.append(replace(history, counters=False))
-
-    collect()
-    return found
+    return History(
+        seed=draw.getrandbits(16),
+        target=draw.choice(TARGETS),
+        drive=DRIVES[0] if honest else draw.choice(DRIVES),
+        counters=False,
+        steps=tuple(map(Step.parse, lines)),
+    )
 
 
 def search_on_kernel(

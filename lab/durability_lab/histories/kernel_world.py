@@ -2,10 +2,11 @@
 of the lab's behind nbdkit.
 
 Each step is one thing that happens, as in `world`, and takes real time; what the kernel's scheduling decides
-makes no two plays quite alike. A cut of the machine is one of the drive and of all processes, whose connections
-fall silent; one of the guest leaves the drive its power and its cache, and takes the block device and the page
-cache away. A step that cannot be made here, or not as things are, does nothing. What is known of it beyond what
-any tester can know comes from the drive: what it promised and broke, and when. It judges nothing.
+makes no two plays quite alike. A cut of the machine is one of the drive and of all processes, whose
+connections fall silent; one of the guest leaves the drive its power and its cache, and takes the block device
+and the page cache away. A step that cannot be made here, or not as things are, does nothing. What is known of
+it beyond what any tester can know comes from the drive: what it promised and broke, and when. It judges
+nothing.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _BOOT_S = 2.2  # longer than the server waits for a silent client, and than the 
 _ARMING_S = 30.0
 _UNREACHABLE_S = 1.0  # a client without its server is given so long
 _PROMISE_S = 5.0
+_WRITING_S = 0.1
 _SIGNAL_S = 15.0
 _KILL_S = 1.0  # a process that waits for a drive that hangs goes on waiting
 _LOOK_S = 10.0  # what a client takes at most with a drive that failed
@@ -190,6 +192,7 @@ class KernelWorld:
             await asyncio.sleep(0.02)
         new = set(self.plans) - known
         await until(lambda: new <= set(self.promised_ns()) or not client.alive, _PROMISE_S)
+        await asyncio.sleep(_WRITING_S)
 
     def _run_options(self, step: Step) -> tuple[str, ...]:
         names = step["workload"] in ("create", "rename", "unlink") and self.file_system is not None

@@ -1,8 +1,8 @@
 """The network of a history on a real kernel: a proxy on loopback that holds what is sent while it is dead.
 
 As `virtual_network`, it keeps the bytes of a connection in order and loses none while both ends live: what is
-sent into a dead network, the end of a stream included, arrives when it is back, as TCP sends it again. A machine
-that loses its power says nothing, and one that has started anew resets what it no longer knows.
+sent into a dead network, the end of a stream included, arrives when it is back, as TCP sends it again. A
+machine that loses its power says nothing, and one that has started anew resets what it no longer knows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Connection:
 
 
 class RealNetwork:
-    """Between the machine under test and the server at `host` and `port`. `address`: what the machine knows."""
+    """Between the machine under test and the server. `address`: where the machine finds the server."""
 
     def __init__(self) -> None:
         self.address = ""

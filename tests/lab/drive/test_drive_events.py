@@ -1,4 +1,4 @@
-"""What happens to a drive behind nbdkit: requests that fail, a power cut at a read, and when it made promises."""
+"""What happens to a drive behind nbdkit: requests that fail, a cut at a read, and when it made promises."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_power_goes_at_a_read(tmp_path: Path) -> None:
 def test_promises_are_noted_by_run_and_writer(
     volatile: bool, tmp_path: Path, events: DriveEvents, make_plan: MakePlan
 ) -> None:
-    """An operation is promised by the flush after it, or without a volatile cache at once; prefill never is."""
+    """The flush after an operation promises it, or without a volatile cache its write; prefill never is."""
     log = TimedDriveLog(str(tmp_path / "log"), events, volatile=volatile)
     other = DriveEvents(str(tmp_path / "events"))  # as the lab has it, in another process
     plan = make_plan()

@@ -1,4 +1,4 @@
-"""Histories on rig B: each step happens to real processes and a real file system, and every verdict is deserved."""
+"""Histories on rig B: the steps happen to real processes and file systems; every verdict is deserved."""
 
 from __future__ import annotations
 
