@@ -17,7 +17,7 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile)
 
-.PHONY: help demo quick quick-tests test check coverage lint types format setup packages clean
+.PHONY: help demo quick quick-tests test nightly check coverage lint types format setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
@@ -26,6 +26,7 @@ help:
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
 	@echo 'make check        The same as make test. CI and the README use this name.'
 	@echo 'make coverage     Run all tests, or those of T=PATH, and print the share of lines that ran, by package.'
+	@echo 'make nightly      Play 100,000 random histories on simulated drives. Takes hours.'
 	@echo 'make lint         Check format, lint rules and which package imports which.'
 	@echo 'make types        Check types (mypy --strict).'
 	@echo 'make format       Format the code and mend what ruff can mend.'
@@ -44,6 +45,10 @@ quick-tests: $(INSTALLED)
 
 test: $(if $(T),$(INSTALLED),lint types packages)
 	@$(PYTEST) $(T)
+
+# A history with a wrong verdict ends it, and is written to a file in this folder.
+nightly: $(INSTALLED)
+	@$(BIN)/durability lab histories --count 100000
 
 check: test
 

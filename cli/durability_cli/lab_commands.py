@@ -58,6 +58,30 @@ def matrix(
     raise typer.Exit(asyncio.run(make_matrix(chosen, out=sys.stdout, err=sys.stderr)))
 
 
+@lab.command()
+def histories(
+    *,
+    count: options.Count = None,
+    seed: options.HistoriesSeed = None,
+    replay: options.Replay = None,
+    output: options.FailedHistory = None,
+    json: options.Json = False,
+) -> None:
+    """Play random histories and grade the verdicts.
+
+    A history has runs, errors, cuts, restarts and verdicts, in virtual time. Compares each verdict with what
+    really happened. Exit code 0 if every verdict is deserved.
+    """
+    from durability_lab.histories import libraries
+
+    libraries.require()
+    from durability_lab.histories.histories_command import HistoriesOptions
+    from durability_lab.histories.histories_command import histories as play
+
+    chosen = HistoriesOptions(count=count, seed=seed, replay=replay, output=output, json=json)
+    raise typer.Exit(play(chosen, out=sys.stdout, err=sys.stderr))
+
+
 @lab.command(epilog=options.BYTES_EPILOG)
 def drive(
     model: options.Model = None,

@@ -290,6 +290,28 @@ Markdown = Annotated[
 ]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print a row for each cell.")]
 
+# Of `lab histories`.
+Count = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Number of histories to play.", show_default="300")
+]
+HistoriesSeed = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Seed of all histories; printed.", show_default=_RANDOM)
+]
+Replay = Annotated[
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Play only the history in this file.")
+]
+FailedHistory = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        parser=path,
+        metavar="FILE",
+        help="New file for a history with a wrong verdict.",
+        show_default="history-SEED.txt",
+    ),
+]
+
 # Of `lab drive`.
 FileSystem: TypeAlias = Literal["ext4", "xfs", "btrfs"]
 Model = Annotated[

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from durability import limits
 from durability.evidence.judgement import FindingClass, Judgement, describe, version_name
-from durability.evidence.observation import EARLIER_RUN, Observation, Span
+from durability.evidence.observation import EARLIER_RUN, NO_SEQ, Observation, SectorState, Span
 from durability.evidence.proven_operations import (
     CLASS_OF_STATE,
     GONE,
@@ -152,8 +152,30 @@ class NameOracle(ProvenOperations):
         rows = np.flatnonzero(full)
         claimed, same = self._whole_versions(lookup.writer, lookup.slots[rows], lookup.words[rows])
         held[rows[same]] = claimed[same]
-        observed = {int(row): self._observe_row(lookup, int(row)) for row in np.flatnonzero(held == UNSEEN)}
+        observed = self._blank_rows(lookup, rows[~same])
+        for row in np.flatnonzero(held == UNSEEN).tolist():
+            if row not in observed:
+                observed[row] = self._observe_row(lookup, row)
         return held, observed
+
+    def _blank_rows(self, lookup: Lookup, rows: NDArray[np.intp]) -> dict[int, Observation]:
+        """What those of `rows`, full records, hold that are zeros or damaged throughout."""
+        slots = lookup.slots[rows]
+        found = self.classify(lookup.writer, slots, lookup.words[rows])
+        other = ~found.plain | found.earlier | found.foreign | (found.lowest != NO_SEQ)
+        states: tuple[tuple[SectorState, NDArray[np.bool_]], ...] = (
+            ("zero", ~other & ~found.damaged),
+            ("damaged", ~other & ~found.zeros),
+        )
+        return {
+            int(rows[number]): Observation(
+                writer=lookup.writer,
+                slot=int(slots[number]),
+                spans=(Span(state=state, sectors=self._sectors),),
+            )
+            for state, chosen in states
+            for number in np.flatnonzero(chosen)
+        }
 
     def _observe_row(self, lookup: Lookup, row: int) -> Observation:
         length = int(lookup.lengths[row])
@@ -238,8 +260,9 @@ class NameOracle(ProvenOperations):
         slots = np.array([observation.slot for observation in observations], dtype=U64)
         proven = self._legal(writer, slots, self._proven[writer])
         logged = self._legal(writer, slots, self.acked[writer])
-        for number, observation in enumerate(observations):
-            faults = self._faults(observation, proven, number)
+        found = [self._faults(observation, proven, number) for number, observation in enumerate(observations)]
+        lost = self._oldest_lost(writer, slots, proven.newest, found)
+        for number, (observation, faults) in enumerate(zip(observations, found, strict=True)):
             wrong = faults.finding is not None
             expected = int(proven.newest[number])
             yield self._judgement(
@@ -255,6 +278,7 @@ class NameOracle(ProvenOperations):
                     expected=self._expected(expected, holds=bool(proven.holds[number])),
                     finding=faults.finding,
                 ),
+                oldest_lost=lost[number],
             )
 
     def _expected(self, newest: int, *, holds: bool) -> str:

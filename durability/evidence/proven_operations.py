@@ -268,6 +268,7 @@ class ProvenOperations:
         order_violation: bool,
         collateral: bool,
         text: str,
+        oldest_lost: int | None,
     ) -> Judgement:
         suffix, offset, record_bytes = self._versions.place(observation.writer, observation.slot)
         return Judgement(
@@ -284,17 +285,22 @@ class ProvenOperations:
             above_ceiling=faults.above,
             expected_seq=expected,
             found_seq=faults.found,
-            oldest_lost_seq=self._oldest_lost(observation, expected, faults),
+            oldest_lost_seq=oldest_lost,
             text=text,
         )
 
-    def _oldest_lost(self, observation: Observation, expected: int, faults: Faults) -> int | None:
-        """The first operation on the slot after what was found there; it was never durable at the cut."""
-        if expected == 0 or faults.finding not in _BEHIND:
-            return None
-        if faults.found is None:
-            return expected
-        return self._versions.after(observation.writer, observation.slot, faults.found)
+    def _oldest_lost(
+        self, writer: int, slots: Words, expected: Words, found: Sequence[Faults]
+    ) -> list[int | None]:
+        """Per slot the first operation on it after what was found there; it was never durable at the cut."""
+        versions = [0 if faults.found is None else max(0, faults.found) for faults in found]
+        after = self._versions.following(writer, slots, np.array(versions, dtype=U64)).tolist()
+        return [
+            None
+            if newest == 0 or faults.finding not in _BEHIND
+            else (newest if faults.found is None else following)
+            for newest, faults, following in zip(expected.tolist(), found, after, strict=True)
+        ]
 
     # -- what proves an operation ----------------------------------------------
 

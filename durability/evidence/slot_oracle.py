@@ -127,18 +127,38 @@ class SlotOracle(ProvenOperations):
         expected = self._versions.newest(writer, slots, self._proven[writer])
         logged = self._versions.newest(writer, slots, self.acked[writer])
         latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        found = [
+            self._faults(observation, int(expected[number]), int(latest[number]))
+            for number, observation in enumerate(observations)
+        ]
+        lost = self._oldest_lost(writer, slots, expected, found)
         for number, observation in enumerate(observations):
-            yield self._judge(observation, int(expected[number]), int(logged[number]), int(latest[number]))
+            yield self._judge(
+                observation,
+                found[number],
+                expected=int(expected[number]),
+                logged=int(logged[number]),
+                latest=int(latest[number]),
+                oldest_lost=lost[number],
+            )
 
-    def _judge(self, observation: Observation, expected: int, logged: int, latest: int) -> Judgement:
-        faults = self._faults(observation, expected, latest)
+    def _judge(
+        self,
+        observation: Observation,
+        found: Faults,
+        *,
+        expected: int,
+        logged: int,
+        latest: int,
+        oldest_lost: int | None,
+    ) -> Judgement:
         writer, slot = observation.writer, observation.slot
         suffix, offset, record_bytes = self._versions.place(writer, slot)
         in_flight = latest > expected
-        wrong = faults.finding is not None
+        wrong = found.finding is not None
         return self._judgement(
             observation,
-            faults,
+            found,
             expected=expected,
             in_flight=in_flight,
             order_violation=wrong and self._faults(observation, logged, latest).finding is None,
@@ -147,8 +167,9 @@ class SlotOracle(ProvenOperations):
                 observation,
                 place=place_name(writer=writer, slot=slot, suffix=suffix, offset=offset),
                 expected=f"{version_name(expected)} or newer",
-                finding=faults.finding,
+                finding=found.finding,
             ),
+            oldest_lost=oldest_lost,
         )
 
     def _faults(self, observation: Observation, expected: int, latest: int) -> Faults:

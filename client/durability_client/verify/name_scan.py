@@ -8,7 +8,7 @@ flight, under the proven frontiers. Without a log every listed name is read for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby, islice
 
 import numpy as np
@@ -119,19 +119,25 @@ class NameScan(ScanBase):
         """Count what `observations`, made of `data`, come to; findings are looked up again first."""
         suspects = self._sort_out(self._oracle.judge_all(observations), data)
         suspects.sort(key=lambda suspect: (suspect.judgement.writer, suspect.judgement.slot))
+        seen = {(one.writer, one.slot): one for one in observations}
         for writer, group in groupby(suspects, key=lambda suspect: suspect.judgement.writer):
-            self._look_again(writer, list(group))
+            self._look_again(writer, list(group), seen)
 
-    def _look_again(self, writer: int, suspects: Sequence[Suspect]) -> None:
-        """Look names of one writer up again; `suspects` ascend by slot."""
+    def _look_again(
+        self, writer: int, suspects: Sequence[Suspect], seen: Mapping[tuple[int, int], Observation]
+    ) -> None:
+        """Look names of one writer up again; `suspects` ascend by slot. `seen`: what was observed of them;
+        what is observed again is judged as before."""
         slots = np.array([suspect.judgement.slot for suspect in suspects], dtype=U64)
         before = iter(suspects)
         for request in self._names.requests(writer, slots):
             lookup = self._names.look_up(request, self._second_room)
-            pairs = [
-                (next(before), Suspect(judgement, _content(lookup, judgement.slot)))
-                for judgement in self._oracle.judge_all(self._oracle.observe_all(lookup))
-            ]
+            others = [one for one in self._oracle.observe_all(lookup) if one != seen[writer, one.slot]]
+            changed = {judgement.slot: judgement for judgement in self._oracle.judge_all(others)}
+            pairs = []
+            for row, slot in enumerate(lookup.slots.tolist()):
+                first = next(before)
+                pairs.append((first, Suspect(changed.get(slot, first.judgement), _data(lookup, row))))
             self._require_drive(chain.from_iterable(pairs))
             for first, second in pairs:
                 self._conclude(first, second)
@@ -177,5 +183,8 @@ def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:
 
 def _content(lookup: Lookup, slot: int) -> bytes:
     """What was read of one name of `lookup`, at most a record."""
-    row = int(np.searchsorted(lookup.slots, U64(slot)))
+    return _data(lookup, int(np.searchsorted(lookup.slots, U64(slot))))
+
+
+def _data(lookup: Lookup, row: int) -> bytes:
     return bytes(lookup.words[row].tobytes()[: max(0, int(lookup.lengths[row]))])

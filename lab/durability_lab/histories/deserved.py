@@ -41,7 +41,8 @@ class Grade:
 class Known(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is;
     `ended_unheard`: those whose client was killed in a dead network; `failed_with_power`: those whose drive
-    failed everything, with power; `shrunk`: someone made the drive smaller."""
+    failed everything, with power; `shrunk`: someone made the drive smaller; `renamed`: someone gave the
+    target another name; `forgotten`: the server's store is an earlier one."""
 
     history: History
     cuts: list[Cut]
@@ -49,6 +50,8 @@ class Known(Protocol):
     ended_unheard: set[int]
     failed_with_power: set[int]
     shrunk: bool
+    renamed: bool
+    forgotten: bool
 
     @property
     def plans(self) -> Mapping[int, Plan]:
@@ -89,7 +92,9 @@ def grade(world: Known, answer: Answer) -> Grade:
         )
     wrong = ""
     armed = [one for one in world.plans if one in world.armed or one in world.promised_ns()]
-    if not answer.older and armed and armed[-1] != run:
+    # Of a target with another name nobody can say whether it rolled back or was put there.
+    passed_over = armed and armed[-1] != run and not (world.renamed and word == "inconclusive")
+    if not answer.older and not world.forgotten and passed_over:
         wrong = "an older run was judged, although the drive is known for a newer armed one"
     damaged = bool(_damaged(world, answer, run))
     deserved = _qualifying(world, run, document["cut"]["class"])

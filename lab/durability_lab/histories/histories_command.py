@@ -1,165 +1,177 @@
 """`durability lab histories`: plays histories at random on every processor, or one from a file.
 
 A history that goes wrong ends the search: it is made short, printed as steps, and written to a file that
-`--replay` plays again.
+`--replay` plays again. Refuses to overwrite a file that holds anything else.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import asyncio
 import os
 import secrets
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields
 from itertools import count as counting
 from pathlib import Path
 from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
+from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.units import counted
+from durability_lab.histories.histories_progress import HistoriesProgress
+from durability_lab.histories.history_workers import search_everywhere
 from durability_lab.histories.play import play
-from durability_lab.histories.search import Failure, Tally, search
+from durability_lab.histories.search import Failure, Tally
 from durability_lab.histories.steps import History
 
-SCHEMA = "durability.histories/1"
-_AT_ONCE = 100  # histories that one process plays for one seed
-_LINE_S = 10.0  # between lines without a terminal
+SCHEMA = "durability.lab.histories/1"
+REPLAY_SCHEMA = "durability.lab.histories.replay/1"
+COUNT = 300
 _SHOWN = 12  # of the most frequent reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoriesOptions:
-    """What the command line says. `replay`: play this file and nothing else."""
+    """What the command line says. `replay`: play this file and nothing else. `output`: where a history that
+    fails is written; None: a free name in the current directory."""
 
-    count: int = 300
+    count: int | None = None
     seed: int | None = None
     replay: Path | None = None
-    failure: Path = Path("failed.history")
+    output: Path | None = None
     json: bool = False
 
 
 def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
-    """Play them; the exit code. Raises UsageError for a file that holds no history, SetupError for one that
-    cannot be read or written."""
+    """Play them; the exit code. Raises UsageError for options that contradict each other, FormatError for a
+    file that holds no history, SetupError for one that cannot be read or written."""
     if options.replay is not None:
-        return _replay(options.replay, out)
-    number = secrets.randbits(32) if options.seed is None else options.seed
+        if (options.count, options.seed, options.output) != (None, None, None):
+            raise UsageError("--replay plays one history: remove --count, --seed and --output")
+        return _replay(options.replay, out, json=options.json)
+    if options.output is not None:
+        _probe(options.output)
+    count = COUNT if options.count is None else options.count
+    seed = secrets.randbits(32) if options.seed is None else options.seed
     began_s = time.monotonic()
-    tally, failure = _search(options.count, number, err)
-    duration_s = time.monotonic() - began_s
-    if options.json:
-        print(to_json(_document(tally, failure, number, duration_s)), file=out)
-    else:
-        _tell(tally, number, duration_s, out)
-    if failure is None:
-        return EXIT_OK
+    tally, failure = asyncio.run(_search(count, seed, err))
+    return report(tally, failure, options, seed=seed, duration_s=time.monotonic() - began_s, out=out)
+
+
+def report(
+    tally: Tally,
+    failure: Failure | None,
+    options: HistoriesOptions,
+    *,
+    seed: int,
+    duration_s: float,
+    out: TextIO,
+) -> int:
+    """Print what came of a search, and write the history that failed; the exit code. Raises UsageError and
+    SetupError if it cannot be written."""
+    written = None
     try:
-        options.failure.write_text(str(failure.history), encoding="utf-8")
-    except OSError as error:
-        raise SetupError(
-            f"the failing history cannot be written to {options.failure}: {error.strerror}"
-        ) from error
-    if not options.json:
-        print(f"\nwrong: {failure.what}\n\n{failure.history}", file=out)
-        print(
-            f"Written to {options.failure}; play it again: durability lab histories --replay {options.failure}",
-            file=out,
-        )
-    return EXIT_INTERNAL
+        written = None if failure is None else _write(failure, options.output, seed)
+    finally:  # what was found is printed also if it cannot be written
+        if options.json:
+            print(to_json(_document(tally, failure, written, seed=seed, duration_s=duration_s)), file=out)
+        else:
+            _tell(tally, failure, written, seed=seed, duration_s=duration_s, out=out)
+    return EXIT_OK if failure is None else EXIT_INTERNAL
 
 
-def _replay(file: Path, out: TextIO) -> int:
+async def _search(count: int, seed: int, err: TextIO) -> tuple[Tally, Failure | None]:
+    print(f"{counted(count, 'history', 'histories')}, seed {seed}", file=err, flush=True)
+    with HistoriesProgress(count, err) as progress:
+        try:
+            return await search_everywhere(
+                count=count, seed=seed, processes=os.cpu_count() or 1, on_right=progress.one_right
+            )
+        except asyncio.CancelledError:
+            every = counted(count, "history", "histories")
+            print(f"Stopped: {progress.right:,} of {every} played, all right; seed {seed}", file=err)
+            raise
+
+
+def _replay(file: Path, out: TextIO, *, json: bool) -> int:
     try:
         history = History.parse(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SetupError(f"cannot read {file}: {error.strerror}") from error
+        raise SetupError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{file}: {error}") from error
+        raise FormatError(f"{file}: {error}") from error
     played = play(history)
-    for line in played.told:
-        print(line, file=out)
-    for what in played.wrong:
-        print(f"wrong: {what}", file=out)
-    if not played.wrong:
-        print("every verdict is deserved", file=out)
+    if json:
+        document: dict[str, Value] = {
+            "schema": REPLAY_SCHEMA,
+            "history": str(history),
+            "told": list(played.told),
+            "wrong": list(played.wrong),
+        }
+        print(to_json(document), file=out)
+    else:
+        for line in played.told:
+            print(line, file=out)
+        for what in played.wrong:
+            print(f"wrong: {what}", file=out)
+        if not played.wrong:
+            print("every verdict is deserved", file=out)
     return EXIT_INTERNAL if played.wrong else EXIT_OK
 
 
-def _search(count: int, number: int, err: TextIO) -> tuple[Tally, Failure | None]:
-    """Play so many, in as many processes as there are processors; ends with the first failure."""
-    total = Tally()
-    bar = Progress(
-        TextColumn("histories"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(file=err),
-        disable=not err.isatty(),
-        transient=True,
-    )
-    task = bar.add_task("", total=count)
-    next_line_s, began_s = time.monotonic() + _LINE_S, time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    processes = os.process_cpu_count() if hasattr(os, "process_cpu_count") else os.cpu_count()
-    with bar, ProcessPoolExecutor(processes or 1, mp_context=context) as pool:
-        waiting: set[Future[tuple[Tally, Failure | None]]] = set()
-        parts = _parts(count, number)
+def _probe(output: Path) -> None:
+    """Find out now, and not after hours, that a failing history cannot be written there."""
+    if output.exists():
+        raise UsageError(f"--output {output} exists: name another file, or remove this one")
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise SetupError(f"--output {output}: its directory does not exist or cannot be written")
+
+
+def _write(failure: Failure, output: Path | None, seed: int) -> Path:
+    """Write the history to `output`, else to the first free name; the name. A file that already holds this
+    history is free."""
+    for file in _names(seed) if output is None else (output,):
         try:
-            while True:
-                while len(waiting) < (processes or 1) * 2 and (part := next(parts, None)) is not None:
-                    waiting.add(pool.submit(_part, *part))
-                if not waiting:
-                    return total, None
-                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for one in done:
-                    tally, failure = one.result()
-                    total.merge(tally)
-                    if failure is not None:
-                        return total, failure
-                bar.update(task, completed=total.histories)
-                if bar.disable and time.monotonic() >= next_line_s:
-                    next_line_s = time.monotonic() + _LINE_S
-                    left_s = (
-                        (time.monotonic() - began_s) / max(1, total.histories) * (count - total.histories)
-                    )
-                    print(
-                        f"{total.histories} of {counted(count, 'history', 'histories')}, about {left_s:.0f} s left",
-                        file=err,
-                        flush=True,
-                    )
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            with file.open("x", encoding="utf-8") as new:
+                new.write(f"# wrong: {' '.join(failure.what.split())}\n{failure.history}")
+        except FileExistsError:
+            if output is None and not _holds(file, failure.history):
+                continue
+            if output is not None:
+                raise UsageError(f"{file} exists by now, and the history is not written") from None
+        except OSError as error:
+            raise SetupError(f"the history cannot be written to {file}: {error.strerror}") from error
+        return file
+    raise AssertionError("the names do not end")
 
 
-def _parts(count: int, number: int) -> Iterator[tuple[int, int]]:
-    """How many histories of which seed, until all are given out."""
-    for part in counting():
-        left = count - part * _AT_ONCE
-        if left <= 0:
-            return
-        yield min(left, _AT_ONCE), number * 1_000_003 + part
+def _names(seed: int) -> Iterator[Path]:
+    yield Path(f"history-{seed}.txt")
+    for number in counting(2):
+        yield Path(f"history-{seed}-{number}.txt")
 
 
-def _part(count: int, number: int) -> tuple[Tally, Failure | None]:
-    tally = Tally()
-    return tally, search(count=count, number=number, tally=tally)
+def _holds(file: Path, history: History) -> bool:
+    try:
+        return History.parse(file.read_text(encoding="utf-8")) == history
+    except (OSError, ValueError):
+        return False
 
 
-def _document(tally: Tally, failure: Failure | None, number: int, duration_s: float) -> dict[str, Value]:
+def _document(
+    tally: Tally, failure: Failure | None, written: Path | None, *, seed: int, duration_s: float
+) -> dict[str, Value]:
     return {
         "schema": SCHEMA,
-        "seed": number,
+        "seed": seed,
         **{field.name: _plain(getattr(tally, field.name)) for field in fields(tally)},
         "wrong": failure.what if failure else "",
         "history": str(failure.history) if failure else "",
+        "file": str(written) if written else "",
         "duration_s": round(duration_s, 1),
     }
 
@@ -168,15 +180,22 @@ def _plain(value: int | Counter[str]) -> Value:
     return dict(value.most_common()) if isinstance(value, Counter) else value
 
 
-def _tell(tally: Tally, number: int, duration_s: float, out: TextIO) -> None:
-    print(f"{tally.histories} histories, seed {number}, {duration_s:.0f} s", file=out)
+def _tell(
+    tally: Tally, failure: Failure | None, written: Path | None, *, seed: int, duration_s: float, out: TextIO
+) -> None:
+    right = counted(tally.histories, "history", "histories")
+    print(f"{right} right, seed {seed}, {duration_s:.0f} s", file=out)
     for title, counts in (
         ("verdicts", tally.verdicts),
         ("reasons of the inconclusive", tally.reasons),
-        ("inconclusive, though the facts allowed", tally.missed),
+        ("inconclusive, although the facts allowed a verdict", tally.missed),
         ("right under a documented assumption", tally.limits),
     ):
         if counts:
             print(f"{title}:", file=out)
-        for name, number_of in counts.most_common(_SHOWN):
-            print(f"  {number_of:7d}  {name}", file=out)
+        for name, number in counts.most_common(_SHOWN):
+            print(f"  {number:7,d}  {name}", file=out)
+    if failure is not None:
+        print(f"\nwrong: {failure.what}\n\n{failure.history}", file=out)
+    if written is not None:
+        print(f"To play it again: durability lab histories --replay {shlex.quote(str(written))}", file=out)

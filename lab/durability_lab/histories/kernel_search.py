@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
-from durability_lab.histories.kernel_processes import DefectError
+from durability.errors import SetupError
 from durability_lab.histories.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
 from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally
@@ -23,14 +24,15 @@ from durability_lab.support.cleanup import watched_directory
 TRIES = 20  # to make a history shorter
 
 
-def play_on_kernel(history: History) -> Played:
-    """Play it on rig B, whose drives have no counters. Raises SetupError where there can be no rig B, and
-    DefectError where a command of the product ends as a defect does."""
-    return asyncio.run(_play(replace(history, counters=False)))
+def play_on_kernel(history: History, *, within: Path | None = None) -> Played:
+    """Play it on rig B, whose drives have no counters, with its files but the drive within `within`. Raises
+    SetupError where there can be no rig B, and DefectError where a command of the product ends as a defect
+    does."""
+    return asyncio.run(_play(replace(history, counters=False), within))
 
 
-async def _play(history: History) -> Played:
-    with watched_directory("durability-history-") as directory:
+async def _play(history: History, within: Path | None) -> Played:
+    with watched_directory("durability-history-", within=within) as directory:
         world = KernelWorld(history, directory)
         try:
             return await play_through(world)
@@ -65,42 +67,51 @@ def _drawn(draw: Random, *, honest: bool) -> History:
 
 
 def search_on_kernel(
-    *, count: int, number: int, tally: Tally, on_history: Callable[[], None] = lambda: None
-) -> Failure | None:
+    *,
+    count: int,
+    number: int,
+    within: Path | None = None,
+    on_play: Callable[[History], None] = lambda _: None,
+    on_right: Callable[[], None] = lambda: None,
+) -> tuple[Tally, Failure | None]:
     """As `search`, on rig B. Raises SetupError where there can be none."""
+    tally = Tally()
+
+    def wrong(history: History) -> tuple[str, Played | None]:
+        on_play(history)
+        try:
+            played = play_on_kernel(history, within=within)
+        except SetupError:
+            raise
+        except Exception as error:  # a defect of the product or of the lab, which the history shows
+            return f"{type(error).__name__}: {error}", None
+        return "; ".join(played.wrong), played
+
     for history in drawn(count, number):
-        wrong, played = _played(history)
-        if wrong:
-            return _shortened(Failure(history=history, what=wrong))
+        what, played = wrong(history)
+        if what:
+            return tally, _shortened(Failure(history=history, what=what), lambda one: wrong(one)[0])
         if played is not None:
             tally.add(played)
-        on_history()
-    return None
+            on_right()
+    return tally, None
 
 
-def _played(history: History) -> tuple[str, Played | None]:
-    try:
-        played = play_on_kernel(history)
-    except DefectError as error:
-        return f"{type(error).__name__}: {error}", None
-    return "; ".join(played.wrong), played
-
-
-def _shortened(failure: Failure) -> Failure:
-    """The shortest that was found in `TRIES` tries."""
+def _shortened(failure: Failure, wrong: Callable[[History], str]) -> Failure:
+    """The shortest that was found in `TRIES` tries. `wrong`: plays a history; "" where it goes right."""
     tries = iter(range(TRIES))
     with suppress(StopIteration):
-        while (shorter := _shorter(failure, tries)) is not None:
+        while (shorter := _shorter(failure, wrong, tries)) is not None:
             failure = shorter
     return failure
 
 
-def _shorter(failure: Failure, tries: Iterator[int]) -> Failure | None:
+def _shorter(failure: Failure, wrong: Callable[[History], str], tries: Iterator[int]) -> Failure | None:
     """One with a step less that goes wrong as well. Raises StopIteration after the last try."""
     steps = failure.history.steps
     for number in reversed(range(len(steps))):
         next(tries)
         history = replace(failure.history, steps=steps[:number] + steps[number + 1 :])
-        if wrong := _played(history)[0]:
-            return Failure(history=history, what=wrong)
+        if what := wrong(history):
+            return Failure(history=history, what=what)
     return None

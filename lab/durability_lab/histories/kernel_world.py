@@ -74,7 +74,8 @@ class KernelWorld:
         self.armed: list[int] = []
         self.ended_unheard: set[int] = set()
         self.failed_with_power: set[int] = set()
-        self.shrunk = False
+        self.shrunk = self.renamed = False  # no step does it here
+        self.forgotten = False
         self.plans: dict[int, Plan] = {}
         self.copies: list[Path] = []
         self.exports: list[Path] = []
@@ -363,6 +364,7 @@ class KernelWorld:
             await self.server.kill()
         if how in ("newest", "oldest") and self.copies:
             self.server.restore(self.copies[-1 if how == "newest" else 0])
+            self.forgotten = True
         if not self.server.runs and how != "kill":
             await self._start_server()
 

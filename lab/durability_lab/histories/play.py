@@ -32,15 +32,16 @@ class Played:
     wrong: tuple[str, ...]
 
 
-def play(history: History) -> Played:
-    """Play it. Whatever the product raises that is not for people is raised here."""
-    directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=in_memory()))
+def play(history: History, *, within: Path | None = None) -> Played:
+    """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
+    the product raises that is not for people is raised here."""
+    directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=within or in_memory()))
     loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
         asyncio.set_event_loop(loop)
-        with virtual_time(loop), redirect_stderr(io.StringIO()):
+        with virtual_time(loop, seed=history.seed), redirect_stderr(io.StringIO()):
             world = World(history=history, directory=directory, loop=loop)
             return loop.run_until_complete(_play(world))
     finally:

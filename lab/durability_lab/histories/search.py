@@ -1,8 +1,9 @@
 """Makes histories at random, plays them, and makes one that goes wrong as short as it can be.
 
 Hypothesis draws and shrinks; a history is data, so what it has found can be written down and played again.
-The same seed gives the same histories. Refuses to hide what it left out: how often each verdict was given, and
-why those that could have been more were inconclusive, is counted.
+The same seed gives the same histories, as long as the same modules are loaded: Hypothesis takes some numbers
+from them. Refuses to hide what it left out: how often each verdict was given, and why those that could have
+been more were inconclusive, is counted.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -113,10 +115,21 @@ def histories() -> st.SearchStrategy[History]:
 
 
 def search(
-    *, count: int, number: int, tally: Tally, on_history: Callable[[], None] = lambda: None
-) -> Failure | None:
-    """Play `count` histories of seed `number`; the first failure made short, or None."""
-    failed: dict[str, str] = {}
+    *,
+    count: int,
+    number: int,
+    within: Path | None = None,
+    on_play: Callable[[History], None] = lambda _: None,
+    on_right: Callable[[], None] = lambda: None,
+) -> tuple[Tally, Failure | None]:
+    """Play `count` histories of seed `number`, each with its files within `within`. What came of those before
+    the first that failed, and that one made short, or None.
+
+    `on_play` is called before each play, those that make a failure short included; `on_right` after each
+    history that was right, up to the first failure.
+    """
+    tally = Tally()
+    failed: list[str] = []
 
     @seed(number)
     @settings(
@@ -130,19 +143,25 @@ def search(
     )
     @given(history=histories())
     def check(history: History) -> None:
-        failed["last"] = str(history)
-        try:
-            played = play(history)
-        except Exception as error:
-            raise WrongVerdictError(f"{type(error).__name__}: {error}") from error
-        if played.wrong:
-            raise WrongVerdictError("; ".join(played.wrong))
-        tally.add(played)
-        on_history()
+        on_play(history)
+        what, played = _wrong(history, within)
+        if what:
+            failed.append(str(history))
+            raise WrongVerdictError(what)
+        if played is not None and not failed:
+            tally.add(played)
+            on_right()
 
     try:
         check()
     except (WrongVerdictError, FlakyFailure) as error:
-        history = History.parse(failed["last"])
-        return Failure(history=history, what=str(error))
-    return None
+        return tally, Failure(history=History.parse(failed[-1]), what=str(error))
+    return tally, None
+
+
+def _wrong(history: History, within: Path | None) -> tuple[str, Played | None]:
+    try:
+        played = play(history, within=within)
+    except Exception as error:  # a defect of the product or of the lab, which the history shows
+        return f"{type(error).__name__}: {error}", None
+    return "; ".join(played.wrong), played

@@ -354,7 +354,7 @@ class HistoryFileStorage(HistoryStorage):
         self._files.inode_of(old_suffix)
         self._files.change("rename", old_suffix, new_suffix)
 
-    def open_directory(self) -> _Directory:  # type: ignore[override]
+    def open_directory(self) -> _Directory:
         """The directory, to sync it."""
         return _Directory(self._files)
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from durability_lab.drive import faults
+
 FORMAT = "durability.history/1"
 TARGETS = ("device", "file")
 
@@ -104,7 +106,8 @@ class Step:
             word, _, value = text.partition("=")
             allowed = KINDS[kind].words.get(word, ())
             if value not in allowed:
-                raise ValueError(f"{line!r}: {word} is one of {', '.join(allowed) or 'no words'}")
+                wanted = f"one of {', '.join(allowed)}" if allowed else f"no word of {kind}"
+                raise ValueError(f"{line!r}: {word} is {wanted}")
             if value != allowed[0]:
                 words.append((word, value))
         return cls(kind, tuple(words))
@@ -141,10 +144,14 @@ class History:
         if not lines or lines[0] != FORMAT:
             raise ValueError(f"the first line is not {FORMAT!r}: not a history")
         heads = dict(line.partition(" ")[::2] for line in lines[1:5])
-        if set(heads) != {"seed", "target", "drive", "counters"} or heads["target"] not in TARGETS:
-            raise ValueError(
-                "expected the lines seed, target (device or file), drive and counters after the first"
-            )
+        if set(heads) != {"seed", "target", "drive", "counters"}:
+            raise ValueError("expected the lines seed, target, drive and counters after the first")
+        if not heads["seed"].isdecimal():
+            raise ValueError(f"seed is a number, found {heads['seed']!r}")
+        for head, allowed in (("target", TARGETS), ("counters", ("yes", "no"))):
+            if heads[head] not in allowed:
+                raise ValueError(f"{head} is one of {', '.join(allowed)}, found {heads[head]!r}")
+        faults.parse(heads["drive"])
         return cls(
             seed=int(heads["seed"]),
             target=heads["target"],

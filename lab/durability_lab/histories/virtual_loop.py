@@ -1,10 +1,10 @@
 """An event loop whose time is virtual, and in which the product's own code runs unchanged.
 
 Waiting costs nothing: when nothing is ready, the clock jumps to whatever is due next. What blocks in the
-product (a writer's sync, a scan in its thread, a nap) runs in a fiber, a stack of its own that is left when it
-sleeps and taken up again when its time has come; so a history is one thread, and its order of events depends
-on nothing but its seed. `virtual_time` makes sleeping, the monotonic clocks and threads those of the loop for
-as long as a history lasts.
+product (a writer's sync, a scan in its thread, a nap) runs in a fiber, a stack of its own that is left when
+it sleeps and taken up again when its time has come; so a history is one thread, and its order of events
+depends on nothing but its seed. `virtual_time` makes sleeping, the monotonic clocks, threads and what the
+product draws at random (run ids, seeds of plans) those of the loop for as long as a history lasts.
 
 Refuses to wait for what can never happen: a loop with nothing left to do raises DeadlockError.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import secrets
 import selectors
 import signal
 import threading
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
+from random import Random
 from typing import Any
 
 import greenlet
@@ -94,6 +96,7 @@ class Fiber:
         self._process = CURRENT.get()
         self._greenlet = greenlet.greenlet(self._run)
         self._greenlet.gr_context = copy_context()
+        loop.fibers[self] = None
 
     def start(self) -> None:
         """Run it until it first sleeps."""
@@ -101,18 +104,20 @@ class Fiber:
 
     def sleep(self, seconds: float) -> None:
         """Called within: let others run for `seconds`."""
+        if self._loop.over:
+            raise greenlet.GreenletExit
         self._loop.call_later(max(0.0, seconds), self._resume)
-        self._greenlet.parent.switch()
-
-    def wait(self, event: asyncio.Future[Any]) -> None:
-        """Called within: let others run until `event` is done."""
-        event.add_done_callback(lambda _: self._resume())
         self._greenlet.parent.switch()
 
     @property
     def alive(self) -> bool:
         """Whether it has not ended."""
         return not self._greenlet.dead
+
+    def end(self) -> None:
+        """Leave it for good, wherever it is; it sleeps no more."""
+        self._greenlet.parent = greenlet.getcurrent()
+        self._greenlet.throw()
 
     def _resume(self) -> None:
         if self._process is not None and self._process.dead:
@@ -124,7 +129,7 @@ class Fiber:
     def _run(self) -> None:
         try:
             value = self._function()
-        except greenlet.GreenletExit:
+        except (greenlet.GreenletExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             if not self.result.done():
@@ -133,6 +138,8 @@ class Fiber:
         else:
             if not self.result.done():
                 self.result.set_result(value)
+        finally:
+            self._loop.fibers.pop(self, None)
 
 
 def current_fiber() -> Fiber | None:
@@ -142,13 +149,18 @@ def current_fiber() -> Fiber | None:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. `network` is what `create_server` and `create_connection` use."""
+    """An event loop in virtual time. `network` is what `create_server` and `create_connection` use.
+
+    `fibers`: those that have not ended. `over`: whether none may sleep any more.
+    """
 
     def __init__(self, network: Network) -> None:
         self._clock = _Clock()
         super().__init__(self._clock)
         self._clock_resolution = 1e-9
         self.network = network
+        self.fibers: dict[Fiber, None] = {}
+        self.over = False
         self.set_task_factory(_task)
 
     @property
@@ -160,13 +172,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """The time, in seconds."""
         return self._clock.now_ns / 1e9
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    def end_fibers(self) -> None:
+        """Leave every fiber that has not ended, so that nothing of the history runs later."""
+        self.over = True
+        for fiber in tuple(self.fibers):
+            fiber.end()
+        self.fibers.clear()
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         """Run it in a fiber."""
         fiber = Fiber(self, lambda: func(*args))
         self.call_soon(fiber.start)
         return fiber.result
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(  # type: ignore[override]
+        self, sig: int, callback: Callable[..., object], *args: Any
+    ) -> None:
         """Signals are the history's: it calls the handlers of a process itself."""
         process = CURRENT.get()
         if process is not None:
@@ -233,8 +256,10 @@ def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, 
 
 
 @contextmanager
-def virtual_time(loop: VirtualLoop) -> Iterator[None]:
-    """Within the block, this process's clocks are those of `loop`, and sleeping is a matter for fibers."""
+def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
+    """Within the block, this process's clocks are those of `loop`, sleeping is a matter for fibers, and
+    secrets follow from `seed`. After it no fiber is left."""
+    drawn = Random(f"{seed} secrets")
 
     def sleep(seconds: float) -> None:
         fiber = current_fiber()
@@ -250,7 +275,11 @@ def virtual_time(loop: VirtualLoop) -> Iterator[None]:
             (threading, "Thread", _FiberThread),
             (ThreadPoolExecutor, "submit", _submit),
             (signal, "pthread_sigmask", lambda *_: set()),  # a writer blocks them, for its own process
+            (secrets, "randbelow", drawn.randrange),
+            (secrets, "token_bytes", drawn.randbytes),
+            (secrets, "token_hex", lambda nbytes: drawn.randbytes(nbytes).hex()),
         ):
             patches.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, replacement)
+        patches.callback(loop.end_fibers)
         yield

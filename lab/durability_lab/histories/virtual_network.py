@@ -8,6 +8,7 @@ that loses its power says nothing, and a machine that has started anew resets wh
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -126,9 +127,11 @@ class End(asyncio.Transport):
         self._network = network
         self._loop = loop
         self._queue: list[bytes | str] = []  # to the peer: bytes, or how the connection ends
-        self._stalled: list[bytes | str] = []  # was on the way when the network died
+        self._way = deque[bytes | str]()  # on the way to it
+        self._stalled = 0  # of those, the ones whose time came in a dead network
         self._last_s = 0.0
         self._closing = False
+        self._silent = False  # the machine is no more: nothing is sent again
         self._gone = False  # the process or machine is no more: nothing is delivered here
         self._over = False  # the protocol was told that the connection is lost
 
@@ -191,9 +194,12 @@ class End(asyncio.Transport):
     def vanish(self, *, with_its_queue: bool = False) -> None:
         """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""
         self._gone = True
+        self._silent = with_its_queue
         if with_its_queue:
             self._queue.clear()
-            self._stalled.clear()
+            while self._stalled:
+                self._way.popleft()
+                self._stalled -= 1
 
     def send_end(self, how: str) -> None:
         """Tell the other end, after all that is queued."""
@@ -206,18 +212,25 @@ class End(asyncio.Transport):
         """Put on the way what is queued, unless the network is dead."""
         if not self._network.up:
             return
-        queue = self._stalled + self._queue
-        self._stalled, self._queue = [], []
-        for one in queue:
-            # Later than the one before: the loop does not keep the order of what is due at the same time.
-            self._last_s = max(self._last_s + 1e-9, self._loop.time() + self._network.delay_s())
-            self._loop.call_at(self._last_s, self.peer.arrive, one)
+        due = self._stalled + len(self._queue)
+        self._way.extend(self._queue)
+        self._queue.clear()
+        self._stalled = 0
+        for _ in range(due):
+            self._last_s = max(self._last_s, self._loop.time() + self._network.delay_s())
+            self._loop.call_at(self._last_s, self._deliver)
+
+    def _deliver(self) -> None:
+        """The first of what is on the way arrives, as events of the same time come in any order."""
+        if self._network.up:
+            self.peer.arrive(self._way.popleft())
+        elif self._silent:
+            self._way.popleft()
+        else:
+            self._stalled += 1
 
     def arrive(self, what: bytes | str) -> None:
-        """Something comes from the other end; into a dead network nothing does, and it waits there."""
-        if not self._network.up:
-            self.peer._stalled.append(what)
-            return
+        """Something comes from the other end."""
         if self._gone or self._over:
             return
         if what == "rst":
@@ -235,9 +248,9 @@ class End(asyncio.Transport):
             protocol.data_received(data)  # type: ignore[attr-defined]
             return
         while data and not self._over:
-            room = protocol.get_buffer(len(data))
+            room = memoryview(protocol.get_buffer(len(data)))
             part = data[: len(room)]
-            room[: len(part)] = part  # type: ignore[index]
+            room[: len(part)] = part
             protocol.buffer_updated(len(part))
             data = data[len(part) :]
 

@@ -87,6 +87,7 @@ class World:
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
     renamed: bool = False
+    forgotten: bool = False  # the server's store is an earlier one
     machine_up: bool = True
     boots: int = 1
     booted_ns: int = 0
@@ -325,6 +326,7 @@ class World:
             await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
             self._remove_store()
+            self.forgotten = True
             copy = self.copies[-1 if how == "newest" else 0]
             for file in copy.iterdir():
                 shutil.copy(file, self.directory / file.name)

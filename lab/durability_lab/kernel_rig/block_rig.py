@@ -17,9 +17,9 @@ drive. Loop devices know no FUA: the kernel sends a write and a flush in its pla
 only FUA cannot be distinguished here.
 
 A rig made with `disturbed` has two more parts in front of the drive: `failing` has every write fail with EIO
-for the time of a block, and `stop_answering` keeps every request waiting until the cut, or until `answer`. The
-drive behind them goes on with what it has accepted. Its `events` can make it fail or lose its power at one
-request.
+for the time of a block, and `stop_answering` keeps every request waiting until the cut, or until `answer`.
+The drive behind them goes on with what it has accepted. Its `events` can make it fail, or lose its power, at
+one request.
 
 `detach` takes the block device and all above it from a drive that keeps its power, as the end of an operating
 system does, and `attach` gives it back.
@@ -209,7 +209,7 @@ class BlockRig:
         self.attach()
 
     def attach(self) -> None:
-        """Attach the block device of a drive that has power and none, after `detach`. Raises as `power_on`."""
+        """Attach the block device of a drive that has power, after `detach`. Raises as `power_on`."""
         if self.loop:
             _wait_for(self._released, f"every user of {self.loop} to let go of it")
         listener = self._listener

@@ -105,8 +105,8 @@ class SimulatedStorage:
     """A `Storage` over a drive, made of its model and a seed: the same ones are the same drive.
 
     `sync_s` is what a sync takes: of memory alone, a drive outruns its server, and its writers then wait for
-    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive` takes
-    what `Drive` does.
+    credit where they should meet a cut. `clock`, `drive_log` and `hang` as `Drive` has them; `make_drive`
+    takes what `Drive` does.
     """
 
     kind: TargetKind = "device"

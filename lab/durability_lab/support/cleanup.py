@@ -80,9 +80,10 @@ class Cleanup:
 
 
 @contextmanager
-def watched_directory(prefix: str) -> Iterator[Path]:
-    """A directory for files of the lab that goes away with the block, or with this process."""
-    directory = Path(tempfile.mkdtemp(prefix=prefix))
+def watched_directory(prefix: str, *, within: Path | None = None) -> Iterator[Path]:
+    """A directory for files of the lab that goes away with the block, or with this process. It lies in
+    `within`, by default where temporary files do."""
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=within))
     cleanup = Cleanup(directory)
     try:
         yield directory

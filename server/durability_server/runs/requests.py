@@ -29,7 +29,7 @@ from durability_server.runs.session import Channel, Session
 from durability_server.store.records import Registration
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
-from durability_server.store.target_keys import series_key, target_keys
+from durability_server.store.target_keys import TargetKeys, series_key, target_keys
 
 # How stale the stored time of the last receipt may be while nothing is acknowledged.
 SAVE_INTERVAL_NS = 1_000_000_000
@@ -200,8 +200,10 @@ class Requests:
 
     async def _fetch(self, message: messages.Fetch) -> Case:
         run_id = message.run
+        keys = target_keys(from_value(Facts, message.facts)) if message.facts else None
         if run_id == 0:
-            keys = target_keys(from_value(Facts, message.facts))
+            if keys is None:
+                raise FormatError("Fetch names neither a run nor the facts of a target")
             run_id = await self._thread.call(self._store.newest_on_target, keys)
         async with self._registry.holding(run_id) as run:
             now_ns = clock.now_ns()
@@ -218,14 +220,14 @@ class Requests:
                 if session is not None:
                     session.channel.fail("run-ended", "verify has begun")
                 await self._committer.flush(run)
-            return await self._case_of(run)
+            return await self._case_of(run, keys)
 
     async def _case(self, run_id: int) -> Case:
         async with self._registry.holding(run_id) as run:
             return await self._case_of(run)
 
-    async def _case_of(self, run: Run) -> Case:
-        relations = await self._thread.call(self._store.relations, run.stored)
+    async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
+        relations = await self._thread.call(self._store.relations, run.stored, found)
         return run.case(now_ns=clock.now_ns(), relations=relations)
 
     async def _show(self, message: messages.Show) -> Message:

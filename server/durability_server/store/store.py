@@ -154,13 +154,17 @@ class Store:
 
     # What verify needs and leaves.
 
-    def relations(self, stored: StoredRun) -> Relations:
-        """What the rest of the store says about a run."""
+    def relations(self, stored: StoredRun, found: TargetKeys | None = None) -> Relations:
+        """What the rest of the store says about a run. `found`: the identities of the target as it is now,
+        which may have another path: a later run that was armed there follows as well."""
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
         others = (runs.series == stored.series, runs.series != "", runs.run != me)
         with self._database.transaction() as db:
             later = next(_runs_on(db, stored.keys, runs.number > stored.number), None)
+            if later is None and found is not None:
+                after = runs.number > stored.number
+                later = next(_runs_on(db, found, after, runs.armed.is_not(None)), None)
             earlier = [row.run for row in _runs_on(db, stored.keys, runs.number < stored.number)]
             own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
             rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()

@@ -8,7 +8,6 @@ import pytest
 
 from durability_lab.histories.kernel_search import drawn, play_on_kernel, search_on_kernel
 from durability_lab.histories.kernel_world import STEPS
-from durability_lab.histories.search import Tally
 from durability_lab.histories.steps import History, Step
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
@@ -75,7 +74,6 @@ def test_histories_at_random() -> None:
     histories = drawn(DRAWN, number)
     assert histories == drawn(DRAWN, number)
     assert {step.kind for one in histories for step in one.steps} <= set(STEPS)
-    tally = Tally()
-    failure = search_on_kernel(count=DRAWN, number=number, tally=tally)
+    tally, failure = search_on_kernel(count=DRAWN, number=number)
     assert failure is None, f"{failure.what}\n{failure.history}"
     assert tally.histories == DRAWN

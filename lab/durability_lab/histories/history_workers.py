@@ -1,0 +1,221 @@
+"""Processes that play histories: a search uses every processor, and survives what a history may do to one.
+
+A search is split into parts, each with a seed of its own, so the same seed gives the same histories whatever
+the number of processors. A worker reads parts from its stdin. On its stdout it tells each history that it
+plays, each that was right, and what came of the part, as lines of JSON. A worker that dies or is silent for
+too long has failed with the history that it played last. If several parts fail, the first of them counts,
+and what came of later parts does not.
+
+The processes and their files end with the command, also when it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count as counting
+from pathlib import Path
+from typing import IO
+
+from durability.errors import DurabilityError
+from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability_lab.histories.search import Failure, Tally, search
+from durability_lab.histories.steps import History
+from durability_lab.support.cleanup import in_memory, watched_directory
+
+_COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
+_PART = 50  # histories
+_PARTS_MAX = 1_000_003  # of one seed; a prime, so that those of two seeds differ
+_LINE_BYTES_MAX = 16 << 20
+_SILENT_S_MAX = 300.0  # a thousand times what a history takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Histories that one process plays: `count` of them, of the seed `seed`, with files within `within`."""
+
+    number: int
+    count: int
+    seed: int
+    within: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """What a worker tells: a history that it begins to play, that it was right, or what came of the part."""
+
+    playing: str = ""
+    right: bool = False
+    tally: Tally | None = None
+    failed: str = ""
+    what: str = ""
+
+
+@dataclass(slots=True)
+class _Search:
+    """What the workers share: parts still to be played, what came of those that were, and where it ends."""
+
+    parts: Iterator[Part]
+    on_right: Callable[[], None]
+    results: dict[int, tuple[Tally, Failure | None]] = field(default_factory=dict)
+    tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)  # by the part that each is at
+
+    @property
+    def failed(self) -> int | None:
+        """The first part that failed."""
+        return min((number for number, (_, failure) in self.results.items() if failure), default=None)
+
+
+async def search_everywhere(
+    *, count: int, seed: int, processes: int, on_right: Callable[[], None]
+) -> tuple[Tally, Failure | None]:
+    """Play `count` histories of `seed` in so many processes: what came of those before the first failure, and
+    that one made short. `on_right` is called after each history that was right.
+
+    Raises DurabilityError if a process ended before it played anything.
+    """
+    with watched_directory("durability-histories-", within=in_memory()) as within:
+        shared = _Search(parts=_parts(count, seed, within), on_right=on_right)
+        tasks = [asyncio.create_task(_work(shared)) for _ in range(processes)]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                if not task.cancelled():
+                    task.result()
+            await asyncio.wait(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+    return _result(shared)
+
+
+def _result(shared: _Search) -> tuple[Tally, Failure | None]:
+    total, failed = Tally(), shared.failed
+    for number, (tally, _) in sorted(shared.results.items()):
+        if failed is None or number <= failed:
+            total.merge(tally)
+    return total, None if failed is None else shared.results[failed][1]
+
+
+def _parts(count: int, seed: int, within: Path) -> Iterator[Part]:
+    for number in counting():
+        left = count - number * _PART
+        if left <= 0:
+            return
+        yield Part(number=number, count=min(left, _PART), seed=seed * _PARTS_MAX + number, within=within)
+
+
+async def _work(shared: _Search) -> None:
+    """Have one process play parts until none is left, or an earlier one has failed."""
+    task = asyncio.current_task()
+    assert task is not None
+    with tempfile.TemporaryFile() as said:
+        worker = _Worker(said, shared.on_right)
+        try:
+            while shared.failed is None and (part := next(shared.parts, None)) is not None:
+                shared.tasks[part.number] = task
+                shared.results[part.number] = await worker.play(part)
+                del shared.tasks[part.number]
+        finally:
+            await worker.end()
+    if (failed := shared.failed) is not None:
+        for number, other in shared.tasks.items():
+            if number > failed:
+                other.cancel()
+
+
+class _Worker:
+    """One such process, seen from the command. Its stderr goes to the file `said`; if it dies, the last line
+    is its reason."""
+
+    def __init__(self, said: IO[bytes], on_right: Callable[[], None]) -> None:
+        self._process: asyncio.subprocess.Process | None = None
+        self._said = said
+        self._on_right = on_right
+
+    async def play(self, part: Part) -> tuple[Tally, Failure | None]:
+        """Have the process play the part. Raises DurabilityError if it ended before it played anything."""
+        process = self._process or await self._start(part.within)
+        assert process.stdin is not None
+        process.stdin.write(to_json(to_value(part)).encode() + b"\n")
+        right, playing = 0, ""
+        while (line := await self._line(process)) is not None:
+            if line.playing:
+                playing = line.playing
+            elif line.right:
+                right += 1
+                self._on_right()
+            elif line.tally is not None:
+                failure = Failure(history=History.parse(line.failed), what=line.what) if line.failed else None
+                return line.tally, failure
+        self._process = None
+        code = await process.wait()
+        what = f"the process that played it ended with code {code}{self._last_words()}"
+        if not playing:
+            raise DurabilityError(f"no history of part {part.number} (seed {part.seed}) was played: {what}")
+        return Tally(histories=right), Failure(history=History.parse(playing), what=what)
+
+    async def _line(self, process: asyncio.subprocess.Process) -> _Line | None:
+        """The next line of the process; None if it has ended."""
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(_SILENT_S_MAX):
+                line = await process.stdout.readline()
+        except TimeoutError:
+            self._said.write(f"it had told nothing for {_SILENT_S_MAX:g} s\n".encode())
+            process.kill()
+            return None
+        return from_value(_Line, from_json(line)) if line.endswith(b"\n") else None
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((f": {line}" for line in reversed(lines) if line.strip()), "")
+
+    async def end(self) -> None:
+        """End the process at once. Its files go away with the search."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.kill()
+            await process.wait()
+
+    async def _start(self, within: Path) -> asyncio.subprocess.Process:
+        self._process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._said,
+            limit=_LINE_BYTES_MAX,
+            process_group=0,  # Ctrl-C is for the command, which ends its workers
+            env={**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(within / "hypothesis")},
+        )
+        return self._process
+
+
+def main() -> None:
+    """The process: one part for each line, until there are no more, or the command is gone."""
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed is not an answer
+
+    def tell(line: _Line) -> None:
+        try:
+            os.write(answers, to_json(to_value(line)).encode() + b"\n")
+        except BrokenPipeError:
+            os._exit(1)
+
+    while text := sys.stdin.readline():
+        part = from_value(Part, from_json(text))
+        tally, failure = search(
+            count=part.count,
+            number=part.seed,
+            within=part.within,
+            on_play=lambda history: tell(_Line(playing=str(history))),
+            on_right=lambda: tell(_Line(right=True)),
+        )
+        failed, what = (str(failure.history), failure.what) if failure else ("", "")
+        tell(_Line(tally=tally, failed=failed, what=what))

@@ -1,0 +1,21 @@
+"""What histories need beside the product: libraries that only developers install.
+
+This module imports neither of them, so that a command can say what is missing.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from durability.errors import SetupError
+
+_NEEDED = ("greenlet", "hypothesis")
+
+
+def require() -> None:
+    """Raises SetupError for those that are not installed."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise SetupError(
+            f"histories need {' and '.join(missing)}: type `pip install '.[lab]'` in a copy of the repository"
+        )

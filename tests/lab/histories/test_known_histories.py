@@ -1,0 +1,85 @@
+"""Histories whose verdicts were once wrong: each has the verdicts that it deserves, and without its rule not.
+
+`known` has one file for each; `durability lab histories --replay FILE` shows it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from durability_lab.histories.play import Played, play
+from durability_lab.histories.steps import History
+from tests.lab.mutants.mutants import MUTANTS
+
+KNOWN = Path(__file__).parent / "known"
+# The answers of `verify` in their order; the last one is that after the end of each history.
+EXPECTED = {
+    "a": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
+    "b": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
+    "c": ("inconclusive (cut-not-shown, nothing-at-risk)", "inconclusive (cut-not-shown, nothing-at-risk)"),
+    "d": ("inconclusive (scan-unfinished, nothing-checked)", "durable", "durable"),
+    "e": (
+        "inconclusive (log-behind, session-live)",
+        "inconclusive (log-behind, session-server-down)",
+        "inconclusive (log-behind, session-server-down)",
+    ),
+    "f": (
+        "inconclusive (session-stopped, cut-not-shown)",
+        "loss (findings)",
+        "loss (findings, earlier-loss)",
+    ),
+    "g": (
+        "inconclusive (session-stopped, cut-not-shown)",
+        "loss (findings)",
+        "loss (findings, earlier-loss)",
+    ),
+    "h": ("durable", "inconclusive (too-few-cuts)", "durable", "inconclusive (superseded)", "durable"),
+    "i": ("loss (device-smaller)", "loss (device-smaller, earlier-loss)"),
+}
+# The rule, as a mutant's name, without which the history is judged otherwise.
+NEEDS = {
+    "a": "any error is a cut",
+    "b": "a hang is a cut",
+    "c": "a restart after an error is a cut",
+    "d": "no canary",
+    "e": "later files of a log not read",
+    "f": "newer runs on the target ignored",
+    "g": "newer runs on the target ignored",
+    "h": "the latest verdict stands",
+    "i": "smaller drives accepted",
+}
+
+
+def played(name: str) -> Played:
+    """The history of this name, played."""
+    return play(History.parse((KNOWN / f"{name}.history").read_text()))
+
+
+def answers(found: Played) -> tuple[str, ...]:
+    """What `verify` answered, without the ids of runs."""
+    said = (line.strip() for line in found.told)
+    return tuple(line.partition(": ")[2] for line in said if line.startswith("run ") and ": " in line)
+
+
+def test_every_known_history_is_here() -> None:
+    """Each file has its expected answers."""
+    assert {path.stem for path in KNOWN.iterdir()} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_known_history_has_the_verdicts_that_it_deserves(name: str) -> None:
+    """The answers are the expected ones, and the account that knows everything agrees."""
+    found = played(name)
+    assert answers(found) == EXPECTED[name], "\n".join(found.told)
+    assert found.wrong == ()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
+    """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""
+    (mutant,) = [one for one in MUTANTS if one.name == NEEDS[name]]
+    with mutant.change():
+        found = played(name)
+    assert answers(found) != EXPECTED[name] or found.wrong, f"{name} does not notice {mutant.taken_away}"
