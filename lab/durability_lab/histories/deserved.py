@@ -22,7 +22,7 @@ from durability_lab.histories.steps import History
 from durability_lab.histories.world import Answer, Cut
 from durability_lab.truth.reference_judge import Label, ReferenceJudge
 
-_LOAD_NS = 1_000_000_000 + 60_000_000  # what the judge calls at risk, and a heartbeat
+_AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
 _STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "power": ("machine", "drive")}
 
 
@@ -42,7 +42,9 @@ class Known(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is;
     `ended_unheard`: those whose client was killed in a dead network; `failed_with_power`: those whose drive
     failed everything, with power; `shrunk`: someone made the drive smaller; `renamed`: someone gave the
-    target another name; `forgotten`: the server's store is an earlier one."""
+    target another name; `forgotten`: the server's store is an earlier one. `unheard_ns`: the
+    most that may lie between a promise and the receipt of its acknowledgement, and between the last frame
+    and the cut, together."""
 
     history: History
     cuts: list[Cut]
@@ -52,6 +54,7 @@ class Known(Protocol):
     shrunk: bool
     renamed: bool
     forgotten: bool
+    unheard_ns: int
 
     @property
     def plans(self) -> Mapping[int, Plan]:
@@ -148,11 +151,12 @@ def _damaged(world: Known, answer: Answer, run: int) -> str:
 
 def _qualifying(world: Known, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
-    return any(_met(cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
+    return any(_met(world, cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
 
 
-def _met(cut: Cut, run: int) -> bool:
-    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _LOAD_NS
+def _met(world: Known, cut: Cut, run: int) -> bool:
+    """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
+    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
 
 
 def _limit(world: Known, answer: Answer, run: int) -> str:
@@ -161,11 +165,11 @@ def _limit(world: Known, answer: Answer, run: int) -> str:
         return "killed in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
-    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(cut, run)]
+    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
     false = answer.step["attest"] == "false"
-    if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
+    if false and not world.history.counters and any(_met(world, cut, run) for cut in world.cuts):
         return "a false attestation"
     return ""
 

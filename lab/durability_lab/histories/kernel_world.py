@@ -63,6 +63,7 @@ _SIGNAL_S = 15.0
 _KILL_S = 1.0  # a process that waits for a drive that hangs goes on waiting
 _LOOK_S = 10.0  # what a client takes at most with a drive that failed
 _VERIFY_S = 180.0
+_UNHEARD_NS = 500_000_000  # a busy machine acknowledges late
 
 
 class KernelWorld:
@@ -76,6 +77,7 @@ class KernelWorld:
         self.failed_with_power: set[int] = set()
         self.shrunk = self.renamed = False  # no step does it here
         self.forgotten = False
+        self.unheard_ns = _UNHEARD_NS
         self.plans: dict[int, Plan] = {}
         self.copies: list[Path] = []
         self.exports: list[Path] = []

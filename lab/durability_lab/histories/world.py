@@ -88,6 +88,7 @@ class World:
     shrunk: bool = False
     renamed: bool = False
     forgotten: bool = False  # the server's store is an earlier one
+    unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
     booted_ns: int = 0
