@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import io
 import logging
 import shutil
 import tempfile
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +37,7 @@ class Played:
 def play(history: History, *, within: Path | None = None) -> Played:
     """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
     the product raises that is not for people is raised here."""
-    directory = Path(tempfile.mkdtemp(prefix="durability-history-", dir=within or in_memory()))
+    directory = _directory(within or in_memory())
     loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -48,7 +50,20 @@ def play(history: History, *, within: Path | None = None) -> Played:
         logging.disable(before)
         asyncio.set_event_loop(None)
         loop.close()
-        shutil.rmtree(directory, ignore_errors=True)
+        for entry in directory.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+
+@cache
+def _directory(within: Path | None) -> Path:
+    """One for all histories of this process, since the server keeps what it has compiled for a store's path.
+    It goes away with the process."""
+    directory = tempfile.TemporaryDirectory(prefix="durability-history-", dir=within)
+    atexit.register(directory.cleanup)
+    return Path(directory.name)
 
 
 async def _play(world: World) -> Played:

@@ -104,10 +104,14 @@ class Fiber:
 
     def sleep(self, seconds: float) -> None:
         """Called within: let others run for `seconds`."""
-        if self._loop.over:
+        if self._loop.over or self._ended:
             raise greenlet.GreenletExit
         self._loop.call_later(max(0.0, seconds), self._resume)
         self._greenlet.parent.switch()
+
+    @property
+    def _ended(self) -> bool:
+        return self._process is not None and self._process.dead
 
     @property
     def alive(self) -> bool:
@@ -120,7 +124,8 @@ class Fiber:
         self._greenlet.throw()
 
     def _resume(self) -> None:
-        if self._process is not None and self._process.dead:
+        if self._ended:
+            self.end()
             return
         self._greenlet.parent = greenlet.getcurrent()
         self._greenlet.fiber = self

@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,12 @@ def _sqlite_engine(url: URL) -> Engine:
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreError(f"cannot open the store {file}: {error.strerror}") from error
+    return _sqlite_engine_of(url)
+
+
+@cache
+def _sqlite_engine_of(url: URL) -> Engine:
+    """One for each file, because an engine keeps the statements that it has compiled."""
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_S})
     event.listen(engine, "connect", _sqlite_connected)
     event.listen(engine, "begin", _begin_immediate)

@@ -76,6 +76,7 @@ def test_a_known_history_has_the_verdicts_that_it_deserves(name: str) -> None:
     assert found.wrong == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
     """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""

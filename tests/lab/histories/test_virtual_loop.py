@@ -127,9 +127,16 @@ def test_a_dead_process_does_nothing_more() -> None:
     said: list[str] = []
 
     def count() -> None:
-        while True:
-            said.append("thread")
+        try:
+            while True:
+                said.append("thread")
+                time.sleep(1.0)
+        finally:
+            left.append(time.monotonic())
             time.sleep(1.0)
+            said.append("a fiber slept after its end")
+
+    left: list[float] = []
 
     async def within(process: Process) -> None:
         CURRENT.set(process)
@@ -142,8 +149,10 @@ def test_a_dead_process_does_nothing_more() -> None:
         await asyncio.sleep(2.5)
         process.end()
         before = len(said)
+        ended_s = time.monotonic()
         await asyncio.sleep(10.0)
         assert task.cancelled()
+        assert [at_s - ended_s for at_s in left] == pytest.approx([0.5])  # when it would have gone on
         return before
 
     assert in_virtual_time(work()) == len(said) == 3
