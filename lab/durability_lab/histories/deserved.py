@@ -40,7 +40,7 @@ class Grade:
 
 class Known(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is;
-    `ended_unheard`: those whose client was killed in a dead network; `failed_with_power`: those whose drive
+    `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
     failed everything, with power; `shrunk`: someone made the drive smaller; `renamed`: someone gave the
     target another name; `forgotten`: the server's store is an earlier one. `unheard_ns`: the
     most that may lie between a promise and the receipt of its acknowledgement, and between the last frame
@@ -70,8 +70,8 @@ class Known(Protocol):
     def broken(self) -> Sequence[Broken]:
         """The promises that the drive does not keep, or did not."""
 
-    def smaller(self) -> bool:
-        """Whether the drive has power, and is smaller than it was."""
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
 
     def target(self) -> Storage:
         """The target as it can be read now."""
@@ -86,7 +86,7 @@ def grade(world: Known, answer: Answer) -> Grade:
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
     broken = _broken(world, run)
-    smaller = world.smaller()
+    smaller = world.smaller(run)
     earlier = "earlier-loss" in reasons
     if word == "loss":
         true = broken or smaller or world.shrunk or earlier
@@ -162,7 +162,7 @@ def _met(world: Known, cut: Cut, run: int) -> bool:
 def _limit(world: Known, answer: Answer, run: int) -> str:
     """The documented assumption that makes a durable right which the account does not grant."""
     if run in world.ended_unheard:
-        return "killed in a dead network"
+        return "stopped writing in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]

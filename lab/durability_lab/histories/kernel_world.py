@@ -93,6 +93,8 @@ class KernelWorld:
         self._client: Command | None = None
         self._clients: dict[int, Command] = {}  # by run
         self._broken: list[Broken] = []
+        self._failed: set[int] = set()  # runs with an I/O error
+        self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
         self._machine_up = True
         self._attached = True
         self._hung = False
@@ -125,12 +127,12 @@ class KernelWorld:
         """The promises that the drive has broken at any cut."""
         return self._broken
 
-    def smaller(self) -> bool:
-        """Whether the drive is smaller than it was."""
-        if not self.rig.powered or not self._attached:
-            return False
-        sectors = Path("/sys/block", Path(self.rig.loop).name, "size").read_text()
-        return int(sectors) * 512 < self.size_bytes
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
+        return self.rig.powered and self._attached and self._size_bytes() < self._sizes.get(run, 0)
+
+    def _size_bytes(self) -> int:
+        return int(Path("/sys/block", Path(self.rig.loop).name, "size").read_text()) * 512
 
     def target(self) -> Storage:
         """The target as it can be read now."""
@@ -233,6 +235,7 @@ class KernelWorld:
                         self._clients[run] = self._client
                 if case.armed is not None:
                     self.armed.append(run)
+                    self._sizes[run] = self._size_bytes()
 
     async def _pass(self, step: Step) -> None:
         await asyncio.sleep(min(int(step["ms"]) / 1000, _PASS_S_MAX))
@@ -240,6 +243,8 @@ class KernelWorld:
     async def _error(self, step: Step) -> None:
         lasting = step["lasting"] == "yes"
         self.rig.events.happen(failing=LASTING if lasting else ONCE)
+        self._failed.update(list(self.plans)[-1:])
+        self._stops_writing()
         if lasting:
             self.failed_with_power.update(list(self.plans)[-1:])
 
@@ -247,6 +252,7 @@ class KernelWorld:
         if self.rig.powered and not self._hung:
             await asyncio.to_thread(self.rig.stop_answering)
             self._hung = True
+            self._stops_writing()
 
     async def _answer(self, step: Step) -> None:
         if self._hung and self.rig.powered:
@@ -337,16 +343,23 @@ class KernelWorld:
 
     async def _signal(self, number: int) -> None:
         if self._client is not None and self._client.alive:
+            self._stops_writing()
             self._client.signal(number)
             await self._client.end(_KILL_S if self._hung else _SIGNAL_S)
 
     async def _kill(self, step: Step) -> None:
-        if self._client_alive and not self.network.up:
-            self.ended_unheard.update(list(self.plans)[-1:])
+        self._stops_writing()
         await self._kill_client(_KILL_S if self._hung else _SIGNAL_S)
 
     async def _network(self, step: Step) -> None:
         self.network.turn(up=step["up"] == "yes")
+        if self._hung or self._failed.intersection(list(self.plans)[-1:]):
+            self._stops_writing()
+
+    def _stops_writing(self) -> None:
+        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
+        if self._client_alive and not self.network.up:
+            self.ended_unheard.update(list(self.plans)[-1:])
 
     async def _unmount(self, step: Step) -> None:
         if self._mounted and self.reachable and not self._client_alive:

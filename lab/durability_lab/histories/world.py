@@ -83,7 +83,9 @@ class World:
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
-    ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
+    sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
+    ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
+    failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
     renamed: bool = False
@@ -133,9 +135,9 @@ class World:
         """The promises that the drive does not keep, or will not when it has its power again."""
         return self.storage.drive.broken(self.storage.log)
 
-    def smaller(self) -> bool:
-        """Whether the drive has power, and is smaller than it was."""
-        return self.storage.drive.powered and self.storage.drive.size_bytes < SIZE_BYTES
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
+        return self.storage.drive.powered and self.storage.drive.size_bytes < self.sizes.get(run, 0)
 
     def target(self) -> HistoryStorage:
         """The target, whatever became of it."""
@@ -198,6 +200,7 @@ class World:
         for one in runs:
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
+                self.sizes[one.id] = self.storage.drive.size_bytes
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
     async def _pass(self, step: Step) -> None:
@@ -207,9 +210,12 @@ class World:
         self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
         if self.storage.drive.failing == "lasting":
             self.failed_with_power.update(list(self.plans)[-1:])
+        self.failed.update(list(self.plans)[-1:])
+        self._stops_writing()
 
     async def _hang(self, step: Step) -> None:
         self.storage.drive.hung = self.storage.drive.powered
+        self._stops_writing()
 
     async def _answer(self, step: Step) -> None:
         self.storage.drive.hung = False
@@ -232,13 +238,18 @@ class World:
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
         drive.cut()
 
+    def _stops_writing(self) -> None:
+        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
+        if self.client_alive and not self.network.up:
+            self.ended_unheard.update(list(self.plans)[-1:])
+
     def _die(self, *, silent: bool) -> None:
         """The client's process is gone, with its machine or by itself."""
+        if not silent:
+            self._stops_writing()
         client, self.client = self.client, None
         if client is None:
             return
-        if client.tasks and not self.network.up and not silent:
-            self.ended_unheard.update(list(self.plans)[-1:])
         client.end()
         (self.network.darken if silent else self.network.kill)(client)
         self.storage.unlock()
@@ -283,6 +294,7 @@ class World:
         client = self.client
         if client is None or number not in client.handlers:
             return
+        self._stops_writing()
         client.handlers[number]()
         for _ in range(400):
             if not client.tasks:
@@ -294,6 +306,8 @@ class World:
 
     async def _network(self, step: Step) -> None:
         self.network.turn(up=step["up"] == "yes")
+        if self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
+            self._stops_writing()
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
