@@ -1,13 +1,13 @@
 """The processes of a history on a real kernel: commands of the machine under test, and the server.
 
 The machine that boots anew is this one, with another boot id and a later start of its clock for every command
-that is begun after that: a mount namespace, to which mounts from outside still come, and a time namespace.
+that is begun after that: a mount namespace, to which mounts from outside still come, and a time namespace. No
+process outlives the directory of its history, see `cleanup`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import signal
@@ -23,6 +23,7 @@ from typing import Any
 from durability.errors import EXIT_INTERNAL, DurabilityError, SetupError
 from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
+from durability_lab.support.cleanup import PID_SUFFIX, watched
 from durability_server.connections.access import load_token
 
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
@@ -48,6 +49,7 @@ class Machine:
         self._directory = directory
         self._draw = Random(f"{seed} boots")
         self._before: tuple[str, ...] = ()
+        self._begun = 0
 
     def start_anew(self) -> None:
         """The operating system starts now."""
@@ -59,13 +61,25 @@ class Machine:
 
     async def begin(self, *words: str) -> Command:
         """A `durability` command on it."""
-        return await _begin(*self._before, *_COMMAND, *words)
+        self._begun += 1
+        name = f"command-{self._begun}"
+        words = watched(self._directory, name, (*self._before, *_COMMAND, *words))
+        return Command(
+            await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            ),
+            self._directory / f"{name}{PID_SUFFIX}",
+        )
 
 
 class Command:
-    """A command that was begun."""
+    """A command that was begun, whose process id is in `pid_file` until it has ended."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, pid_file: Path) -> None:
+        self._pid_file = pid_file
         self.ended_ns: int | None = None  # of CLOCK_MONOTONIC
         self._process = process
         self._ended = asyncio.create_task(self._end())
@@ -89,6 +103,7 @@ class Command:
     async def _end(self) -> tuple[int, str, str]:
         out, err = await self._process.communicate()
         self.ended_ns = time.monotonic_ns()
+        self._pid_file.unlink(missing_ok=True)
         code = self._process.returncode
         assert code is not None
         if code == EXIT_INTERNAL:
@@ -113,9 +128,12 @@ class ServerProcess:
     async def start(self) -> None:
         """Start it, and wait until it listens. Raises SetupError."""
         store = f"sqlite:///{self._directory}/store"
-        process = await asyncio.create_subprocess_exec(
+        command = (
             *(*_COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}"),
             *("--store", store, "--token-file", str(self.token_file)),
+        )
+        process = await asyncio.create_subprocess_exec(
+            *watched(self._directory, "server", command),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -135,6 +153,7 @@ class ServerProcess:
         if process is not None:
             process.kill()
             await process.wait()
+            (self._directory / f"server{PID_SUFFIX}").unlink(missing_ok=True)
 
     def copy(self, to: Path) -> None:
         """Copy its store as it is at one moment, as a snapshot of its file system has it."""
@@ -174,15 +193,3 @@ async def until(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         await asyncio.sleep(_POLL_S)
     return True
-
-
-async def _begin(*words: str) -> Command:
-    return Command(
-        await asyncio.create_subprocess_exec(
-            *words,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-    )
