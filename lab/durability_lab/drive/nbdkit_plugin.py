@@ -1,12 +1,12 @@
 r"""The drive model as an NBD server: run by nbdkit's Python plugin, never imported by this project.
 
     nbdkit -U SOCKET python nbdkit_plugin.py media=disk.img model=honest seed=7 sector_bytes=512 \
-        [cuts=1] [drive_log=FILE]
+        [cuts=1] [drive_log=FILE] [events=FILE]
 
 nbdkit embeds the system's Python, which does not see this project's environment; so what runs here uses
 the standard library and those modules of this package that do the same. SIGKILL of nbdkit is the power cut:
 what the drive held in memory is gone, and what was on media is in the file. The next nbdkit on that file is
-told by `cuts` how often that has happened.
+told by `cuts` how often that has happened. With `events` more can happen to it, see `drive_events`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
+from durability_lab.drive.drive_events import DriveEvents, TimedDriveLog
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.media import FileMedia
 
 API_VERSION = 2
 
 _REQUIRED = {"media", "model", "seed", "sector_bytes"}
-_OPTIONAL = {"cuts", "drive_log"}
+_OPTIONAL = {"cuts", "drive_log", "events"}
 
 _settings: dict[str, str] = {}
 _drives: list[Drive] = []
+_events: list[DriveEvents] = []  # one, or none
 
 
 def thread_model() -> int:
@@ -45,7 +47,7 @@ def config(key: str, value: str) -> None:
     if key not in _REQUIRED | _OPTIONAL:
         raise RuntimeError(f"nbdkit_plugin.py knows {', '.join(sorted(_REQUIRED | _OPTIONAL))}, not {key}")
     # Before nbdkit may change its directory.
-    _settings[key] = str(Path(value).absolute()) if key in {"media", "drive_log"} else value
+    _settings[key] = str(Path(value).absolute()) if key in {"media", "drive_log", "events"} else value
 
 
 def config_complete() -> None:
@@ -54,13 +56,17 @@ def config_complete() -> None:
     if missing:
         raise RuntimeError(f"nbdkit_plugin.py needs {', '.join(sorted(missing))}")
     cuts = int(_settings.get("cuts", "0"))
+    model = faults.parse(_settings["model"])
     drive_log = DriveLog(_settings["drive_log"]) if "drive_log" in _settings else None
+    if "events" in _settings:
+        _events.append(DriveEvents(_settings["events"]))
+        drive_log = TimedDriveLog(_settings["drive_log"], _events[0], volatile=model.volatile)
     if drive_log is not None and cuts:
         drive_log.cut()
     _drives.append(
         Drive(
             FileMedia(_settings["media"]),
-            faults.parse(_settings["model"]),
+            model,
             seed=int(_settings["seed"]),
             sector_bytes=int(_settings["sector_bytes"]),
             cuts=cuts,
@@ -101,17 +107,25 @@ def can_multi_conn(drive: Drive) -> bool:
 
 def pread(drive: Drive, buffer: bytearray, offset: int, flags: int) -> None:
     """Fill `buffer` from `offset`."""
+    _happen(read=True)
     buffer[:] = drive.read(offset, len(buffer))
 
 
 def pwrite(drive: Drive, buffer: bytes, offset: int, flags: int) -> None:
     """Accept a write."""
+    _happen(read=False)
     drive.write(offset, buffer, fua=bool(flags & nbdkit.FLAG_FUA))
 
 
 def flush(drive: Drive, flags: int) -> None:
     """Flush, as far as the drive is honest."""
+    _happen(read=False)
     drive.flush()
+
+
+def _happen(*, read: bool) -> None:
+    for events in _events:
+        events.request(read=read)
 
 
 def _keep_time(drive: Drive) -> None:

@@ -9,16 +9,20 @@ whole. All else is inconclusive, and one that the facts would have allowed to be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from durability.formats.plan import Plan
 from durability.units import parse_run
+from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
-from durability_lab.histories.eventful_drive import SIZE_BYTES
-from durability_lab.histories.world import Answer, Cut, World
+from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.steps import History
+from durability_lab.histories.world import Answer, Cut
 from durability_lab.truth.reference_judge import Label, ReferenceJudge
 
-_LOAD_NS = 1_000_000_000 + 60_000_000  # what the judge calls at risk, and a heartbeat
+_AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
 _STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "power": ("machine", "drive")}
 
 
@@ -34,7 +38,46 @@ class Grade:
     reasons: tuple[str, ...] = ()
 
 
-def grade(world: World, answer: Answer) -> Grade:
+class Known(Protocol):
+    """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is;
+    `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
+    failed everything, with power; `shrunk`: someone made the drive smaller; `renamed`: someone gave the
+    target another name; `forgotten`: the server's store is an earlier one. `unheard_ns`: the
+    most that may lie between a promise and the receipt of its acknowledgement, and between the last frame
+    and the cut, together."""
+
+    history: History
+    cuts: list[Cut]
+    armed: list[int]
+    ended_unheard: set[int]
+    failed_with_power: set[int]
+    shrunk: bool
+    renamed: bool
+    forgotten: bool
+    unheard_ns: int
+
+    @property
+    def plans(self) -> Mapping[int, Plan]:
+        """Of the runs on the drive, in order."""
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the target can be read."""
+
+    def promised_ns(self) -> Mapping[int, int]:
+        """By run, when the drive last promised an operation."""
+
+    def broken(self) -> Sequence[Broken]:
+        """The promises that the drive does not keep, or did not."""
+
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
+
+    def target(self) -> Storage:
+        """The target as it can be read now."""
+
+
+def grade(world: Known, answer: Answer) -> Grade:
     """Hold one answer against the account."""
     document = answer.document
     if document is None:
@@ -43,7 +86,7 @@ def grade(world: World, answer: Answer) -> Grade:
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
     broken = _broken(world, run)
-    smaller = world.storage.drive.powered and world.storage.drive.size_bytes < SIZE_BYTES
+    smaller = world.smaller(run)
     earlier = "earlier-loss" in reasons
     if word == "loss":
         true = broken or smaller or world.shrunk or earlier
@@ -51,7 +94,7 @@ def grade(world: World, answer: Answer) -> Grade:
             word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken"
         )
     wrong = ""
-    armed = [one for one in world.plans if one in world.armed or one in world.storage.drive.promised_ns]
+    armed = [one for one in world.plans if one in world.armed or one in world.promised_ns()]
     # Of a target with another name nobody can say whether it rolled back or was put there.
     order = list(world.plans)
     passed_over = run in order and armed and order.index(run) < order.index(armed[-1])
@@ -79,12 +122,12 @@ def grade(world: World, answer: Answer) -> Grade:
     return Grade(word=word, reasons=reasons, wrong=wrong, missed="" if answer.older else missed)
 
 
-def _broken(world: World, run: int) -> bool:
+def _broken(world: Known, run: int) -> bool:
     """Whether the drive broke a promise to the run: for a record of a writer, or a superblock."""
     plan = world.plans.get(run)
     if plan is None:
         return False
-    for one in world.storage.drive.broken(world.storage.log):
+    for one in world.broken():
         if not one.promised and world.history.target == "file":
             return True  # the file system's own: it may have lost any file with it
         place = Label.of(one.promised).place(plan) if one.promised else None
@@ -93,47 +136,46 @@ def _broken(world: World, run: int) -> bool:
     return False
 
 
-def _damaged(world: World, answer: Answer, run: int) -> str:
+def _damaged(world: Known, answer: Answer, run: int) -> str:
     """What a plain second reading finds wrong with the target of the run, "" for nothing."""
     plan = world.plans.get(run)
     if plan is None or answer.case is None or not world.reachable:
         return ""
     try:
-        block_bytes = block_bytes_of(world.storage.facts())
-        reference = ReferenceJudge(plan, answer.case.frontiers, world.storage, block_bytes=block_bytes)
+        target = world.target()
+        block_bytes = block_bytes_of(target.facts())
+        reference = ReferenceJudge(plan, answer.case.frontiers, target, block_bytes=block_bytes)
     except OSError:
         return ""
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
 
 
-def _qualifying(world: World, run: int, cut_class: str) -> bool:
+def _qualifying(world: Known, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
-    return any(_met(cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
+    return any(_met(world, cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
 
 
-def _met(cut: Cut, run: int) -> bool:
-    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _LOAD_NS
+def _met(world: Known, cut: Cut, run: int) -> bool:
+    """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
+    return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
 
 
-def _limit(world: World, answer: Answer, run: int) -> str:
+def _limit(world: Known, answer: Answer, run: int) -> str:
     """The documented assumption that makes a durable right which the account does not grant."""
     if run in world.ended_unheard:
-        return "killed in a dead network"
+        return "stopped writing in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
-    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(cut, run)]
+    silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
-    unheard = [cut.at_ns for cut in world.outages if _met(cut, run)]
-    if unheard and any(cut.at_ns > unheard[-1] for cut in world.cuts):
-        return "the network died before the power went"
     false = answer.step["attest"] == "false"
-    if false and not world.history.counters and any(_met(cut, run) for cut in world.cuts):
+    if false and not world.history.counters and any(_met(world, cut, run) for cut in world.cuts):
         return "a false attestation"
     return ""
 
 
-def listing(world: World, answers: list[Answer], listed: dict[int, str]) -> Iterator[str]:
+def listing(world: Known, answers: list[Answer], listed: dict[int, str]) -> Iterator[str]:
     """Where `runs` does not show the weightiest verdict that was stored."""
     weight = {"loss": 3, "durable": 2, "inconclusive": 1}
     best: dict[int, str] = {}

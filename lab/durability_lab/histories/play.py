@@ -12,9 +12,10 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Protocol
 
-from durability_lab.histories.deserved import Grade, grade, listing
-from durability_lab.histories.steps import History
+from durability_lab.histories.deserved import Grade, Known, grade, listing
+from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.virtual_network import Network
 from durability_lab.histories.world import Answer, World
@@ -43,7 +44,8 @@ def play(history: History, *, within: Path | None = None) -> Played:
     try:
         asyncio.set_event_loop(loop)
         with virtual_time(loop, seed=history.seed), redirect_stderr(io.StringIO()):
-            return loop.run_until_complete(_play(World(history=history, directory=directory, loop=loop)))
+            world = World(history=history, directory=directory, loop=loop)
+            return loop.run_until_complete(_play(world))
     finally:
         logging.disable(before)
         asyncio.set_event_loop(None)
@@ -65,7 +67,33 @@ def _directory(within: Path | None) -> Path:
 
 
 async def _play(world: World) -> Played:
+    played = await play_through(world)
+    await world.end()
+    return played
+
+
+class Playable(Known, Protocol):
+    """A world in which a history can be played. `copies`: of the server's store."""
+
+    copies: list[Path]
+
+    async def start(self) -> None:
+        """What comes before the first step."""
+
+    async def take(self, step: Step) -> Answer | None:
+        """One step; the answer of a `verify`."""
+
+    async def finish(self) -> Answer | None:
+        """What every history ends with, and the last answer."""
+
+    async def listed(self) -> dict[int, str]:
+        """The verdict that `runs` shows of each run."""
+
+
+async def play_through(world: Playable) -> Played:
+    """Play the history of a world, from its start to its last answer."""
     await world.start()
+    clock = asyncio.get_running_loop().time
     answers: list[Answer] = []
     grades: list[Grade] = []
     told: list[str] = []
@@ -79,15 +107,14 @@ async def _play(world: World) -> Played:
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
 
-    began_s = world.loop.time()
+    began_s = clock()
     for step in world.history.steps:
-        told.append(f"{world.loop.time() - began_s:8.3f} s  {step}")
+        told.append(f"{clock() - began_s:8.3f} s  {step}")
         take(await world.take(step))
-    told.append(f"{world.loop.time() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
+    told.append(f"{clock() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
     take(await world.finish())
     if world.copies == []:
         wrong += listing(world, answers, await world.listed())
-    await world.end()
     return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
 
 

@@ -37,8 +37,8 @@ DRIVES = (
     "empty",
 )
 # Of each kind of step, how often it is drawn beside the others.
-_WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
-_STEPS_MAX = 10
+WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
+STEPS_MAX = 10
 
 
 @dataclass(slots=True)
@@ -101,9 +101,9 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 
 def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
-    kinds = [kind for kind in KINDS for _ in range(_WEIGHTS.get(kind, 1))]
+    kinds = [kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
     step = st.sampled_from(kinds).flatmap(_step)
-    steps = st.tuples(_step("run"), st.lists(step, max_size=_STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
+    steps = st.tuples(_step("run"), st.lists(step, max_size=STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
     return st.builds(
         History,
         seed=st.integers(0, 1 << 16),

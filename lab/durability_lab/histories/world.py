@@ -30,6 +30,7 @@ from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
@@ -81,13 +82,15 @@ class World:
     loop: VirtualLoop
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
-    outages: list[Cut] = field(default_factory=list)  # of the network
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
-    ended_unheard: set[int] = field(default_factory=set)  # runs whose client was killed in a dead network
+    sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
+    ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
+    failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
     renamed: bool = False
     forgotten: bool = False  # the server's store is an earlier one
+    unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
     booted_ns: int = 0
@@ -121,6 +124,24 @@ class World:
     def reachable(self) -> bool:
         """Whether the drive has power, and its machine is up."""
         return self.machine_up and self.storage.drive.powered
+
+    # What the account asks.
+
+    def promised_ns(self) -> dict[int, int]:
+        """By run, when the drive last promised an operation."""
+        return self.storage.drive.promised_ns
+
+    def broken(self) -> list[Broken]:
+        """The promises that the drive does not keep, or will not when it has its power again."""
+        return self.storage.drive.broken(self.storage.log)
+
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
+        return self.storage.drive.powered and self.storage.drive.size_bytes < self.sizes.get(run, 0)
+
+    def target(self) -> HistoryStorage:
+        """The target, whatever became of it."""
+        return self.storage
 
     # What the steps do.
 
@@ -179,6 +200,7 @@ class World:
         for one in runs:
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
+                self.sizes[one.id] = self.storage.drive.size_bytes
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
     async def _pass(self, step: Step) -> None:
@@ -188,9 +210,12 @@ class World:
         self.storage.drive.failing = "lasting" if step["lasting"] == "yes" else "once"
         if self.storage.drive.failing == "lasting":
             self.failed_with_power.update(list(self.plans)[-1:])
+        self.failed.update(list(self.plans)[-1:])
+        self._stops_writing()
 
     async def _hang(self, step: Step) -> None:
         self.storage.drive.hung = self.storage.drive.powered
+        self._stops_writing()
 
     async def _answer(self, step: Step) -> None:
         self.storage.drive.hung = False
@@ -213,13 +238,18 @@ class World:
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
         drive.cut()
 
+    def _stops_writing(self) -> None:
+        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
+        if self.client_alive and not self.network.up:
+            self.ended_unheard.update(list(self.plans)[-1:])
+
     def _die(self, *, silent: bool) -> None:
         """The client's process is gone, with its machine or by itself."""
+        if not silent:
+            self._stops_writing()
         client, self.client = self.client, None
         if client is None:
             return
-        if client.tasks and not self.network.up and not silent:
-            self.ended_unheard.update(list(self.plans)[-1:])
         client.end()
         (self.network.darken if silent else self.network.kill)(client)
         self.storage.unlock()
@@ -264,6 +294,7 @@ class World:
         client = self.client
         if client is None or number not in client.handlers:
             return
+        self._stops_writing()
         client.handlers[number]()
         for _ in range(400):
             if not client.tasks:
@@ -274,11 +305,9 @@ class World:
         self._die(silent=False)
 
     async def _network(self, step: Step) -> None:
-        up = step["up"] == "yes"
-        if self.network.up and not up:
-            promised_ns = dict(self.storage.drive.promised_ns)
-            self.outages.append(Cut(at_ns=self.loop.now_ns, what="network", promised_ns=promised_ns))
-        self.network.turn(up=up)
+        self.network.turn(up=step["up"] == "yes")
+        if self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
+            self._stops_writing()
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:

@@ -17,8 +17,12 @@ drive. Loop devices know no FUA: the kernel sends a write and a flush in its pla
 only FUA cannot be distinguished here.
 
 A rig made with `disturbed` has two more parts in front of the drive: `failing` has every write fail with EIO
-for the time of a block, and `stop_answering` keeps every request waiting until the cut. The drive behind them
-goes on with what it has accepted.
+for the time of a block, and `stop_answering` keeps every request waiting until the cut, or until `answer`.
+The drive behind them goes on with what it has accepted. Its `events` can make it fail, or lose its power, at
+one request.
+
+`detach` takes the block device and all above it from a drive that keeps its power, as the end of an operating
+system does, and `attach` gives it back.
 
 Refuses to guess: a missing tool or privilege is a SetupError that names it. Nothing of a rig outlives its
 `with` block: not after an exception, and not while a client still holds the device, which then finds it dead;
@@ -41,6 +45,7 @@ from typing import Final, Self
 from durability.errors import SetupError
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import DriveCheck, check_drive
+from durability_lab.drive.drive_events import NOT, DriveEvents
 from durability_lab.support import privileges
 from durability_lab.support.cleanup import DRIVE_FILE, MOUNT_POINT, PID_SUFFIX, Cleanup, in_memory, watched
 from durability_lab.support.loads import FileSystemName
@@ -155,6 +160,7 @@ class BlockRig:
         self.mount_point = self._directory / MOUNT_POINT
         self._drive_log = self._directory / "drive_log"
         self._failing = self._directory / "failing"
+        self.events = DriveEvents(str(self._directory / "events"))
         try:
             with self._media.open("wb") as file:
                 file.truncate(self._size_bytes)
@@ -188,9 +194,9 @@ class BlockRig:
         where a part does not start, or if a process still holds the previous device."""
         if self.power_ons:
             self._detach()
-            _wait_for(self._released, f"every user of {self.loop} to let go of it")
+            self.events.happen(failing=NOT, reads=0)
         self.power_ons += 1
-        listener = self._directory / f"nbd.{self.power_ons}.sock"
+        listener = self._listener
         if len(os.fsencode(listener.absolute())) > _SOCKET_PATH_BYTES_MAX:
             raise SetupError(
                 f"{self._directory.parent}: its path is too long for a socket; choose a shorter path"
@@ -200,6 +206,13 @@ class BlockRig:
         command = ("nbdkit", "-f", "-U", str(listener), "-P", str(ready), *slow, *self._drive_command())
         self._nbdkit = _Program(self._directory, *command)
         self._nbdkit.wait_for(ready.exists, "to listen")
+        self.attach()
+
+    def attach(self) -> None:
+        """Attach the block device of a drive that has power, after `detach`. Raises as `power_on`."""
+        if self.loop:
+            _wait_for(self._released, f"every user of {self.loop} to let go of it")
+        listener = self._listener
         self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(listener))
         self._nbdfuse.wait_for(
             lambda: self._device_file.stat().st_dev != self._directory.stat().st_dev, "to show the drive"
@@ -211,6 +224,22 @@ class BlockRig:
         self._diskseq = _diskseq(self.loop)
         # Said in either case: the setting is the loop device's own and outlives what was attached to it.
         _set_write_cache(self.loop, "write through" if self._write_through else "write back")
+
+    @property
+    def powered(self) -> bool:
+        """Whether the drive has power; one with `events` may have lost it by itself, and is `cut` then."""
+        return self._nbdkit is not None and self._nbdkit.runs
+
+    def detach(self, *, in_order: bool) -> None:
+        """Take away the file system and the block device; the drive keeps its power. `in_order`: all that was
+        written goes to the drive first; or else nothing more does. Whoever holds a file must have ended."""
+        if not in_order and self._nbdfuse is not None:
+            self._nbdfuse.kill()
+        self._detach_device()
+
+    def unmount(self) -> None:
+        """Unmount the file system in order. Raises SetupError."""
+        _run("umount", str(self.mount_point))
 
     def mount(self) -> None:
         """Mount the file system, replaying its journal. Raises MountError."""
@@ -238,13 +267,11 @@ class BlockRig:
 
     def stop_answering(self) -> None:
         """Keep every request waiting until the next cut; returns when none is under way in the drive."""
-        assert self._disturbed
-        with socket.socket(socket.AF_UNIX) as control:
-            control.settimeout(_DEADLINE_S)
-            control.connect(str(self._pause_socket))
-            control.sendall(b"p")
-            if control.recv(1) != b"P":
-                raise SetupError("nbdkit's pause filter does not pause the drive")
+        self._control_pause(b"p")
+
+    def answer(self) -> None:
+        """Undo `stop_answering`."""
+        self._control_pause(b"r")
 
     def bytes_read(self) -> int:
         """How much has been read of the block device since it was attached."""
@@ -285,6 +312,7 @@ class BlockRig:
             "error-pwrite=EIO",
             "error-pwrite-rate=100%",
             f"error-file={self._failing}",
+            f"events={self._directory / 'events'}",
         )
         return (
             *filters,
@@ -300,14 +328,30 @@ class BlockRig:
         )
 
     @property
+    def _listener(self) -> Path:
+        return self._directory / f"nbd.{self.power_ons}.sock"
+
+    @property
     def _pause_socket(self) -> Path:
         return self._directory / f"pause.{self.power_ons}.sock"
+
+    def _control_pause(self, order: bytes) -> None:
+        assert self._disturbed
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(_DEADLINE_S)
+            control.connect(str(self._pause_socket))
+            control.sendall(order)
+            if control.recv(1) != order.upper():
+                raise SetupError(f"nbdkit's pause filter does not obey {order!r}")
 
     def _detach(self) -> None:
         """Undo it all, each step whatever became of the one before. The drive goes first: one that hangs
         would keep everything above it waiting."""
         if self._nbdkit is not None:
             self.cut()
+        self._detach_device()
+
+    def _detach_device(self) -> None:
         _unmount(self.mount_point)
         if self._attached:
             self._attached = False
@@ -350,6 +394,11 @@ class _Program:
             raise SetupError(f"{self._name} ended with code {self._process.returncode}: {said}")
 
         _wait_for(holds, f"{self._name} {what}")
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
 
     def kill(self) -> None:
         """End it as a power cut does, and wait until it is gone."""

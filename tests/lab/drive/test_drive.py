@@ -268,7 +268,7 @@ def test_model_needs_the_standard_library_only() -> None:
     """nbdkit's embedded Python, which has no packages, can run every model and keep its drive log."""
     command = (
         "import sys; sys.path.append(sys.argv[1])\n"
-        "from durability_lab.drive import drive, drive_log, faults, media\n"
+        "from durability_lab.drive import drive, drive_events, drive_log, faults, media\n"
         "for spec in faults.CATALOGUE:\n"
         "    made = drive.Drive(\n"
         "        media.SparseMedia(65536), faults.parse(spec), seed=1, drive_log=drive_log.DriveLog()\n"

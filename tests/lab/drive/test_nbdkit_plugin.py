@@ -203,7 +203,10 @@ def test_account_goes_on_after_a_kill(serve: Callable[..., Served]) -> None:
         ((), "needs media, model, sector_bytes, seed"),
         (("model=liar",), "no drive model 'liar'"),
         (("model=early-ack:delay=1",), "has no parameter 'delay'"),
-        (("behaviour=honest",), "knows cuts, drive_log, media, model, sector_bytes, seed, not behaviour"),
+        (
+            ("behaviour=honest",),
+            "knows cuts, drive_log, events, media, model, sector_bytes, seed, not behaviour",
+        ),
     ],
 )
 def test_wrong_settings_are_explained(settings: tuple[str, ...], said: str, tmp_path: Path) -> None:

@@ -132,6 +132,51 @@ def test_cut_drive_fails_and_comes_back_as_another_enumeration() -> None:
     assert after[1] == before[1]
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_drive_keeps_its_power_while_its_machine_starts_anew(in_order: bool) -> None:
+    """What was synced is there after `detach`; what was not is there only if that was in order."""
+    with BlockRig("flush-ignored", "ext4", seed=11, disturbed=True) as rig:
+        prepare(rig.target)
+        overwrite(rig.target, 100)
+        with rig.target.open("r+b") as file:
+            file.write(page(7))
+        rig.detach(in_order=in_order)
+        assert rig.powered
+        assert not rig.target.exists()
+        rig.attach()
+        rig.mount()
+        numbers = read_numbers(rig.target)
+    assert numbers[1:101] == list(range(1, 101))
+    assert numbers[0] == (7 if in_order else 0)
+
+
+def test_drive_that_stops_answering_answers_again() -> None:
+    """A request waits until `answer`, and no longer."""
+    with BlockRig("honest", None, seed=11, disturbed=True) as rig:
+        rig.stop_answering()
+        reader = subprocess.Popen(
+            ("dd", f"if={rig.device}", "iflag=direct", "bs=4096", "count=1", "of=/dev/null")
+        )
+        with pytest.raises(subprocess.TimeoutExpired):
+            reader.wait(timeout=0.5)
+        rig.answer()
+        assert reader.wait(timeout=60) == 0
+
+
+def test_drive_loses_its_power_at_a_read() -> None:
+    """The events of a disturbed rig reach its drive, which is without power until the next `power_on`."""
+    with BlockRig("honest", None, seed=11, disturbed=True) as rig:
+        prepare(rig.target)
+        rig.events.happen(reads=1)
+        with pytest.raises(OSError, match="Input/output error"):
+            read_numbers(rig.target)
+        wait_for(lambda: not rig.powered)
+        rig.cut()
+        rig.power_on()
+        assert rig.powered
+        assert read_numbers(rig.target) == [0] * BLOCKS
+
+
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])
 def test_file_system_is_made_beside_a_rig_that_is_dead(file_system: FileSystemName) -> None:
     """Another rig's file system, mounted on a loop device whose backing file nobody serves, is in no way."""

@@ -1,0 +1,195 @@
+"""The processes of a history on a real kernel: commands of the machine under test, and the server.
+
+The machine that boots anew is this one, with another boot id and a later start of its clock for every command
+that is begun after that: a mount namespace, to which mounts from outside still come, and a time namespace. No
+process outlives the directory of its history, see `cleanup`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from durability.errors import EXIT_INTERNAL, DurabilityError, SetupError
+from durability_client.link.endpoint import endpoint
+from durability_client.link.server_connection import connect
+from durability_lab.support.cleanup import PID_SUFFIX, watched
+from durability_server.connections.access import load_token
+
+_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_BOOTED = (
+    *("unshare", "--mount", "--propagation", "slave", "--time", "--boottime"),
+    *("{offset_s}", "sh", "-c", f'mount --bind "$0" {_BOOT_ID} && exec "$@"', "{boot_id}"),
+)
+_DEADLINE_S = 120.0
+_ASK_S = 10.0
+_POLL_S = 0.01
+
+
+class DefectError(AssertionError):
+    """A command ended with the exit code that is for defects."""
+
+
+class Machine:
+    """The machine under test. `boots`: how often it was started."""
+
+    def __init__(self, directory: Path, *, seed: int) -> None:
+        self.boots = 1
+        self._directory = directory
+        self._draw = Random(f"{seed} boots")
+        self._before: tuple[str, ...] = ()
+        self._begun = 0
+
+    def start_anew(self) -> None:
+        """The operating system starts now."""
+        self.boots += 1
+        boot_id = self._directory / f"boot-{self.boots}"
+        boot_id.write_text(f"{uuid.UUID(int=self._draw.getrandbits(128), version=4)}\n")
+        offset_s = str(-int(time.clock_gettime(time.CLOCK_BOOTTIME)))  # rounded towards a longer uptime
+        self._before = tuple(word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
+
+    async def begin(self, *words: str) -> Command:
+        """A `durability` command on it."""
+        self._begun += 1
+        name = f"command-{self._begun}"
+        words = watched(self._directory, name, (*self._before, *_COMMAND, *words))
+        return Command(
+            await asyncio.create_subprocess_exec(
+                *words,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            ),
+            self._directory / f"{name}{PID_SUFFIX}",
+        )
+
+
+class Command:
+    """A command that was begun, whose process id is in `pid_file` until it has ended."""
+
+    def __init__(self, process: asyncio.subprocess.Process, pid_file: Path) -> None:
+        self._pid_file = pid_file
+        self.ended_ns: int | None = None  # of CLOCK_MONOTONIC
+        self._process = process
+        self._ended = asyncio.create_task(self._end())
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.returncode is None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it has not ended."""
+        if self.alive:
+            self._process.send_signal(number)
+
+    async def end(self, timeout_s: float) -> tuple[int, str, str] | None:
+        """Its exit code and what it said to stdout and stderr; None if it has not ended by then. Raises
+        DefectError."""
+        done, _ = await asyncio.wait((self._ended,), timeout=timeout_s)
+        return self._ended.result() if done else None
+
+    async def _end(self) -> tuple[int, str, str]:
+        out, err = await self._process.communicate()
+        self.ended_ns = time.monotonic_ns()
+        self._pid_file.unlink(missing_ok=True)
+        code = self._process.returncode
+        assert code is not None
+        if code == EXIT_INTERNAL:
+            raise DefectError(err.decode(errors="replace").strip())
+        return code, out.decode(errors="replace"), err.decode(errors="replace").strip()
+
+
+class ServerProcess:
+    """`durability serve` on a store in `directory`; always on the same port of loopback."""
+
+    def __init__(self, directory: Path) -> None:
+        self.token, self.token_file = load_token(directory / "token")
+        self.port = 0
+        self._directory = directory
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started and not killed."""
+        return self._process is not None
+
+    async def start(self) -> None:
+        """Start it, and wait until it listens. Raises SetupError."""
+        store = f"sqlite:///{self._directory}/store"
+        command = (
+            *(*_COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}"),
+            *("--store", store, "--token-file", str(self.token_file)),
+        )
+        process = await asyncio.create_subprocess_exec(
+            *watched(self._directory, "server", command),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        self._process = process
+        assert process.stdout is not None
+        async with asyncio.timeout(_DEADLINE_S):
+            while line := (await process.stdout.readline()).decode():
+                if found := re.search(r"--server \S+:(\d+)", line):
+                    self.port = int(found[1])
+                    return
+        raise SetupError("`durability serve` ended before it listened")
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            await process.wait()
+            (self._directory / f"server{PID_SUFFIX}").unlink(missing_ok=True)
+
+    def copy(self, to: Path) -> None:
+        """Copy its store as it is at one moment, as a snapshot of its file system has it."""
+        to.mkdir()
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+        try:
+            for file in self._directory.glob("store*"):
+                shutil.copy(file, to / file.name)
+        finally:
+            if self._process is not None:
+                self._process.send_signal(signal.SIGCONT)
+
+    def restore(self, copy: Path) -> None:
+        """Put a copy in place of the store of a server that does not run."""
+        for file in self._directory.glob("store*"):
+            file.unlink()
+        for file in copy.iterdir():
+            shutil.copy(file, self._directory / file.name)
+
+    async def ask(self, message: Any, answer: Any) -> Any:
+        """What it answers to a query that does not come through the network of the history. Raises
+        DurabilityError."""
+        if self._process is None:
+            raise DurabilityError("no server")
+        place = endpoint(f"127.0.0.1:{self.port}", self.token, ca=None, fingerprint=None)
+        async with asyncio.timeout(_ASK_S):
+            with closing(await connect(place, "query")) as connection:
+                return await connection.request(message, answer)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Wait until `condition` holds; False if it does not by then."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True

@@ -1,0 +1,463 @@
+"""The world of a history on rig B: real processes of the product, a real kernel and file system, and a drive
+of the lab's behind nbdkit.
+
+Each step is one thing that happens, as in `world`, and takes real time; what the kernel's scheduling decides
+makes no two plays quite alike. A cut of the machine is one of the drive and of all processes, whose
+connections fall silent; one of the guest leaves the drive its power and its cache, and takes the block device
+and the page cache away. A step that cannot be made here, or not as things are, does nothing. What is known of
+it beyond what any tester can know comes from the drive: what it promised and broke, and when. It judges
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from durability.errors import DurabilityError
+from durability.formats.case import Case, case_from_value
+from durability.formats.documents import to_json
+from durability.formats.plan import Plan
+from durability.protocol.messages import CaseFile, Export, List, Listing
+from durability.units import format_run, parse_run
+from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.storage import Storage
+from durability_lab.drive.drive_events import LASTING, ONCE
+from durability_lab.drive.drive_log import Broken
+from durability_lab.histories.kernel_processes import Command, Machine, ServerProcess, until
+from durability_lab.histories.real_network import RealNetwork
+from durability_lab.histories.steps import History, Step
+from durability_lab.histories.world import ATTESTATION, Answer, Cut
+from durability_lab.kernel_rig.block_rig import BlockRig, MountError
+from durability_lab.support.loads import NAMES_MIB, FileSystemName
+
+# What can be made here. There is one drive, and it has no counters.
+STEPS: Final = (
+    *("run", "pass", "error", "hang", "answer", "cut", "boot", "reboot", "stop", "kill"),
+    *("network", "copy", "server", "unmount", "verify"),
+)
+FILE_SYSTEMS: Final[tuple[FileSystemName, ...]] = ("ext4", "xfs", "btrfs")
+
+_MIB = 1 << 20
+_SIZES: Final[dict[FileSystemName | None, int]] = {
+    None: 32 * _MIB,
+    "ext4": 64 * _MIB,
+    "xfs": 320 * _MIB,
+    "btrfs": 128 * _MIB,
+}
+_LARGER = 8  # than on rig A is a target: these drives are faster
+_PASS_S_MAX = 1.5
+_BOOT_S = 2.2  # longer than the server waits for a silent client, and than the clock of a boot is exact
+_ARMING_S = 30.0
+_UNREACHABLE_S = 1.0  # a client without its server is given so long
+_PROMISE_S = 5.0
+_WRITING_S = 0.1
+_SIGNAL_S = 15.0
+_KILL_S = 1.0  # a process that waits for a drive that hangs goes on waiting
+_LOOK_S = 10.0  # what a client takes at most with a drive that failed
+_VERIFY_S = 180.0
+_UNHEARD_NS = 500_000_000  # a busy machine acknowledges late
+
+
+class KernelWorld:
+    """One history as it goes on. It is used once: `start`, the steps, `finish`, and in any case `end`."""
+
+    def __init__(self, history: History, directory: Path) -> None:
+        self.history = history
+        self.cuts: list[Cut] = []
+        self.armed: list[int] = []
+        self.ended_unheard: set[int] = set()
+        self.failed_with_power: set[int] = set()
+        self.shrunk = self.renamed = False  # no step does it here
+        self.forgotten = False
+        self.unheard_ns = _UNHEARD_NS
+        self.plans: dict[int, Plan] = {}
+        self.copies: list[Path] = []
+        self.exports: list[Path] = []
+        self.file_system = None if history.target == "device" else Random(history.seed).choice(FILE_SYSTEMS)
+        self.size_bytes = _SIZES[self.file_system]
+        self.rig = BlockRig(
+            history.drive, self.file_system, seed=history.seed, size_bytes=self.size_bytes, disturbed=True
+        )
+        self.machine = Machine(directory, seed=history.seed)
+        self.server = ServerProcess(directory)
+        self.network = RealNetwork()
+        self._directory = directory
+        self._client: Command | None = None
+        self._clients: dict[int, Command] = {}  # by run
+        self._broken: list[Broken] = []
+        self._failed: set[int] = set()  # runs with an I/O error
+        self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
+        self._machine_up = True
+        self._attached = True
+        self._hung = False
+        self._mounted = self.file_system is not None
+
+    # What the account asks.
+
+    @property
+    def reachable(self) -> bool:
+        """Whether the target can be read."""
+        ready = self._mounted or self.file_system is None
+        return self._machine_up and self._attached and self.rig.powered and ready and not self._hung
+
+    def promised_ns(self) -> Mapping[int, int]:
+        """By run, when the drive last promised something to it while its client lived."""
+        found: dict[int, int] = {}
+        for (run, writer), at_ns in self.rig.events.promised_ns().items():
+            plan = self.plans.get(run)
+            if plan is not None and writer < plan.writers:  # the control arm is promised nothing
+                found[run] = max(found.get(run, 0), at_ns)
+        for run in set(found) | set(self._clients):
+            if self.plans[run].workload == "unlink":  # a removal leaves no record
+                found[run] = max(found.get(run, 0), self.rig.events.flushed_ns)
+            ended_ns = self._clients[run].ended_ns if run in self._clients else None
+            if ended_ns is not None and run in found:
+                found[run] = min(found[run], ended_ns)
+        return found
+
+    def broken(self) -> list[Broken]:
+        """The promises that the drive has broken at any cut."""
+        return self._broken
+
+    def smaller(self, run: int) -> bool:
+        """Whether the drive has power, and is smaller than it was when the run was armed."""
+        return self.rig.powered and self._attached and self._size_bytes() < self._sizes.get(run, 0)
+
+    def _size_bytes(self) -> int:
+        return int(Path("/sys/block", Path(self.rig.loop).name, "size").read_text()) * 512
+
+    def target(self) -> Storage:
+        """The target as it can be read now."""
+        return KernelStorage(self.rig.target)
+
+    # What the steps do.
+
+    async def start(self) -> None:
+        """Make the drive, and start the server."""
+        await asyncio.to_thread(self.rig.open)
+        await self.network.open()
+        await self._start_server()
+
+    async def take(self, step: Step) -> Answer | None:
+        """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
+        await self._note()
+        if step.kind == "verify":
+            return await self._verify(step)
+        if step.kind in STEPS:
+            await getattr(self, f"_{step.kind}")(step)
+        return None
+
+    async def finish(self) -> Answer | None:
+        """What every history ends with: the plug is pulled, everything is put right again, and the operator
+        verifies."""
+        await self._note()
+        await self._answer(Step("answer"))
+        if self._client_alive:
+            await self._cut(Step("cut"))
+        self.network.turn(up=True)
+        await self._server(Step("server", (("how", "start"),)))
+        await self._boot(Step("boot"))
+        return await self._verify(Step("verify"))
+
+    async def end(self) -> None:
+        """Nothing happens any more, and nothing of it is left."""
+        try:
+            await asyncio.to_thread(self.rig.close)
+        finally:
+            if self._client is not None:
+                self._client.signal(signal.SIGKILL)
+                await self._client.end(_SIGNAL_S)
+            await self.server.kill()
+            await self.network.close()
+
+    @property
+    def _client_alive(self) -> bool:
+        return self._client is not None and self._client.alive
+
+    async def _run(self, step: Step) -> None:
+        if not self.reachable or self._client_alive:
+            return
+        before = len(self.armed)
+        known = set(self.plans)
+        self._client = client = await self.machine.begin(
+            "run", str(self.rig.target), *self._run_options(step)
+        )
+        patience_s = _ARMING_S if self.server.runs and self.network.up else _UNREACHABLE_S
+        deadline_s = time.monotonic() + patience_s
+        while client.alive and len(self.armed) == before and time.monotonic() < deadline_s:
+            await self._note()
+            await asyncio.sleep(0.02)
+        new = set(self.plans) - known
+        await until(lambda: new <= set(self.promised_ns()) or not client.alive, _PROMISE_S)
+        await asyncio.sleep(_WRITING_S)
+
+    def _run_options(self, step: Step) -> tuple[str, ...]:
+        names = step["workload"] in ("create", "rename", "unlink") and self.file_system is not None
+        writers = int(step["writers"])
+        kib = NAMES_MIB * writers << 10 if names else _LARGER * int(step["size_kib"])
+        dsync = step["sync"] == "dsync" and not names
+        workload = step["workload"] if self.file_system else "overwrite"
+        random = workload in ("append", "create") or step["pattern"] == "random"
+        return (
+            *self._common,
+            *("--size", f"{kib}KiB", "--writers", str(writers), "--workload", workload),
+            *("--sync", "dsync" if dsync else "fdatasync", "--group", "1" if dsync else step["group"]),
+            *(() if random else ("--pattern", "sequential")),
+            *(() if self.file_system else ("--destroy-data",)),
+            "--force",
+        )
+
+    @property
+    def _common(self) -> tuple[str, ...]:
+        return "--server", self.network.address, "--token-file", str(self.server.token_file)
+
+    async def _note(self) -> None:
+        """Note which runs there are and which are armed, as far as the server runs."""
+        with suppress(DurabilityError, OSError):
+            for row in (await self.server.ask(List(limit=100), Listing)).rows:
+                run = parse_run(str(row["run"]))
+                if run in self.armed:
+                    continue
+                case = await self._case(run)
+                if case is None:
+                    continue
+                if run not in self.plans:
+                    self.plans[run] = Plan.decode(bytes.fromhex(case.plan))
+                    if self._client is not None:
+                        self._clients[run] = self._client
+                if case.armed is not None:
+                    self.armed.append(run)
+                    self._sizes[run] = self._size_bytes()
+
+    async def _pass(self, step: Step) -> None:
+        await asyncio.sleep(min(int(step["ms"]) / 1000, _PASS_S_MAX))
+
+    async def _error(self, step: Step) -> None:
+        lasting = step["lasting"] == "yes"
+        self.rig.events.happen(failing=LASTING if lasting else ONCE)
+        self._failed.update(list(self.plans)[-1:])
+        self._stops_writing()
+        if lasting:
+            self.failed_with_power.update(list(self.plans)[-1:])
+
+    async def _hang(self, step: Step) -> None:
+        if self.rig.powered and not self._hung:
+            await asyncio.to_thread(self.rig.stop_answering)
+            self._hung = True
+            self._stops_writing()
+
+    async def _answer(self, step: Step) -> None:
+        if self._hung and self.rig.powered:
+            await asyncio.to_thread(self.rig.answer)
+        self._hung = False
+
+    async def _cut(self, step: Step) -> None:
+        what = step["what"]
+        if (what == "drive" and not self.rig.powered) or (what != "drive" and not self._machine_up):
+            return
+        if what != "drive":
+            self.network.darken()
+            self._machine_up = False
+        at_ns = time.monotonic_ns()
+        if what != "guest":
+            await self._cut_drive()
+        if what != "drive":
+            await self._kill_client(_SIGNAL_S if what == "machine" else _KILL_S)
+        if what == "guest":
+            await self._detach(in_order=False)
+        await self._note_cut(what, at_ns)
+
+    async def _cut_drive(self) -> None:
+        if self.rig.powered:
+            await asyncio.to_thread(self.rig.cut)
+        self._hung = False
+
+    async def _note_cut(self, what: str, at_ns: int) -> None:
+        """Note a cut that was, and what it broke."""
+        self.cuts.append(Cut(at_ns=at_ns, what=what, promised_ns=dict(self.promised_ns())))
+        if what != "guest":
+            check = await asyncio.to_thread(self.rig.drive_check)
+            assert check is not None
+            self._broken += check.broken
+
+    async def _kill_client(self, timeout_s: float) -> None:
+        if self._client is not None:
+            self._client.signal(signal.SIGKILL)
+            await self._client.end(timeout_s)
+
+    async def _detach(self, *, in_order: bool) -> None:
+        if self._attached:
+            await asyncio.to_thread(lambda: self.rig.detach(in_order=in_order))
+            self._attached = self._mounted = False
+
+    async def _boot(self, step: Step) -> None:
+        client = self._client
+        if self._machine_up and not self.rig.powered and client is not None:
+            await client.end(_LOOK_S)
+        if (self._client_alive and not self.rig.powered) or self._hung:
+            return  # on rig B a drive comes back once nothing has the one of before
+        if not self._machine_up:
+            await self._start_machine()
+        if not self.rig.powered:
+            await asyncio.to_thread(self.rig.power_on)
+            self._attached, self._mounted = True, False
+        elif not self._attached:
+            await asyncio.to_thread(self.rig.attach)
+            self._attached = True
+        await self._mount()
+
+    async def _mount(self) -> None:
+        if self.file_system and not self._mounted:
+            with suppress(MountError):
+                await asyncio.to_thread(self.rig.mount)
+                self._mounted = True
+
+    async def _start_machine(self) -> None:
+        await asyncio.sleep(_BOOT_S)
+        self._machine_up = True
+        self.machine.start_anew()
+        self.network.reset_dark()
+
+    async def _reboot(self, step: Step) -> None:
+        if not self._machine_up or self._hung:
+            return
+        await self._signal(signal.SIGTERM)
+        await self._kill(step)
+        if self.rig.powered:
+            await self._detach(in_order=True)
+        self._machine_up = False
+        await self._start_machine()
+        if self.rig.powered:
+            await self._boot(step)
+
+    async def _stop(self, step: Step) -> None:
+        await self._signal(signal.SIGINT)
+
+    async def _signal(self, number: int) -> None:
+        if self._client is not None and self._client.alive:
+            self._stops_writing()
+            self._client.signal(number)
+            await self._client.end(_KILL_S if self._hung else _SIGNAL_S)
+
+    async def _kill(self, step: Step) -> None:
+        self._stops_writing()
+        await self._kill_client(_KILL_S if self._hung else _SIGNAL_S)
+
+    async def _network(self, step: Step) -> None:
+        self.network.turn(up=step["up"] == "yes")
+        if self._hung or self._failed.intersection(list(self.plans)[-1:]):
+            self._stops_writing()
+
+    def _stops_writing(self) -> None:
+        """The client writes no more from here on: if the network is dead, it does not use up its credit."""
+        if self._client_alive and not self.network.up:
+            self.ended_unheard.update(list(self.plans)[-1:])
+
+    async def _unmount(self, step: Step) -> None:
+        if self._mounted and self.reachable and not self._client_alive:
+            await asyncio.to_thread(self.rig.unmount)
+            self._mounted = False
+            await self._mount()
+
+    # The server.
+
+    async def _start_server(self) -> None:
+        await self.server.start()
+        self.network.lead_to(self.server.port)
+
+    async def _server(self, step: Step) -> None:
+        how = step["how"]
+        if how != "start":
+            await self.server.kill()
+        if how in ("newest", "oldest") and self.copies:
+            self.server.restore(self.copies[-1 if how == "newest" else 0])
+            self.forgotten = True
+        if not self.server.runs and how != "kill":
+            await self._start_server()
+
+    async def _copy(self, step: Step) -> None:
+        copy = self._directory / f"copy-{len(self.copies)}"
+        self.server.copy(copy)
+        self.copies.append(copy)
+        case = await self._case_value(list(self.plans)[-1]) if self.plans else None
+        if case is not None:
+            export = self._directory / f"export-{len(self.exports)}.json"
+            export.write_text(to_json(case))
+            self.exports.append(export)
+
+    async def _case_value(self, run: int) -> Any:
+        with suppress(DurabilityError, OSError):
+            return (await self.server.ask(Export(run=run), CaseFile)).case
+        return None
+
+    async def _case(self, run: int) -> Case | None:
+        value = await self._case_value(run)
+        return None if value is None else case_from_value(value)
+
+    async def listed(self) -> dict[int, str]:
+        """The verdict that `runs` shows of each run."""
+        with suppress(DurabilityError, OSError):
+            rows = (await self.server.ask(List(limit=100), Listing)).rows
+            return {parse_run(str(row["run"])): str(row["verdict"]) for row in rows}
+        return {}
+
+    # The operator.
+
+    async def _verify(self, step: Step) -> Answer | None:
+        if not (self._machine_up and self._attached and self.rig.powered) or self._hung or self._client_alive:
+            return None
+        exported = step["log"] == "export" and bool(self.exports)
+        if not exported and not (self.server.runs and self.network.up):
+            return None
+        unmounted = self.file_system is not None and not self._mounted
+        if unmounted and not self.armed:
+            return None
+        older = step["run"] == "older" and len(self.armed) > 1 and not exported
+        run = self.armed[-2] if older else self.armed[-1] if unmounted and not exported else 0
+        true = any(cut.what != "guest" for cut in self.cuts)
+        attested = step["attest"] == "false" or (step["attest"] == "true" and true)
+        options = (
+            *(("--from-export", str(self.exports[-1])) if exported else self._common),
+            *(("--run", format_run(run)) if run else ()),
+            *(("--device", self.rig.loop) if unmounted else ()),
+            *(("--attest-cut", ATTESTATION, "--cut-class", "power") if attested else ()),
+            *("--require-cut", step["require"], "--min-cuts", step["min_cuts"], "--json"),
+        )
+        if int(step["cut_after"]):
+            self.rig.events.happen(reads=int(step["cut_after"]) + 1)
+        document, why = await self._verdict(options)
+        self.rig.events.happen(reads=0)
+        if not self.rig.powered:
+            await asyncio.to_thread(self.rig.cut)
+            await self._note_cut("drive", time.monotonic_ns())
+        case = None
+        if document is not None and exported:
+            case = case_from_value(json.loads(self.exports[-1].read_text()))
+        elif document is not None:
+            case = await self._case(parse_run(document["run"]))
+        return Answer(
+            step=step,
+            at_ns=time.monotonic_ns(),
+            document=document,
+            why=why,
+            case=case,
+            attested=attested,
+            older=older or exported,
+        )
+
+    async def _verdict(self, options: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:
+        command = await self.machine.begin("verify", str(self.rig.target), *options)
+        ended = await command.end(_VERIFY_S)
+        if ended is None:
+            command.signal(signal.SIGKILL)
+            return None, "no answer"
+        code, out, said = ended
+        return (json.loads(out), "") if out else (None, f"exit code {code}: {said}")

@@ -1,0 +1,74 @@
+"""Histories on rig B: the steps happen to real processes and file systems; every verdict is deserved."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from durability_lab.histories.kernel_search import drawn, play_on_kernel, search_on_kernel
+from durability_lab.histories.kernel_world import STEPS
+from durability_lab.histories.steps import History, Step
+
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
+
+DRAWN = 2
+LIAR = "flush-ignored:kept=0,torn=0,cache_bytes=67108864"
+# What happens, and the verdicts: those of its `verify`, then the one that each history ends with.
+CASES = {
+    "the drive alone, twice over one target": (
+        "run; cut what=drive; boot; verify; run workload=append; cut what=drive; boot; verify run=older",
+        ["durable", "inconclusive", "durable"],
+    ),
+    "the operating system alone": (
+        "run workload=rename; cut what=guest; boot; verify attest=none require=os; reboot",
+        ["durable", "inconclusive"],
+    ),
+    "while verify reads": (
+        "run size_kib=1024; cut; boot; verify cut_after=5; boot; verify",
+        ["inconclusive", "durable", "durable"],
+    ),
+    "after a hang, with a server that knows less": (
+        "run workload=append; copy; hang; pass ms=1500; cut; server how=oldest; boot; verify",
+        ["inconclusive"] * 2,
+    ),
+    "in a dead network": (
+        "run; network; pass ms=1500; cut; boot; network up=yes; verify",
+        ["inconclusive"] * 2,
+    ),
+}
+
+
+def history(steps: str, *, drive: str = "honest", target: str = "file") -> History:
+    """A history of these steps."""
+    return History(
+        seed=0, target=target, drive=drive, counters=False, steps=tuple(map(Step.parse, steps.split("; ")))
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdicts_of_a_cut(name: str) -> None:
+    """The cut of an honest drive gets the verdicts that it deserves."""
+    steps, verdicts = CASES[name]
+    played = play_on_kernel(history(steps))
+    assert [grade.word for grade in played.grades] == verdicts, "\n".join(played.told)
+    assert played.wrong == ()
+
+
+def test_liar_is_loss() -> None:
+    """A drive that ignores flushes loses what it promised, and that is known of it."""
+    played = play_on_kernel(history("run; pass ms=400; cut", drive=LIAR, target="device"))
+    assert [grade.word for grade in played.grades] == ["loss"], "\n".join(played.told)
+    assert played.wrong == ()
+
+
+def test_histories_at_random() -> None:
+    """The same seed draws the same histories, of steps that can be made here; each verdict is deserved."""
+    number = random.SystemRandom().getrandbits(32)
+    print(f"seed {number}")
+    histories = drawn(DRAWN, number)
+    assert histories == drawn(DRAWN, number)
+    assert {step.kind for one in histories for step in one.steps} <= set(STEPS)
+    tally, failure = search_on_kernel(count=DRAWN, number=number)
+    assert failure is None, f"{failure.what}\n{failure.history}"
+    assert tally.histories == DRAWN
