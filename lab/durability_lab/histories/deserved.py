@@ -95,17 +95,17 @@ def grade(world: Known, answer: Answer) -> Grade:
         )
     wrong = ""
     armed = [one for one in world.plans if one in world.armed or one in world.promised_ns()]
-    # Of a target with another name nobody can say whether it rolled back or was put there.
+    # A target with another name does not show whether it rolled back or was put there.
     order = list(world.plans)
     passed_over = run in order and armed and order.index(run) < order.index(armed[-1])
     if not (answer.older or world.forgotten or (world.renamed and word == "inconclusive")) and passed_over:
         wrong = "an older run was judged, although the drive is known for a newer armed one"
-    damaged = bool(_damaged(world, answer, run))
+    damaged = _damaged(world, answer, run)
     deserved = _qualifying(world, run, document["cut"]["class"])
     if word == "durable":
         limit = ""
         if damaged:
-            wrong = "durable, and the target is damaged: " + _damaged(world, answer, run)
+            wrong = f"durable, and the target is damaged: {damaged}"
         elif smaller:
             wrong = "durable, and the drive is smaller than it was"
         elif not deserved:
