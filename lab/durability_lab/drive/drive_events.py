@@ -39,15 +39,19 @@ _KIND_RECORD = 1
 
 
 class DriveEvents:
-    """The file at `path`, which is made where there is none."""
+    """The file at `path`, which is made where there is none. Raises OSError."""
 
     def __init__(self, path: str) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(file, _BYTES)
+            os.posix_fallocate(file, 0, _BYTES)  # a page without room behind it would be a SIGBUS
             self._map = mmap.mmap(file, _BYTES)
         finally:
             os.close(file)
+
+    def close(self) -> None:
+        """Let go of the file; of no use from then on."""
+        self._map.close()
 
     def happen(self, *, failing: Failing | None = None, reads: int | None = None) -> None:
         """Have something happen from now on; what is None stays."""

@@ -25,6 +25,7 @@ from durability.errors import DurabilityError
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
+from durability.formats.workloads.registry import DEFAULT, workload
 from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import format_run, parse_run
 from durability_client.target.kernel_storage import KernelStorage
@@ -116,7 +117,7 @@ class KernelWorld:
             if plan is not None and writer < plan.writers:  # the control arm is promised nothing
                 found[run] = max(found.get(run, 0), at_ns)
         for run in set(found) | set(self._clients):
-            if self.plans[run].workload == "unlink":  # a removal leaves no record
+            if workload(self.plans[run].workload).absence_may_stall:  # a removal leaves no record
                 found[run] = max(found.get(run, 0), self.rig.events.flushed_ns)
             ended_ns = self._clients[run].ended_ns if run in self._clients else None
             if ended_ns is not None and run in found:
@@ -200,15 +201,15 @@ class KernelWorld:
         await asyncio.sleep(_WRITING_S)
 
     def _run_options(self, step: Step) -> tuple[str, ...]:
-        names = step["workload"] in ("create", "rename", "unlink") and self.file_system is not None
+        chosen = workload(step["workload"] if self.file_system else DEFAULT)
+        names = chosen.layout == "names"
         writers = int(step["writers"])
         kib = NAMES_MIB * writers << 10 if names else _LARGER * int(step["size_kib"])
         dsync = step["sync"] == "dsync" and not names
-        workload = step["workload"] if self.file_system else "overwrite"
-        random = workload in ("append", "create") or step["pattern"] == "random"
+        random = chosen.endless or step["pattern"] == "random"
         return (
             *self._common,
-            *("--size", f"{kib}KiB", "--writers", str(writers), "--workload", workload),
+            *("--size", f"{kib}KiB", "--writers", str(writers), "--workload", chosen.name),
             *("--sync", "dsync" if dsync else "fdatasync", "--group", "1" if dsync else step["group"]),
             *(() if random else ("--pattern", "sequential")),
             *(() if self.file_system else ("--destroy-data",)),

@@ -9,12 +9,12 @@ from importlib.util import find_spec
 
 from durability.errors import SetupError
 
-_NEEDED = ("greenlet", "hypothesis")
+NEEDED = ("greenlet", "hypothesis")
 
 
 def require() -> None:
     """Raises SetupError for those that are not installed."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise SetupError(
             f"histories need {' and '.join(missing)}: type `pip install '.[lab]'` in a copy of the repository"

@@ -117,13 +117,13 @@ class SimulatedFileSystem:
         match operation:
             case ("made",):
                 self.mounted = True
-            case ("create", str(name), int(number)):
+            case ("made_file", str(name), int(number)):
                 self.names[name] = number
                 self._inodes[number] = _Inode()
                 self._next_inode = max(self._next_inode, number + 1)
-            case ("unlink", str(name)):
+            case ("removed", str(name)):
                 del self.names[name]
-            case ("rename", str(old), str(new)):
+            case ("moved", str(old), str(new)):
                 self.names[new] = self.names.pop(old)
             case ("size", int(number), int(size)):
                 self._inodes[number].size = size
@@ -178,7 +178,7 @@ class SimulatedFileSystem:
         if name in self.names:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
         number = self._next_inode
-        self.change("create", name, number)
+        self.change("made_file", name, number)
         return number
 
     def size_of(self, number: int) -> int:
@@ -347,12 +347,12 @@ class HistoryFileStorage(HistoryStorage):
     def unlink(self, suffix: str) -> None:
         """Remove it."""
         self._files.inode_of(suffix)
-        self._files.change("unlink", suffix)
+        self._files.change("removed", suffix)
 
     def rename(self, old_suffix: str, new_suffix: str) -> None:
         """Give it another name."""
         self._files.inode_of(old_suffix)
-        self._files.change("rename", old_suffix, new_suffix)
+        self._files.change("moved", old_suffix, new_suffix)
 
     def open_directory(self) -> _Directory:
         """The directory, to sync it."""

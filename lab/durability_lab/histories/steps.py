@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from durability.formats.workloads.registry import WORKLOADS
 from durability_lab.drive import faults
 
 FORMAT = "durability.history/1"
@@ -32,7 +33,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "run": Kind(
         does="the client begins a run on the target, over what is there",
         words={
-            "workload": ("overwrite", "append", "create", "rename", "unlink"),  # of a device always the first
+            "workload": tuple(WORKLOADS),  # of a device always the first
             "writers": ("1", "3"),
             "group": ("1", "4"),
             "pattern": ("random", "sequential"),
@@ -62,7 +63,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         words={"how": ("kill", "start", "newest", "oldest")},
     ),
     "unmount": Kind(does="the file system is unmounted in order, and mounted again"),
-    "rename": Kind(does="someone gives the target another name"),
+    "move": Kind(does="someone gives the target another name"),
     "resize": Kind(
         does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
     ),

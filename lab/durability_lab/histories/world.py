@@ -23,6 +23,7 @@ from durability.errors import DurabilityError
 from durability.formats import facts
 from durability.formats.case import Case, case_from_value, case_to_value
 from durability.formats.plan import Plan
+from durability.formats.workloads.registry import DEFAULT
 from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import parse_run
 from durability_client.link.endpoint import Endpoint
@@ -178,7 +179,7 @@ class World:
             server=f"{HOST}:{PORT}",
             token=b"",
             size_bytes=int(step["size_kib"]) << 10,
-            workload=step["workload"] if self.history.target == "file" else "overwrite",
+            workload=step["workload"] if self.history.target == "file" else DEFAULT,
             writers=int(step["writers"]),
             group=1 if step["sync"] == "dsync" else int(step["group"]),
             pattern="sequential" if step["pattern"] == "sequential" else None,
@@ -282,7 +283,7 @@ class World:
         if self.reachable and not self.client_alive:
             self.storage.unmount()
 
-    async def _rename(self, step: Step) -> None:
+    async def _move(self, step: Step) -> None:
         if self.history.target == "file" and not self.client_alive:
             self.renamed = True
             self.storage.path = self.storage.path.with_name("renamed")

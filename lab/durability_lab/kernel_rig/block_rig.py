@@ -142,6 +142,7 @@ class BlockRig:
         self._attached = False
         self._nbdkit: _Program | None = None
         self._nbdfuse: _Program | None = None
+        self._events: DriveEvents | None = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -160,8 +161,8 @@ class BlockRig:
         self.mount_point = self._directory / MOUNT_POINT
         self._drive_log = self._directory / "drive_log"
         self._failing = self._directory / "failing"
-        self.events = DriveEvents(str(self._directory / "events"))
         try:
+            self._events = DriveEvents(str(self._directory / "events"))
             with self._media.open("wb") as file:
                 file.truncate(self._size_bytes)
             self._device_file.touch()
@@ -172,7 +173,7 @@ class BlockRig:
                 _run(*mkfs, before=WITHOUT_LOOP_MOUNTS)
                 self.mount()
         except BaseException as error:
-            full = isinstance(error, SetupError) and _free_bytes(self._directory) < _NO_ROOM_BYTES
+            full = isinstance(error, SetupError | OSError) and _free_bytes(self._directory) < _NO_ROOM_BYTES
             self.close()
             if full:
                 where = self._directory.parent
@@ -224,6 +225,12 @@ class BlockRig:
         self._diskseq = _diskseq(self.loop)
         # Said in either case: the setting is the loop device's own and outlives what was attached to it.
         _set_write_cache(self.loop, "write through" if self._write_through else "write back")
+
+    @property
+    def events(self) -> DriveEvents:
+        """What happens to the drive, of a rig that is open."""
+        assert self._events is not None, "no drive yet: open first"
+        return self._events
 
     @property
     def powered(self) -> bool:
@@ -297,6 +304,8 @@ class BlockRig:
         try:
             self._detach()
         finally:
+            if self._events is not None:
+                self._events.close()
             self._cleanup.dismiss()
 
     def _drive_command(self) -> tuple[str, ...]:
