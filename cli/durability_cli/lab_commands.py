@@ -61,6 +61,7 @@ def matrix(
 @lab.command()
 def histories(
     *,
+    rig: options.HistoriesRig = options.RigOfHistories.a,
     count: options.Count = None,
     seed: options.HistoriesSeed = None,
     replay: options.Replay = None,
@@ -69,8 +70,9 @@ def histories(
 ) -> None:
     """Play random histories and grade the verdicts.
 
-    A history has runs, errors, cuts, restarts and verdicts, in virtual time. Compares each verdict with what
-    really happened. Exit code 0 if every verdict is deserved.
+    A history has runs, errors, cuts, restarts and verdicts. Rig a plays it in virtual time, on simulated
+    drives; rig b on real file systems, in seconds each. Compares each verdict with what really happened. Exit
+    code 0 if every verdict is deserved.
     """
     from durability_lab.histories import libraries
 
@@ -78,7 +80,7 @@ def histories(
     from durability_lab.histories.histories_command import HistoriesOptions
     from durability_lab.histories.histories_command import histories as play
 
-    chosen = HistoriesOptions(count=count, seed=seed, replay=replay, output=output, json=json)
+    chosen = HistoriesOptions(rig=rig.value, count=count, seed=seed, replay=replay, output=output, json=json)
     raise typer.Exit(play(chosen, out=sys.stdout, err=sys.stderr))
 
 

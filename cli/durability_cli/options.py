@@ -256,6 +256,13 @@ class Rig(Enum):
     c = "c"
 
 
+class RigOfHistories(Enum):
+    """As `Rig`, without the virtual machine."""
+
+    a = "a"
+    b = "b"
+
+
 # Of `lab matrix`.
 Quick = Annotated[bool, typer.Option("--quick", help="Finish in under two minutes: rig a and part of rig b.")]
 Rigs = Annotated[
@@ -291,6 +298,10 @@ Markdown = Annotated[
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print a row for each cell.")]
 
 # Of `lab histories`.
+HistoriesRig = Annotated[
+    RigOfHistories,
+    typer.Option("--rig", help="a simulated, b real file systems (root).", show_default="a"),
+]
 Count = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Number of histories to play.", show_default="300")
 ]

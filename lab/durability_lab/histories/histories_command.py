@@ -22,11 +22,12 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, SetupError, U
 from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.units import counted
-from durability_lab.histories.histories_progress import HistoriesProgress
-from durability_lab.histories.history_workers import search_everywhere
-from durability_lab.histories.play import play
+from durability_lab.histories.history_workers import RIGS, Rig, search_everywhere
+from durability_lab.histories.kernel_world import FILE_SYSTEMS
 from durability_lab.histories.search import Failure, Tally
 from durability_lab.histories.steps import History
+from durability_lab.kernel_rig.block_rig import missing
+from durability_lab.support.progress_line import ProgressLine
 
 SCHEMA = "durability.lab.histories/1"
 REPLAY_SCHEMA = "durability.lab.histories.replay/1"
@@ -36,9 +37,11 @@ _SHOWN = 12  # of the most frequent reasons
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoriesOptions:
-    """What the command line says. `replay`: play this file and nothing else. `output`: where a history that
-    fails is written; None: a free name in the current directory."""
+    """What the command line says. `rig`: "a" in virtual time, "b" on a real kernel. `replay`: play this file
+    and nothing else. `output`: where a history that fails is written; None: a free name in the current
+    directory."""
 
+    rig: Rig = "a"
     count: int | None = None
     seed: int | None = None
     replay: Path | None = None
@@ -49,16 +52,18 @@ class HistoriesOptions:
 def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
     """Play them; the exit code. Raises UsageError for options that contradict each other, FormatError for a
     file that holds no history, SetupError for one that cannot be read or written."""
+    if options.rig == "b":
+        _require_kernel_rig()
     if options.replay is not None:
         if (options.count, options.seed, options.output) != (None, None, None):
             raise UsageError("--replay plays one history: remove --count, --seed and --output")
-        return _replay(options.replay, out, json=options.json)
+        return _replay(options, options.replay, out)
     if options.output is not None:
         _probe(options.output)
     count = COUNT if options.count is None else options.count
     seed = secrets.randbits(32) if options.seed is None else options.seed
     began_s = time.monotonic()
-    tally, failure = asyncio.run(_search(count, seed, err))
+    tally, failure = asyncio.run(_search(options.rig, count, seed, err))
     return report(tally, failure, options, seed=seed, duration_s=time.monotonic() - began_s, out=out)
 
 
@@ -78,36 +83,57 @@ def report(
         written = None if failure is None else _write(failure, options.output, seed)
     finally:  # what was found is printed also if it cannot be written
         if options.json:
-            print(to_json(_document(tally, failure, written, seed=seed, duration_s=duration_s)), file=out)
+            print(
+                to_json(
+                    _document(tally, failure, written, rig=options.rig, seed=seed, duration_s=duration_s)
+                ),
+                file=out,
+            )
         else:
-            _tell(tally, failure, written, seed=seed, duration_s=duration_s, out=out)
+            _tell(tally, failure, written, rig=options.rig, seed=seed, duration_s=duration_s, out=out)
     return EXIT_OK if failure is None else EXIT_INTERNAL
 
 
-async def _search(count: int, seed: int, err: TextIO) -> tuple[Tally, Failure | None]:
-    print(f"{counted(count, 'history', 'histories')}, seed {seed}", file=err, flush=True)
-    with HistoriesProgress(count, err) as progress:
+async def _search(rig: Rig, count: int, seed: int, err: TextIO) -> tuple[Tally, Failure | None]:
+    every = counted(count, "history", "histories")
+    print(f"{every}, seed {seed}", file=err, flush=True)
+    right, began_s = 0, time.monotonic()
+
+    def one_right() -> None:
+        nonlocal right
+        right += 1
+        left_s = (time.monotonic() - began_s) / right * (count - right)
+        progress.advance(left_s, f"{right:,} of {every} right")
+
+    with ProgressLine(count, err, description="histories") as progress:
         try:
             return await search_everywhere(
-                count=count, seed=seed, processes=os.cpu_count() or 1, on_right=progress.one_right
+                rig=rig, count=count, seed=seed, processes=os.cpu_count() or 1, on_right=one_right
             )
         except asyncio.CancelledError:
-            every = counted(count, "history", "histories")
-            print(f"Stopped: {progress.right:,} of {every} played, all right; seed {seed}", file=err)
+            print(f"Stopped: {right:,} of {every} played, all right; seed {seed}", file=err)
             raise
 
 
-def _replay(file: Path, out: TextIO, *, json: bool) -> int:
+def _require_kernel_rig() -> None:
+    """Raises SetupError for what rig B needs and this machine has not."""
+    for file_system in FILE_SYSTEMS:
+        if problem := missing(file_system):
+            raise SetupError(f"histories cannot be played on rig b: {problem}")
+
+
+def _replay(options: HistoriesOptions, file: Path, out: TextIO) -> int:
     try:
         history = History.parse(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise SetupError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise FormatError(f"{file}: {error}") from error
-    played = play(history)
-    if json:
+    played = RIGS[options.rig].play(history, None)
+    if options.json:
         document: dict[str, Value] = {
             "schema": REPLAY_SCHEMA,
+            "rig": options.rig,
             "history": str(history),
             "told": list(played.told),
             "wrong": list(played.wrong),
@@ -163,10 +189,11 @@ def _holds(file: Path, history: History) -> bool:
 
 
 def _document(
-    tally: Tally, failure: Failure | None, written: Path | None, *, seed: int, duration_s: float
+    tally: Tally, failure: Failure | None, written: Path | None, *, rig: Rig, seed: int, duration_s: float
 ) -> dict[str, Value]:
     return {
         "schema": SCHEMA,
+        "rig": rig,
         "seed": seed,
         **{field.name: _plain(getattr(tally, field.name)) for field in fields(tally)},
         "wrong": failure.what if failure else "",
@@ -181,7 +208,14 @@ def _plain(value: int | Counter[str]) -> Value:
 
 
 def _tell(
-    tally: Tally, failure: Failure | None, written: Path | None, *, seed: int, duration_s: float, out: TextIO
+    tally: Tally,
+    failure: Failure | None,
+    written: Path | None,
+    *,
+    rig: Rig,
+    seed: int,
+    duration_s: float,
+    out: TextIO,
 ) -> None:
     right = counted(tally.histories, "history", "histories")
     print(f"{right} right, seed {seed}, {duration_s:.0f} s", file=out)
@@ -198,4 +232,6 @@ def _tell(
     if failure is not None:
         print(f"\nwrong: {failure.what}\n\n{failure.history}", file=out)
     if written is not None:
-        print(f"To play it again: durability lab histories --replay {shlex.quote(str(written))}", file=out)
+        where = "" if rig == "a" else f" --rig {rig}"
+        again = f"durability lab histories{where} --replay {shlex.quote(str(written))}"
+        print(f"To play it again: {again}", file=out)

@@ -15,29 +15,48 @@ import asyncio
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count as counting
 from pathlib import Path
-from typing import IO
+from typing import IO, Final, Literal, TypeAlias
 
 from durability.errors import DurabilityError
 from durability.formats.documents import from_json, from_value, to_json, to_value
-from durability_lab.histories.search import Failure, Tally, search
+from durability_lab.histories.kernel_search import play_on_kernel, search_on_kernel
+from durability_lab.histories.play import play
+from durability_lab.histories.search import Failure, Play, Tally, search
 from durability_lab.histories.steps import History
 from durability_lab.support.cleanup import in_memory, watched_directory
+from durability_lab.support.worker_processes import last_words, start
 
-_COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
-_PART = 50  # histories
+Rig: TypeAlias = Literal["a", "b"]  # of the lab: simulated, or a real kernel
+
 _PARTS_MAX = 1_000_003  # of one seed; a prime, so that those of two seeds differ
-_LINE_BYTES_MAX = 16 << 20
-_SILENT_S_MAX = 300.0  # a thousand times what a history takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Searching:
+    """How histories of a rig are played. `part`: how many of them are one part. `silent_s_max`: many times
+    what one takes; on rig B a `verify` of a drive that hangs takes minutes."""
+
+    search: Callable[..., tuple[Tally, Failure | None]]
+    play: Play
+    part: int
+    silent_s_max: float
+
+
+RIGS: Final[Mapping[Rig, _Searching]] = {
+    "a": _Searching(search=search, play=play, part=50, silent_s_max=300.0),
+    "b": _Searching(search=search_on_kernel, play=play_on_kernel, part=5, silent_s_max=1200.0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Histories that one process plays: `count` of them, of the seed `seed`, with files within `within`."""
+    """Histories that one process plays on `rig`: `count` of them, of the seed `seed`, with files within
+    `within`."""
 
+    rig: Rig
     number: int
     count: int
     seed: int
@@ -71,15 +90,15 @@ class _Search:
 
 
 async def search_everywhere(
-    *, count: int, seed: int, processes: int, on_right: Callable[[], None]
+    *, rig: Rig, count: int, seed: int, processes: int, on_right: Callable[[], None]
 ) -> tuple[Tally, Failure | None]:
-    """Play `count` histories of `seed` in so many processes: what came of those before the first failure, and
-    that one made short. `on_right` is called after each history that was right.
+    """Play `count` histories of `seed` on `rig` in so many processes: what came of those before the first
+    failure, and that one made short. `on_right` is called after each history that was right.
 
     Raises DurabilityError if a process ended before it played anything.
     """
     with watched_directory("durability-histories-", within=in_memory()) as within:
-        shared = _Search(parts=_parts(count, seed, within), on_right=on_right)
+        shared = _Search(parts=_parts(rig, count, seed, within), on_right=on_right)
         tasks = [asyncio.create_task(_work(shared)) for _ in range(processes)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -102,12 +121,16 @@ def _result(shared: _Search) -> tuple[Tally, Failure | None]:
     return total, None if failed is None else shared.results[failed][1]
 
 
-def _parts(count: int, seed: int, within: Path) -> Iterator[Part]:
-    for number in counting():
-        left = count - number * _PART
-        if left <= 0:
-            return
-        yield Part(number=number, count=min(left, _PART), seed=seed * _PARTS_MAX + number, within=within)
+def _parts(rig: Rig, count: int, seed: int, within: Path) -> Iterator[Part]:
+    size = RIGS[rig].part
+    for number, done in enumerate(range(0, count, size)):
+        yield Part(
+            rig=rig,
+            number=number,
+            count=min(count - done, size),
+            seed=seed * _PARTS_MAX + number,
+            within=within,
+        )
 
 
 async def _work(shared: _Search) -> None:
@@ -144,7 +167,7 @@ class _Worker:
         assert process.stdin is not None
         process.stdin.write(to_json(to_value(part)).encode() + b"\n")
         right, playing = 0, ""
-        while (line := await self._line(process)) is not None:
+        while (line := await self._line(process, RIGS[part.rig].silent_s_max)) is not None:
             if line.playing:
                 playing = line.playing
             elif line.right:
@@ -155,27 +178,22 @@ class _Worker:
                 return line.tally, failure
         self._process = None
         code = await process.wait()
-        what = f"the process that played it ended with code {code}{self._last_words()}"
+        what = f"the process that played it ended with code {code}{last_words(self._said)}"
         if not playing:
             raise DurabilityError(f"no history of part {part.number} (seed {part.seed}) was played: {what}")
         return Tally(histories=right), Failure(history=History.parse(playing), what=what)
 
-    async def _line(self, process: asyncio.subprocess.Process) -> _Line | None:
+    async def _line(self, process: asyncio.subprocess.Process, silent_s_max: float) -> _Line | None:
         """The next line of the process; None if it has ended."""
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(_SILENT_S_MAX):
+            async with asyncio.timeout(silent_s_max):
                 line = await process.stdout.readline()
         except TimeoutError:
-            self._said.write(f"it had told nothing for {_SILENT_S_MAX:g} s\n".encode())
+            self._said.write(f"it had told nothing for {silent_s_max:g} s\n".encode())
             process.kill()
             return None
         return from_value(_Line, from_json(line)) if line.endswith(b"\n") else None
-
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((f": {line}" for line in reversed(lines) if line.strip()), "")
 
     async def end(self) -> None:
         """End the process at once. Its files go away with the search."""
@@ -185,15 +203,8 @@ class _Worker:
             await process.wait()
 
     async def _start(self, within: Path) -> asyncio.subprocess.Process:
-        self._process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._said,
-            limit=_LINE_BYTES_MAX,
-            process_group=0,  # Ctrl-C is for the command, which ends its workers
-            env={**os.environ, "HYPOTHESIS_STORAGE_DIRECTORY": str(within / "hypothesis")},
-        )
+        storage = {"HYPOTHESIS_STORAGE_DIRECTORY": str(within / "hypothesis")}
+        self._process = await start(__name__, self._said, storage)
         return self._process
 
 
@@ -210,7 +221,7 @@ def main() -> None:
 
     while text := sys.stdin.readline():
         part = from_value(Part, from_json(text))
-        tally, failure = search(
+        tally, failure = RIGS[part.rig].search(
             count=part.count,
             number=part.seed,
             within=part.within,

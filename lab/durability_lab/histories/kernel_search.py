@@ -14,17 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from durability.errors import SetupError
 from durability_lab.histories.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
-from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally
+from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally, attempt
 from durability_lab.histories.steps import KINDS, TARGETS, History, Step
 from durability_lab.support.cleanup import watched_directory
 
 TRIES = 20  # to make a history shorter
 
 
-def play_on_kernel(history: History, *, within: Path | None = None) -> Played:
+def play_on_kernel(history: History, within: Path | None = None) -> Played:
     """Play it on rig B, whose drives have no counters, with its files but the drive within `within`. Raises
     SetupError where there can be no rig B, and DefectError where a command of the product ends as a defect
     does."""
@@ -79,13 +78,7 @@ def search_on_kernel(
 
     def wrong(history: History) -> tuple[str, Played | None]:
         on_play(history)
-        try:
-            played = play_on_kernel(history, within=within)
-        except SetupError:
-            raise
-        except Exception as error:  # a defect of the product or of the lab, which the history shows
-            return f"{type(error).__name__}: {error}", None
-        return "; ".join(played.wrong), played
+        return attempt(play_on_kernel, history, within)
 
     for history in drawn(count, number):
         what, played = wrong(history)

@@ -34,7 +34,7 @@ class Played:
     wrong: tuple[str, ...]
 
 
-def play(history: History, *, within: Path | None = None) -> Played:
+def play(history: History, within: Path | None = None) -> Played:
     """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
     the product raises that is not for people is raised here."""
     directory = _directory(within or in_memory())

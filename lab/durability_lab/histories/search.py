@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import FlakyFailure
 
+from durability.errors import SetupError
 from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import KINDS, TARGETS, History, Step
 
@@ -39,6 +41,9 @@ DRIVES = (
 # Of each kind of step, how often it is drawn beside the others.
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
 STEPS_MAX = 10
+
+# Plays a history, with its files within a directory.
+Play: TypeAlias = Callable[[History, Path | None], Played]
 
 
 @dataclass(slots=True)
@@ -144,7 +149,7 @@ def search(
     @given(history=histories())
     def check(history: History) -> None:
         on_play(history)
-        what, played = _wrong(history, within)
+        what, played = attempt(play, history, within)
         if what:
             failed.append(str(history))
             raise WrongVerdictError(what)
@@ -159,9 +164,12 @@ def search(
     return tally, None
 
 
-def _wrong(history: History, within: Path | None) -> tuple[str, Played | None]:
+def attempt(play: Play, history: History, within: Path | None) -> tuple[str, Played | None]:
+    """What goes wrong in a play, and what came of it if it has an end. Raises SetupError."""
     try:
-        played = play(history, within=within)
+        played = play(history, within)
+    except SetupError:  # of the lab: there is nothing to play on
+        raise
     except Exception as error:  # a defect of the product or of the lab, which the history shows
         return f"{type(error).__name__}: {error}", None
     return "; ".join(played.wrong), played

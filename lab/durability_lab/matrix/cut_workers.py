@@ -25,9 +25,8 @@ from durability.formats.documents import from_json, from_value, to_json, to_valu
 from durability_lab.matrix.cutting import Cutter
 from durability_lab.matrix.graded_cut import GradedCut, failed
 from durability_lab.matrix.matrix_cells import MatrixCell
+from durability_lab.support.worker_processes import last_words, start
 
-_COMMAND = (sys.executable, "-c", f"from {__name__} import main; main()")
-_ANSWER_BYTES_MAX = 16 << 20
 DEADLINE_S = 600.0  # for one cut: many times what the slowest takes
 _GRACE_S = 30.0  # to take down what a cut has set up
 
@@ -73,14 +72,9 @@ class Worker:
             request.cell,
             request.number,
             seed=request.cell.seed(request.seed, request.number),
-            why=f"the process that made this cut ended with code {code}{late}{self._last_words()}",
+            why=f"the process that made this cut ended with code {code}{late}{last_words(self._said)}",
             duration_s=time.monotonic() - began_s,
         )
-
-    def _last_words(self) -> str:
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((f": {line}" for line in reversed(lines) if line.strip()), "")
 
     async def end(self) -> None:
         """End the process, and wait until it has taken down what it had set up."""
@@ -99,14 +93,7 @@ class Worker:
             await process.wait()
 
     async def _start(self) -> asyncio.subprocess.Process:
-        self.process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._said,
-            limit=_ANSWER_BYTES_MAX,
-            process_group=0,  # Ctrl-C is for the matrix, which ends its workers
-        )
+        self.process = await start(__name__, self._said)
         return self.process
 
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -219,12 +218,10 @@ def test_an_output_file_is_looked_at_first(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_some_hundreds_of_histories_are_right(tmp_path: Path) -> None:
-    """Every verdict of some hundred histories is deserved, other ones in each session; a history that goes
-    wrong is printed with its seed."""
-    seed = secrets.randbits(32)
-    found = lab_histories("--count", "300", "--seed", str(seed), cwd=tmp_path)
-    assert found.returncode == 0, f"seed {seed}\n{found.stdout}\n{found.stderr}"
-    assert found.stdout.startswith(f"300 histories right, seed {seed}, ")
+    """Every verdict of some hundred histories is deserved. `make nightly` plays others each time."""
+    found = lab_histories("--count", "300", "--seed", "5", cwd=tmp_path)
+    assert found.returncode == 0, f"{found.stdout}\n{found.stderr}"
+    assert found.stdout.startswith("300 histories right, seed 5, ")
 
 
 @pytest.mark.slow

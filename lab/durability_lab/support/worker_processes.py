@@ -1,0 +1,40 @@
+"""Processes that work for a command of the lab: each reads requests from its stdin and answers on its stdout,
+as lines of JSON, and ends at the end of its input, so that none outlives a command that was killed.
+
+Refuses to know what is asked of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import IO, Final
+
+_LINE_BYTES_MAX = 16 << 20
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+async def start(
+    module: str, said: IO[bytes], environment: Mapping[str, str] = _NOTHING
+) -> asyncio.subprocess.Process:
+    """A process that runs `main` of `module`. Its stderr goes to the file `said`; its environment is this
+    one's with `environment`."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", f"from {module} import main; main()"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=said,
+        limit=_LINE_BYTES_MAX,
+        process_group=0,  # Ctrl-C is for the command, which ends its workers
+        env={**os.environ, **environment},
+    )
+
+
+def last_words(said: IO[bytes]) -> str:
+    """The last line of the file `said`, after a colon; "" if nothing was said."""
+    said.seek(0)
+    lines = said.read().decode(errors="replace").split("\n")
+    return next((f": {line}" for line in reversed(lines) if line.strip()), "")
