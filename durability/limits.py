@@ -17,6 +17,7 @@ CREDIT_MAX = 32768  # operations that one writer may have in flight beyond its l
 CREDIT_GROUPS_MIN = 2  # credit >= 2 groups
 SLOTS_PER_CREDIT = 4  # slots per writer >= 4 credits, so a slot has at most two in-flight versions
 
+ELEMENTS_FROM_CLIENT_MAX = 64 << 10  # maps, lists and members in one message
 FRAME_BYTES_MAX = 16 << 20  # after authentication
 FRAME_BYTES_HELLO_MAX = 1024  # before authentication
 TEXT_BYTES_MAX = 768  # a failure must fit a frame before authentication

@@ -11,29 +11,37 @@ import shlex
 
 from durability.errors import UsageError
 
-_BYTES_PER_UNIT = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+# As the coreutils have it: K and KiB are 1024, KB is 1000.
+_BYTES_PER_UNIT = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for power, prefix in enumerate("KMGT", 1)
+    for suffix, base in (("", 1024), ("iB", 1024), ("B", 1000))
+}
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
-_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]]+)):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
 _RUN = re.compile(r"[0-9a-fA-F]{16}")
 
 
 def parse_size(text: str) -> int:
-    """The bytes of a size such as "4096", "4KiB" or "1 GiB". Raises UsageError."""
+    """The bytes of a size such as "4096", "4K", "4KiB" or "1 GB". Raises UsageError."""
     match = _SIZE.fullmatch(text.strip())
     if not match or match[2] not in _BYTES_PER_UNIT:
-        units = ", ".join(unit for unit in _BYTES_PER_UNIT if unit)
         raise UsageError(
-            f"{text!r} is not a size: give a whole number of bytes, or one with a unit of {units}"
+            f"{text!r} is not a size: give a whole number of bytes, or one with a unit: K, M, G, T or KiB … TiB"
+            " (1024), KB … TB (1000)"
         )
     return int(match[1]) * _BYTES_PER_UNIT[match[2]]
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "HOST:PORT" or "[IPV6]:PORT"; port 0 means any free one. Raises UsageError."""
+def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
+    """Host and port of "HOST:PORT", "[IPV6]:PORT" or a host alone, which has `port`; port 0 means any free
+    one. Raises UsageError."""
     match = _ADDRESS.fullmatch(text)
-    if not match or int(match["port"]) > 65535:
-        raise UsageError(f"{text!r} is not an address: give HOST:PORT, with an IPv6 address in brackets")
-    return match["bracketed"] or match["plain"], int(match["port"])
+    if not match or int(match["port"] or 0) > 65535:
+        raise UsageError(
+            f"{text!r} is not an address: give HOST or HOST:PORT, with an IPv6 address in brackets"
+        )
+    return match["bracketed"] or match["plain"], int(match["port"] or port)
 
 
 def format_address(host: str, port: int) -> str:

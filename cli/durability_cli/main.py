@@ -24,6 +24,7 @@ from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
 from durability.units import parse_run, parse_size
 from durability_cli import bench_commands, options, streams
+from durability_cli.clients_commands import clients
 from durability_cli.lab_commands import lab
 
 EXIT_READER_GONE = 128 + signal.SIGPIPE
@@ -31,8 +32,8 @@ TRACEBACK_VARIABLE = "DURABILITY_TRACEBACK"
 
 # How `--help` groups the commands.
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Test a drive": ("serve", "device", "run", "verify"),
-    "Stored runs": ("runs", "show", "export"),
+    "Test a drive": ("serve", "join", "device", "run", "verify"),
+    "The server": ("clients", "runs", "show", "export"),
     "Performance": ("bench", "compare"),
     "Test the tester": ("demo", "lab"),
 }
@@ -73,8 +74,9 @@ app = typer.Typer(
     cls=_Commands,
     help="Test whether a drive keeps acknowledged writes through power loss.",
     epilog=(
-        "To test a drive, start `serve` on a machine that stays up and `run TARGET` on the machine under"
-        " test. Cut its power, boot it and type `verify TARGET`. `demo` needs no hardware."
+        "To test a drive, start `serve` on a machine that stays up. On the machine under test, type the `join`"
+        " line that it prints, then `run TARGET`. Cut its power, boot it and type `verify TARGET`. `demo` needs"
+        " no hardware."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -82,6 +84,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(lab, name="lab")
+app.add_typer(clients, name="clients")
 
 
 def main() -> NoReturn:
@@ -157,34 +160,46 @@ def _durability(
 @app.command()
 def serve(
     *,
-    listen: options.Listen = options.ADDRESS,
+    listen: options.Listen = options.LISTEN,
     store: options.Store = None,
-    token_file: options.ServerTokenFile = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
 ) -> None:
     """Run the log server on a machine that stays up.
 
-    Prints the command to type on the machine under test. Ctrl-C or SIGTERM stops the server cleanly.
+    Prints the line to type, once, on the machine under test. Ctrl-C or SIGTERM stops the server cleanly.
     """
     from durability_server import server
-    from durability_server.connections import access
+    from durability_server.access.state_directory import default_store_url, state_directory
 
-    token, path = access.load_token(token_file)
-    tls = access.tls_context(tls_cert, tls_key)
-
-    def announce(host: str, port: int) -> None:
-        terminal = sys.stdout.isatty()
-        lines = access.client_instructions(
-            host, port, token_file=path, certificate=tls_cert, show_token=terminal
-        )
-        print(lines, flush=True)
+    async def announce(running: server.Server, host: str, port: int) -> None:
+        if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
+            invited = await running.invite()
+            print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)
+        else:
+            print("To join a machine under test, type here: durability clients invite", flush=True)
 
     asyncio.run(
         server.serve(
-            listen=listen, store_url=store or access.default_store_url(), token=token, tls=tls, ready=announce
+            listen=listen, store_url=store or default_store_url(), directory=state_directory(), ready=announce
         )
     )
+
+
+@app.command()
+def join(
+    server: options.JoinServer,
+    code: options.JoinCode,
+    *,
+    name: options.JoinName = "",
+    credential: options.CredentialFile = None,
+    force: options.ReplaceCredential = False,
+) -> None:
+    """Make this machine a client of a server, once.
+
+    Every command on this machine finds the server afterwards. The server prints the whole line.
+    """
+    from durability_client.join_command import join as join_server
+
+    asyncio.run(join_server(server, code, name=name, credential=credential, force=force, out=sys.stdout))
 
 
 @app.command(epilog=options.BYTES_EPILOG)
@@ -220,10 +235,7 @@ def run(
     from durability_client.target.kernel_storage import KernelStorage
 
     chosen = RunOptions(
-        server=connection.server,
-        token=connection.token(),
-        tls_ca=connection.tls_ca,
-        tls_fingerprint=connection.tls_fingerprint,
+        endpoint=connection.endpoint(),
         size_bytes=None if size is None else parse_size(size),
         record_bytes=parse_size(record_size),
         writers=writers,

@@ -21,6 +21,7 @@ from durability import limits
 from durability.formats import plan
 from durability.formats.workloads import workload
 from durability.formats.workloads.registry import WORKLOADS
+from durability.protocol.auth import Role
 
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 else:  # what typer makes choices of
     _WorkloadName = Literal[tuple(WORKLOADS)]
 
-ADDRESS = "127.0.0.1:7420"
-BYTES_EPILOG = "BYTES takes KiB, MiB, GiB or TiB."
+LISTEN = "0.0.0.0:7420"
+BYTES_EPILOG = "BYTES takes a unit: 4K or 4KiB, M, G, T (1024); 4KB, MB, GB, TB (1000)."
 _STATE_DIRECTORY = "state directory"
+_CREDENTIAL = "where join left it"
 _RANDOM = "random"
 
 
@@ -68,20 +70,38 @@ DestroyData = Annotated[
 
 # Of every command that talks to a server; `on_server` adds them.
 Server = Annotated[
-    str, typer.Option("--server", metavar="HOST:PORT", help="Address of the log server (`durability serve`).")
-]
-TokenFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        parser=path, metavar="FILE", help="Token shared with the server.", show_default=_STATE_DIRECTORY
+        "--server",
+        metavar="HOST[:PORT]",
+        envvar="DURABILITY_SERVER",
+        show_envvar=False,
+        help="Address of the server.",
+        show_default="the joined one, or that of this machine",
     ),
 ]
-TlsCa = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Use TLS; trust this CA certificate (PEM).")
+CredentialFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--credential",
+        parser=path,
+        metavar="FILE",
+        envvar="DURABILITY_CREDENTIAL",
+        show_envvar=False,
+        help="File that `durability join` wrote.",
+        show_default=_CREDENTIAL,
+    ),
 ]
-TlsFingerprint = Annotated[
+OperatorServer = Annotated[
     str | None,
-    typer.Option(metavar="HEX", help="Use TLS; require a server certificate with this SHA-256 fingerprint."),
+    typer.Option(
+        "--server",
+        metavar="HOST[:PORT]",
+        envvar="DURABILITY_SERVER",
+        show_envvar=False,
+        help="Address of the server.",
+        show_default="that of this machine, or the joined one",
+    ),
 ]
 
 
@@ -89,22 +109,15 @@ TlsFingerprint = Annotated[
 class ServerOptions:
     """How a command reaches its server. Each field is an option of every command under `on_server`."""
 
-    server: Server = ADDRESS
-    token_file: TokenFile = None
-    tls_ca: TlsCa = None
-    tls_fingerprint: TlsFingerprint = None
+    server: Server = None
+    credential: CredentialFile = None
 
-    def token(self) -> bytes:
-        """The token in `token_file`, by default the one of this user's own server. Raises SetupError."""
-        from durability_client.link.endpoint import read_token
-
-        return read_token(self.token_file)
-
-    def endpoint(self) -> Endpoint:
-        """The server's address and keys. Raises UsageError and SetupError."""
+    def endpoint(self, *, as_operator: bool = False) -> Endpoint:
+        """The server, and who this client is. `as_operator`: a server on this machine comes first. Raises
+        UsageError, SetupError and FormatError."""
         from durability_client.link.endpoint import endpoint
 
-        return endpoint(self.server, self.token(), ca=self.tls_ca, fingerprint=self.tls_fingerprint)
+        return endpoint(self.server, self.credential, as_operator=as_operator)
 
 
 def on_server(command: Callable[..., None]) -> Callable[..., None]:
@@ -126,7 +139,7 @@ def on_server(command: Callable[..., None]) -> Callable[..., None]:
 
 # Of `serve`.
 Listen = Annotated[
-    str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 picks a free one.")
+    str, typer.Option(metavar="HOST[:PORT]", help="Address to listen on; port 0 picks a free one.")
 ]
 Store = Annotated[
     str | None,
@@ -136,21 +149,29 @@ Store = Annotated[
         show_default=f"SQLite, {_STATE_DIRECTORY}",
     ),
 ]
-ServerTokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        parser=path,
-        metavar="FILE",
-        help="Token shared with clients; created if missing.",
-        show_default=_STATE_DIRECTORY,
-    ),
+
+
+# Of `join` and `clients`.
+JoinServer = Annotated[
+    str, typer.Argument(metavar="HOST[:PORT]", help="Address of the server, from the line that it printed.")
 ]
-TlsCert = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Use TLS with this certificate (PEM).")
+JoinCode = Annotated[str, typer.Argument(metavar="CODE", help="Join code, from the same line.")]
+JoinName = Annotated[
+    str, typer.Option(metavar="TEXT", help="Name of this machine on the server.", show_default="host name")
 ]
-TlsKey = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Private key, if in a separate file (PEM).")
+ReplaceCredential = Annotated[bool, typer.Option("--force", help="Replace what an earlier join left.")]
+InvitedRole = Annotated[
+    Role,
+    typer.Option(help="client: runs of its own; viewer: lists and shows all runs; operator: everything."),
 ]
+InvitedName = Annotated[
+    str,
+    typer.Option(metavar="TEXT", help="Name of the machine that joins.", show_default="its host name"),
+]
+ClientName = Annotated[
+    str, typer.Argument(metavar="CLIENT", help="Name or id of a client, listed by `durability clients`.")
+]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="New name.")]
 
 
 def _those(which: Callable[[workload.Workload], bool]) -> str:

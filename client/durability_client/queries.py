@@ -5,7 +5,7 @@ They show what the server says; only `verify` draws conclusions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
@@ -27,6 +27,7 @@ from durability_client.descriptions import (
 )
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.tables import table
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"
@@ -43,7 +44,7 @@ async def runs(endpoint: Endpoint, *, limit: int, json: bool, out: TextIO) -> No
     if json:
         print(to_json({"schema": RUNS_SCHEMA, "runs": rows}), file=out)
         return
-    for line in _table(rows):
+    for line in table(_COLUMNS, rows):
         print(line, file=out)
 
 
@@ -77,15 +78,6 @@ def _save(text: str, output: Path) -> None:
         output.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
         raise SetupError(f"cannot write the export {output}: {error.strerror}") from error
-
-
-def _table(rows: Sequence[Row]) -> Iterator[str]:
-    """Aligned columns, the widest cell of each giving its width; a cell without a value is a dash."""
-    cells = [[name.replace("_", " ") for name in _COLUMNS]]
-    cells += [[str(row.get(name) or "-") for name in _COLUMNS] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
 def _page(document: Row) -> Iterator[str]:

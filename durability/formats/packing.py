@@ -13,6 +13,9 @@ import msgpack
 
 from durability.errors import FormatError
 
+ELEMENTS_MAX = 4 << 20
+_SMALL_BYTES = 4 << 10
+
 Value: TypeAlias = "bool | int | float | str | bytes | Sequence[Value] | Mapping[str, Value] | None"
 
 
@@ -27,15 +30,50 @@ def pack(value: Value) -> bytes:
     return packed
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Value:
-    """The single value that `data` holds, all of it. Raises FormatError for anything else."""
+def unpack(data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS_MAX) -> Value:
+    """The single value that `data` holds, all of it. Raises FormatError for anything else, and for more than
+    `elements_max` maps, lists and members of them: a byte of data can be an object of a hundred."""
+    count = _Count(elements_max)
+    hooks = {"object_pairs_hook": _string_keys}
+    if len(data) > _SMALL_BYTES:  # the messages of the hot path are not worth counting
+        hooks = {"object_pairs_hook": count.pairs, "list_hook": count.members}
     try:
         value: Value = msgpack.unpackb(
-            data, raw=False, strict_map_key=True, object_pairs_hook=_string_keys, ext_hook=_refuse_extension
+            data,
+            raw=False,
+            strict_map_key=True,
+            ext_hook=_refuse_extension,
+            max_array_len=elements_max,
+            max_map_len=elements_max,
+            **hooks,
         )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(f"{len(data)} bytes are not one msgpack value: {error}") from error
     return value
+
+
+class _Count:
+    """Counts maps, lists and their members while they are decoded, up to `left`."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def pairs(self, pairs: list[tuple[str | bytes, Value]]) -> dict[str, Value]:
+        """A map has been decoded."""
+        self._take(len(pairs))
+        return _string_keys(pairs)
+
+    def members(self, members: list[Value]) -> list[Value]:
+        """A list has been decoded."""
+        self._take(len(members))
+        return members
+
+    def _take(self, members: int) -> None:
+        self._left -= 1 + members
+        if self._left < 0:
+            raise ValueError("too many maps, lists and members of them")
 
 
 def _string_keys(pairs: list[tuple[str | bytes, Value]]) -> dict[str, Value]:

@@ -7,7 +7,7 @@
 
 `length` counts the body alone, at least 1. It is compared with the limit as soon as its four bytes are there,
 before anything is buffered or allocated for the body. The limit is small until the peer has shown that it
-knows the token, and is raised then. After a bad length the frames cannot be found again: the connection ends.
+is known, and is raised then. After a bad length the frames cannot be found again: the connection ends.
 """
 
 from __future__ import annotations

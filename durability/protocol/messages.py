@@ -18,13 +18,13 @@ from typing import Annotated, TypeAlias, TypeVar, get_args
 from durability import limits
 from durability.errors import FormatError, ProtocolError
 from durability.formats.case import DRIVE_STATES
-from durability.formats.packing import Value, pack, unpack
-from durability.protocol import wire
+from durability.formats.packing import ELEMENTS_MAX, Value, pack, unpack
+from durability.protocol import auth, wire
 from durability.protocol.wire import Field
 
-Role: TypeAlias = Annotated[str, wire.choice("run", "verify", "query")]
-Nonce: TypeAlias = Annotated[bytes, wire.octets(32, 32)]
-Mac: TypeAlias = Annotated[bytes, wire.octets(32, 32)]
+Purpose: TypeAlias = Annotated[str, wire.choice("run", "verify", "query", "operate", "join")]
+Role: TypeAlias = Annotated[str, wire.choice(*auth.ROLES)]
+Secret: TypeAlias = Annotated[bytes, wire.octets(auth.SECRET_BYTES, auth.SECRET_BYTES)]
 RunId: TypeAlias = Annotated[int, wire.integer(1, wire.U64_MAX)]
 RunIdOrNone: TypeAlias = Annotated[int, wire.integer(0, wire.U64_MAX)]
 Seq: TypeAlias = Annotated[int, wire.integer(0, limits.SEQ_MAX)]
@@ -72,6 +72,7 @@ class _Layout:
     names: tuple[str, ...]
     fields: tuple[Field, ...]
     bytes_max: int
+    elements_max: int
 
 
 _BY_KIND: dict[type[Message], _Layout] = {}
@@ -93,6 +94,7 @@ def _wire(code: int) -> Callable[[type[T]], type[T]]:
             names=tuple(member.name for member in members),
             fields=checks,
             bytes_max=min(len(head) + sum(check.bytes_max for check in checks), limits.FRAME_BYTES_MAX),
+            elements_max=limits.ELEMENTS_FROM_CLIENT_MAX if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
         )
         _BY_KIND[kind] = _BY_HEAD[head] = layout
         return kind
@@ -106,39 +108,28 @@ def _wire(code: int) -> Callable[[type[T]], type[T]]:
 @_wire(0x01)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(ClientMessage):
-    """First frame of a connection: the protocol versions that the client speaks and what it comes for."""
+    """First frame of a connection: the protocol versions that the client speaks, what it comes for, and who
+    it is. `secret` is that of the client, with the purpose "join" that of the code, on a local socket
+    empty."""
 
     versions: Annotated[tuple[int, ...], wire.integers(1, 0xFFFF, 16)]
-    role: Role
-    nonce: Nonce
+    purpose: Purpose
+    client: Name
+    secret: Annotated[bytes, wire.octets(0, auth.SECRET_BYTES)]
     software: Name
 
 
 @_wire(0x02)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Challenge(ServerMessage):
-    """The version chosen, and how often both sides send a heartbeat."""
+class Welcome(ServerMessage):
+    """The session is open: the version chosen, how often both sides send a heartbeat, and as whom the server
+    knows the client."""
 
     version: Annotated[int, wire.integer(1, 0xFFFF)]
-    nonce: Nonce
     server_id: Name
     heartbeat_ms: Annotated[int, wire.integer(1, 60_000)]
-
-
-@_wire(0x03)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof(ClientMessage):
-    """`auth.client_mac` over both frames before it."""
-
-    mac: Mac
-
-
-@_wire(0x04)
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Welcome(ServerMessage):
-    """`auth.server_mac` over the same frames; the session is open."""
-
-    mac: Mac
+    name: Name
+    role: Role
 
 
 @_wire(0x05)
@@ -166,7 +157,7 @@ class Pong(Message):
     sent_ns: TimeNs
 
 
-# Role `run`.
+# Purpose `run`.
 
 
 @_wire(0x10)
@@ -177,7 +168,7 @@ class Register(ClientMessage):
     run: RunId
     plan: Annotated[bytes, wire.octets(1, limits.PLAN_BYTES_MAX)]
     facts: Facts
-    secret: Annotated[bytes, wire.octets(32, 32)]
+    secret: Secret
     label: Name
     force: Flag
 
@@ -185,10 +176,10 @@ class Register(ClientMessage):
 @_wire(0x11)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume(ClientMessage):
-    """Back in the same run on a new connection; `proof` is `auth.resume_proof` with this session's nonces."""
+    """Back in the same run on a new connection; `secret` is that of `Register`."""
 
     run: RunId
-    proof: Mac
+    secret: Secret
 
 
 @_wire(0x12)
@@ -298,7 +289,7 @@ class DriveSeen(ClientMessage):
     text: Text
 
 
-# Role `verify`.
+# Purpose `verify`.
 
 
 @_wire(0x20)
@@ -323,7 +314,7 @@ class CaseFile(ServerMessage):
 @_wire(0x22)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence(ClientMessage):
-    """Raw bytes to keep with the run under `name`; the same name again replaces them."""
+    """Raw bytes to keep with the run under `name`; nothing that is kept is ever replaced."""
 
     run: RunId
     name: Name
@@ -333,7 +324,7 @@ class Evidence(ClientMessage):
 @_wire(0x23)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored(ServerMessage):
-    """The evidence, the verdict or what was seen of the drives is durable."""
+    """What the client asked to be kept is durable."""
 
 
 @_wire(0x24)
@@ -345,7 +336,7 @@ class Verdict(ClientMessage):
     document: VerdictDocument
 
 
-# Role `query`.
+# Purpose `query`.
 
 
 @_wire(0x30)
@@ -388,6 +379,80 @@ class Shown(ServerMessage):
     document: Document
 
 
+# Purpose `operate`.
+
+
+@_wire(0x40)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListClients(ClientMessage):
+    """Asks for all clients and open invitations."""
+
+
+@_wire(0x41)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients(ServerMessage):
+    """One row per client or open invitation, in the order in which they were invited."""
+
+    rows: Documents
+
+
+@_wire(0x42)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invite(ClientMessage):
+    """Asks for a join code; `name` "" leaves the name to the client."""
+
+    role: Role
+    name: Name
+
+
+@_wire(0x43)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invited(ServerMessage):
+    """`line` is what to type on the machine that joins, `expires` when the code ends, ISO 8601."""
+
+    line: Name
+    expires: Name
+
+
+@_wire(0x44)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rename(ClientMessage):
+    """Gives a client another name. `client` is its id or its name."""
+
+    client: Name
+    name: Name
+
+
+@_wire(0x45)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revoke(ClientMessage):
+    """A client, or an open invitation, is no longer known; `client` is its id or its name."""
+
+    client: Name
+
+
+# Purpose `join`.
+
+
+@_wire(0x50)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(ClientMessage):
+    """Uses up the code; `name` is this machine's, unless the invitation says another."""
+
+    name: Name
+
+
+@_wire(0x51)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined(ServerMessage):
+    """The new client's id and secret, and as whom the server knows it."""
+
+    client: Name
+    secret: Secret
+    name: Name
+    role: Role
+
+
 KINDS: tuple[type[Message], ...] = tuple(_BY_KIND)
 
 
@@ -423,7 +488,7 @@ def decode(body: bytes) -> Message:
     """The message that `body` is. Raises ProtocolError saying what is wrong with it."""
     layout = _layout_of(body)
     try:
-        array = unpack(body)
+        array = unpack(body, elements_max=layout.elements_max)
     except FormatError as error:
         raise ProtocolError(f"broken {layout.kind.__name__}: {error}") from error
     assert isinstance(array, list)

@@ -1,18 +1,17 @@
 """Sessions: one end of a connection as a state machine, without sockets, clocks or randomness.
 
-A shell feeds what it received to `receive` and writes what `outgoing` returns; nonces are handed in. Both
-ends walk the same tables below, from the same state by the same messages, so each refuses what is not legal
-for its role and state before decoding it. The handshake and the answers to heartbeats happen inside. After
-any error the session is closed and `outgoing` holds the `Failure` to send, where one can be sent.
+A shell feeds what it received to `receive` and writes what `outgoing` returns. Both ends walk the same tables
+below, from the same state by the same messages, so each refuses what is not legal for its purpose and state
+before decoding it. The answers to heartbeats happen inside. After any error the session is closed and
+`outgoing` holds the `Failure` to send, where one can be sent.
 
-    client                       server              states: start, greeted, challenged, proven, ready
+    client                       server              states: start, greeted, ready
       | Hello       ------------>  |
-      | <-----------   Challenge   |
-      | Proof       ------------>  |
       | <-----------     Welcome   |
-      | the messages of the role   |
+      | messages of the purpose    |
 
-It does not judge what messages mean: `frontiers` checks frontiers, the server runs.
+It does not judge what messages mean, nor who the client is: `frontiers` checks frontiers, the server runs and
+secrets. `secure_stream` protects what is said here.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from typing import TypeAlias
 
 from durability import limits
 from durability.errors import AuthenticationError, DurabilityError, PeerError, ProtocolError, RefusedError
-from durability.protocol import auth, messages
+from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
 
-PROTOCOL_VERSIONS = (2,)  # newest first
+PROTOCOL_VERSIONS = (3,)  # newest first
 _PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
 
 State: TypeAlias = str
@@ -37,9 +36,7 @@ READY: State = "ready"
 
 HANDSHAKE: Table = {
     "start": {messages.Hello: "greeted"},
-    "greeted": {messages.Challenge: "challenged"},
-    "challenged": {messages.Proof: "proven"},
-    "proven": {messages.Welcome: READY},
+    "greeted": {messages.Welcome: READY},
 }
 
 _ENDINGS: Mapping[type[Message], State] = {
@@ -50,7 +47,7 @@ _ENDINGS: Mapping[type[Message], State] = {
 
 # A message may cross one from the other side: what the server sends stays legal in the state that the
 # client's own message led to meanwhile.
-ROLES: Mapping[str, Table] = {
+PURPOSES: Mapping[str, Table] = {
     "run": {
         READY: {messages.Register: "registering", messages.Resume: "resuming"},
         "registering": {messages.Accepted: "registered"},
@@ -76,21 +73,34 @@ ROLES: Mapping[str, Table] = {
         "exporting": {messages.CaseFile: READY},
         "showing": {messages.Shown: READY},
     },
+    "operate": {
+        READY: {
+            messages.ListClients: "listing",
+            messages.Invite: "inviting",
+            messages.Rename: "changing",
+            messages.Revoke: "changing",
+        },
+        "listing": {messages.Clients: READY},
+        "inviting": {messages.Invited: READY},
+        "changing": {messages.Stored: READY},
+    },
+    "join": {
+        READY: {messages.Join: "joining"},
+        "joining": {messages.Joined: "joined"},
+        "joined": {},
+    },
 }
 
 # Legal in every state after the handshake; a `Failure` is legal during it as well.
 AT_ANY_TIME: Mapping[str, tuple[type[Message], ...]] = {
-    "run": (Ping, Pong, messages.Notice),
-    "verify": (Ping, Pong),
-    "query": (Ping, Pong),
+    purpose: (Ping, Pong, messages.Notice) if purpose == "run" else (Ping, Pong) for purpose in PURPOSES
 }
 
 
 class _Protocol:
     """What both ends share. `sends` and `receives` are the bases of the messages of either direction."""
 
-    def __init__(self, *, token: bytes, sends: type[Message], receives: type[Message]) -> None:
-        self._token = token
+    def __init__(self, *, sends: type[Message], receives: type[Message]) -> None:
         self._sends = sends
         self._receives = receives
         self._decoder = FrameDecoder(limits.FRAME_BYTES_HELLO_MAX)
@@ -98,11 +108,7 @@ class _Protocol:
         self._table: Table = HANDSHAKE
         self._state: State = "start"
         self._pings: deque[int] = deque(maxlen=_PINGS_MAX)
-        self._hello = b""
-        self._challenge = b""
-        self._client_nonce = b""
-        self._server_nonce = b""
-        self._role = ""
+        self._purpose = ""
         self._closed = False
         self.undelivered: list[Message] = []
 
@@ -112,24 +118,19 @@ class _Protocol:
         return self._state
 
     @property
-    def role(self) -> str:
+    def purpose(self) -> str:
         """What the client came for; "" on the server until it said so."""
-        return self._role
+        return self._purpose
 
     @property
     def authenticated(self) -> bool:
-        """Whether the handshake is over: both sides know the token."""
+        """Whether the handshake is over: the server has welcomed the client."""
         return self._table is not HANDSHAKE
 
     @property
     def closed(self) -> bool:
         """Whether nothing more will be received or sent, beside what `outgoing` still holds."""
         return self._closed
-
-    @property
-    def nonces(self) -> tuple[bytes, bytes]:
-        """The client's and the server's nonce, as `auth.resume_proof` wants them."""
-        return self._client_nonce, self._server_nonce
 
     def outgoing(self) -> bytes:
         """The bytes to write now; they are handed out once."""
@@ -161,11 +162,12 @@ class _Protocol:
             self._closed = True
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[Message]:
-        """Take in `data` and return the messages of the role, in order; `Pong` among them.
+        """Take in `data` and return the messages of the purpose, in order; `Pong` among them, and the `Hello`
+        that the server is to answer.
 
-        Raises ProtocolError where the peer broke the protocol, AuthenticationError where it does not know the
-        token and RefusedError with the peer's `Failure`. The messages that came before the error in the same
-        `data` are in `undelivered` then. On a closed session everything is ignored.
+        Raises ProtocolError where the peer broke the protocol, AuthenticationError where the server does not
+        know this client and RefusedError with the peer's `Failure`. The messages that came before the error
+        in the same `data` are in `undelivered` then. On a closed session everything is ignored.
         """
         if self._closed:
             return []
@@ -177,7 +179,7 @@ class _Protocol:
                     received.append(message)
         except PeerError as error:
             self.undelivered = received
-            self.fail("authentication" if isinstance(error, AuthenticationError) else "protocol", str(error))
+            self.fail("protocol", str(error))
             raise
         return received
 
@@ -192,8 +194,7 @@ class _Protocol:
         message = messages.decode(body)
         self._state = state
         if self._table is HANDSHAKE:
-            self._shake_hands(message, body)
-            return None
+            return self._shake_hands(message)
         if isinstance(message, Ping):
             self._queue(Pong(sent_ns=message.sent_ns))
             return None
@@ -206,7 +207,7 @@ class _Protocol:
         one_way = issubclass(kind, ClientMessage | ServerMessage)
         if one_way and not issubclass(kind, direction):
             return None
-        if kind in AT_ANY_TIME.get(self._role, ()) and self.authenticated:
+        if kind in AT_ANY_TIME.get(self._purpose, ()) and self.authenticated:
             return self._state
         return self._table[self._state].get(kind)
 
@@ -216,20 +217,18 @@ class _Protocol:
             raise AuthenticationError(failure.text)
         raise RefusedError(failure.code, failure.text)
 
-    def _queue(self, message: Message) -> bytes:
-        """Queue a legal message, take its step, and return its body."""
-        body = messages.encode(message)
-        self._outgoing += frame(body)
+    def _queue(self, message: Message) -> None:
+        """Queue a legal message, and take its step."""
+        self._outgoing += frame(messages.encode(message))
         state = self._after(type(message), self._sends)
         assert state is not None
         self._state = state
-        return body
 
     def _open(self) -> None:
-        """The handshake is over: the role's table and its longer frames hold from here on."""
-        self._table = ROLES[self._role]
+        """The handshake is over: the purpose's table and its longer frames hold from here on."""
+        self._table = PURPOSES[self._purpose]
         kinds: Iterable[type[Message]] = (
-            *AT_ANY_TIME[self._role],
+            *AT_ANY_TIME[self._purpose],
             Failure,
             *(kind for legal in self._table.values() for kind in legal),
         )
@@ -237,97 +236,66 @@ class _Protocol:
             messages.bytes_max_of(kind) for kind in kinds if not issubclass(kind, self._sends)
         )
 
-    def _shake_hands(self, message: Message, body: bytes) -> None:
+    def _shake_hands(self, message: Message) -> Message | None:
+        """Act on a message of the handshake; what the shell is to know of it."""
         raise NotImplementedError
 
 
 class ClientProtocol(_Protocol):
-    """The client's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
+    """The client's end. `purpose`: what it comes for. `client` and `secret` are the client's, as `Hello` has
+    them."""
 
-    def __init__(self, role: str, token: bytes, *, nonce: bytes, software: str) -> None:
-        super().__init__(token=token, sends=ClientMessage, receives=ServerMessage)
-        self._role = role
-        self._client_nonce = nonce
-        self._software = software
-        self._server_id = ""
-        self._heartbeat_ns = 0
-
-    @property
-    def server_id(self) -> str:
-        """The server's name for itself, the same as long as its store is; "" before it said so."""
-        return self._server_id
+    def __init__(self, purpose: str, *, client: str, secret: bytes, software: str) -> None:
+        super().__init__(sends=ClientMessage, receives=ServerMessage)
+        self._purpose = purpose
+        self._hello = messages.Hello(
+            versions=PROTOCOL_VERSIONS, purpose=purpose, client=client, secret=secret, software=software
+        )
+        self._welcome: messages.Welcome | None = None
 
     @property
-    def heartbeat_ns(self) -> int:
-        """How often both sides send a `Ping`; 0 before the server said so."""
-        return self._heartbeat_ns
+    def welcome(self) -> messages.Welcome:
+        """What the server said when it opened the session. Not to be asked before it is `authenticated`."""
+        assert self._welcome is not None
+        return self._welcome
 
     def start(self) -> None:
         """Queue the first frame."""
-        hello = messages.Hello(
-            versions=PROTOCOL_VERSIONS, role=self._role, nonce=self._client_nonce, software=self._software
-        )
-        self._hello = self._queue(hello)
+        self._queue(self._hello)
 
-    def _shake_hands(self, message: Message, body: bytes) -> None:
-        if isinstance(message, messages.Challenge):
-            if message.version not in PROTOCOL_VERSIONS:
-                raise ProtocolError(f"protocol version {message.version} was chosen, which was not offered")
-            self._challenge = body
-            self._server_nonce = message.nonce
-            self._server_id = message.server_id
-            self._heartbeat_ns = message.heartbeat_ms * 1_000_000
-            mac = auth.client_mac(self._token, hello=self._hello, challenge=body)
-            self._queue(messages.Proof(mac=mac))
-        elif isinstance(message, messages.Welcome):
-            expected = auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
-            if not auth.equal(expected, message.mac):
-                raise AuthenticationError(
-                    "the server does not know this client's token: check its address and the token file"
-                )
-            self._open()
+    def _shake_hands(self, message: Message) -> None:
+        assert isinstance(message, messages.Welcome)
+        if message.version not in PROTOCOL_VERSIONS:
+            raise ProtocolError(f"protocol version {message.version} was chosen, which was not offered")
+        self._welcome = message
+        self._open()
 
 
 class ServerProtocol(_Protocol):
-    """The server's end. `nonce` is 32 fresh random bytes; an empty `token` means that there is none."""
+    """The server's end. `receive` returns the client's `Hello`; the shell finds out who that is, and answers
+    with `welcome` or `fail`."""
 
-    def __init__(self, token: bytes, *, nonce: bytes, server_id: str, heartbeat_ns: int) -> None:
-        super().__init__(token=token, sends=ServerMessage, receives=ClientMessage)
-        self._server_nonce = nonce
-        self._server_id = server_id
-        self._heartbeat_ms = heartbeat_ns // 1_000_000
-        self._software = ""
+    def __init__(self) -> None:
+        super().__init__(sends=ServerMessage, receives=ClientMessage)
+        self._version = 0
 
-    @property
-    def software(self) -> str:
-        """The client's name and version of its software, for logs; "" before it said so."""
-        return self._software
+    def welcome(self, *, server_id: str, heartbeat_ns: int, name: str, role: str) -> None:
+        """Open the session with the client that the server knows as `name`."""
+        welcome = messages.Welcome(
+            version=self._version,
+            server_id=server_id,
+            heartbeat_ms=heartbeat_ns // 1_000_000,
+            name=name,
+            role=role,
+        )
+        self._queue(welcome)
+        self._open()
 
-    def _shake_hands(self, message: Message, body: bytes) -> None:
-        if isinstance(message, messages.Hello):
-            self._hello = body
-            self._role = message.role
-            self._client_nonce = message.nonce
-            self._software = message.software
-            challenge = messages.Challenge(
-                version=self._negotiate(message.versions),
-                nonce=self._server_nonce,
-                server_id=self._server_id,
-                heartbeat_ms=self._heartbeat_ms,
-            )
-            self._challenge = self._queue(challenge)
-        elif isinstance(message, messages.Proof):
-            expected = auth.client_mac(self._token, hello=self._hello, challenge=self._challenge)
-            if not auth.equal(expected, message.mac):
-                raise AuthenticationError(
-                    "the client's token is not this server's: give it a copy of the server's token file"
-                )
-            self._queue(
-                messages.Welcome(
-                    mac=auth.server_mac(self._token, hello=self._hello, challenge=self._challenge)
-                )
-            )
-            self._open()
+    def _shake_hands(self, message: Message) -> Message:
+        assert isinstance(message, messages.Hello)
+        self._purpose = message.purpose
+        self._version = self._negotiate(message.versions)
+        return message
 
     def _negotiate(self, offered: tuple[int, ...]) -> int:
         for version in PROTOCOL_VERSIONS:

@@ -1,7 +1,7 @@
 """The server: listens, keeps the store open, and ends in an orderly way.
 
-`Server` is one running server; `serve` runs one until a signal says stop. It refuses to listen beyond
-loopback without a token, because any host could then write into the evidence.
+`Server` is one running server; `serve` runs one until a signal says stop. What comes over the network comes
+over TLS; without it there is only the local socket.
 """
 
 from __future__ import annotations
@@ -9,21 +9,26 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import resource
 import signal
 import socket
-import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
+from pathlib import Path
 
-from durability import limits
-from durability.errors import SetupError, UsageError
-from durability.units import format_address, is_loopback, parse_address
+from durability.errors import SetupError
+from durability.protocol import messages
+from durability.protocol.secure_stream import PlainStream, SecureStream
+from durability.units import format_address, parse_address
 from durability_server import clock
-from durability_server.connections.client_connection import ClientConnection
+from durability_server.access.authentication import Authentication
+from durability_server.access.client_requests import ClientRequests
+from durability_server.access.local_socket import LocalSocket
+from durability_server.access.server_identity import ServerIdentity, new_identity
+from durability_server.access.state_directory import address_for_others
+from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.connections.listener import Listener
 from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
@@ -31,7 +36,6 @@ from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
-BACKLOG = 512
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
 
 log = logging.getLogger(__name__)
@@ -40,15 +44,15 @@ log = logging.getLogger(__name__)
 class Server:
     """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
-    def __init__(self, *, store_url: str, token: bytes, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, store_url: str) -> None:
         self._store = Store(store_url)
-        self._token = token
-        self._tls = tls
         self._thread = StoreThread()
         self._manager = ConnectionManager()
         self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
         self._requests = Requests(self._store, self._thread, self._registry)
-        self._listener: asyncio.Server | None = None
+        self._listener = Listener(self._admit)
+        self._local: LocalSocket | None = None
+        self._admitted: set[asyncio.Task[None]] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -66,31 +70,45 @@ class Server:
         """Which clients speak for which runs, to be watched as `runs` are."""
         return self._registry.sessions
 
-    async def start(self, host: str, port: int, *, listener: socket.socket | None = None) -> tuple[str, int]:
-        """Opens the store and listens; port 0 means any. `listener`: a bound socket, in place of `host` and
-        `port`. Returns the address. Raises StoreError and SetupError."""
+    async def start(
+        self, host: str, port: int, *, directory: Path | None, listener: socket.socket | None = None
+    ) -> tuple[str, int]:
+        """Opens the store and listens; port 0 means any. `directory`: where the local socket lies; None:
+        there is none. `listener`: a bound socket, in place of `host` and `port`. Returns the address. Raises
+        StoreError and SetupError."""
         try:
-            await self._thread.call(self._store.open)
-            self._listener = await self._listen(host, port, listener)
-        except SetupError:
+            await self._open_store()
+            bound = self._listener.open(host, port, listener)
+            self._client_requests.where = address_for_others(*bound)
+            if directory is not None:
+                await self._listen_locally(directory, bound[1])
+        except (SetupError, OSError):
+            self._listener.close()
             await self._close_store()
             raise
-        loop = asyncio.get_running_loop()
-        self._tasks = [
-            loop.create_task(self._manager.watch()),
-            loop.create_task(self._registry.committer.work()),
-        ]
-        bound: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
+        self._begin_work()
         log.info("listening on %s, store %s", format_address(*bound), self._store.name)
         return bound
 
+    async def start_locally(self, directory: Path, port: int) -> None:
+        """As `start`, on the local socket alone."""
+        await self._open_store()
+        await self._listen_locally(directory, port)
+        self._begin_work()
+
+    async def invite(self) -> messages.Invited:
+        """A join code for a client. Raises RefusedError and StoreError."""
+        return await self._client_requests.invite("client", "")
+
     async def stop(self) -> None:
         """Takes no more connections, makes everything durable that was received, and closes."""
-        if self._listener is None:
+        if not self._tasks:
             return
-        self._listener.close()
-        self._listener = None
         watch, work = self._tasks
+        self._tasks = []
+        self._listener.close()
+        if self._local is not None:
+            self._local.close()
         watch.cancel()
         await self._manager.close(GRACE_S)
         self._registry.committer.close()
@@ -100,60 +118,88 @@ class Server:
         await self._close_store()
         log.info("stopped")
 
-    async def _listen(self, host: str, port: int, listener: socket.socket | None) -> asyncio.Server:
-        listen = partial(
-            asyncio.get_running_loop().create_server,
-            self._connection,
-            backlog=BACKLOG,
-            ssl=self._tls,
-            ssl_handshake_timeout=limits.HANDSHAKE_TIMEOUT_S if self._tls else None,
-        )
+    async def _open_store(self) -> None:
         try:
-            return await (listen(host, port) if listener is None else listen(sock=listener))
-        except OSError as error:
-            # asyncio's own words only repeat the address
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise SetupError(f"cannot listen on {format_address(host, port)}: {why}") from error
+            await self._thread.call(self._store.open, _new_identity)
+        except SetupError:
+            await self._close_store()
+            raise
+        key, certificate = self._store.identity
+        identity = ServerIdentity(key=key, certificate=certificate)
+        self._tls = identity.context()
+        self._client_requests = ClientRequests(
+            self._store, self._thread, fingerprint=identity.fingerprint, on_revoked=self._manager.revoke
+        )
+        self._services = Services(
+            server_id=self._store.server_id,
+            authentication=Authentication(self._store, self._thread),
+            client_requests=self._client_requests,
+            requests=self._requests,
+        )
+
+    async def _listen_locally(self, directory: Path, port: int) -> None:
+        self._local = LocalSocket(directory, port)
+        if not await self._local.listen(self._local_connection):
+            log.warning("another server answers on %s: commands here do not find this one", self._local.path)
+
+    def _begin_work(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._manager.watch()),
+            loop.create_task(self._registry.committer.work()),
+        ]
 
     async def _close_store(self) -> None:
         await self._thread.call(self._store.close)
         self._thread.close()
 
-    def _connection(self) -> ClientConnection:
-        return ClientConnection(
-            self._requests, self._manager, token=self._token, server_id=self._store.server_id
-        )
+    def _local_connection(self) -> ClientConnection:
+        return ClientConnection(self._services, self._manager, PlainStream(), local=True)
+
+    def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> None:
+        def connection() -> ClientConnection:
+            stream = SecureStream(self._tls, server_side=True)
+            return ClientConnection(self._services, self._manager, stream, local=False, began=began)
+
+        async def connect() -> None:
+            with suppress(OSError):
+                await asyncio.get_running_loop().connect_accepted_socket(connection, accepted)
+
+        task = asyncio.get_running_loop().create_task(connect())
+        self._admitted.add(task)
+        task.add_done_callback(self._admitted.discard)
+
+
+def _new_identity() -> tuple[bytes, bytes]:
+    identity = new_identity()
+    return identity.key, identity.certificate
 
 
 async def serve(
     *,
     listen: str,
     store_url: str,
-    token: bytes,
-    tls: ssl.SSLContext | None = None,
-    ready: Callable[[str, int], None] | None = None,
+    directory: Path,
+    ready: Callable[[Server, str, int], Awaitable[None]] | None = None,
 ) -> None:
-    """Runs a server on `listen`, HOST:PORT, until SIGTERM or SIGINT. `ready` gets the address it listens on.
-    Raises UsageError, SetupError or StoreError if it cannot start."""
+    """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
+    `directory`. `ready` gets the server and the address it listens on. Raises UsageError, SetupError or
+    StoreError if it cannot start."""
     host, port = parse_address(listen)
-    if not token and not is_loopback(host):
-        raise UsageError(
-            f"{listen} can be reached from other machines, which needs a token: add --token-file FILE"
-        )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     _raise_file_limit()
-    server = Server(store_url=store_url, token=token, tls=tls)
+    server = Server(store_url=store_url)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
-        bound = await server.start(host, port)
+        bound = await server.start(host, port, directory=directory)
         gc.collect()
         gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
         if ready is not None:
-            ready(*bound)
+            await ready(server, *bound)
         await stop.wait()
         await server.stop()
     finally:

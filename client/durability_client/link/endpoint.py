@@ -1,79 +1,119 @@
-"""Where the server is, the token that both sides share, and how TLS proves the server."""
+"""Where the server is, and how each side knows the other: what `join` left, what the command line says, or
+the local socket of a server on this machine."""
 
 from __future__ import annotations
 
-import hashlib
-import ssl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from platformdirs import user_state_path
 
-from durability.errors import (
-    SetupError,
-    UsageError,
+from durability.errors import SetupError
+from durability.protocol.auth import APPLICATION
+from durability.protocol.local_address import PATH_BYTES_MAX, PORT, port_of, socket_name
+from durability.units import format_address, is_loopback, parse_address
+from durability_client.link.credential import credential_path, load_credential
+
+_PROBE_S = 1.0
+HOW_TO_JOIN = (
+    "on the machine that stays up, type `durability serve` or, if it runs, `durability clients invite`; then"
+    " type here the line that it prints (`durability join …`)"
 )
-from durability.protocol.auth import APPLICATION, TOKEN_FILE_NAME, parse_token
-from durability.units import format_address, parse_address
-
-
-def read_token(token_file: Path | None) -> bytes:
-    """The token in `token_file`, else where `serve` of the same user puts it. Raises SetupError."""
-    path = token_file or user_state_path(APPLICATION) / TOKEN_FILE_NAME
-    try:
-        return parse_token(path.read_text(encoding="ascii", errors="replace"), str(path))
-    except FileNotFoundError as error:
-        raise SetupError(
-            f"the token file {path} does not exist: `durability serve` prints how to copy its token;"
-            " name the copy with --token-file"
-        ) from error
-    except OSError as error:
-        raise SetupError(f"cannot read the token file {path}: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where the server is, and how each side knows the other. `fingerprint` is the certificate's SHA-256, if
-    pinned."""
+    """A server. `local`: its local socket, on which this user is its operator; else `addresses`, which are
+    tried in turn. `fingerprint`: the SHA-256 of its certificate, or the first bytes of it. `client`,
+    `secret`: who this client is."""
 
-    host: str
-    port: int
-    token: bytes
-    tls: ssl.SSLContext | None = None
-    fingerprint: bytes | None = None
+    addresses: tuple[tuple[str, int], ...] = ()
+    local: Path | None = None
+    fingerprint: bytes = b""
+    client: str = ""
+    secret: bytes = b""
 
     def __str__(self) -> str:
-        return format_address(self.host, self.port)
+        if self.local is not None:
+            return f"this machine (port {port_of(self.local.name)})"
+        return ", ".join(format_address(*address) for address in self.addresses)
 
 
-def endpoint(server: str, token: bytes, *, ca: Path | None, fingerprint: str | None) -> Endpoint:
-    """The endpoint that the command line names: "HOST:PORT", and TLS where a CA file or a fingerprint is
-    given.
+def endpoint(server: str | None, credential: Path | None, *, as_operator: bool = False) -> Endpoint:
+    """The server that the command line names, HOST or HOST:PORT, else the one that this machine has joined,
+    else the one that runs on it. `credential`: the file in the place of the one that `join` left.
+    `as_operator`: a server on this machine comes first.
 
-    Raises UsageError and SetupError.
+    Raises UsageError, SetupError and FormatError.
     """
-    host, port = parse_address(server)
-    context, pinned = _tls(ca, fingerprint)
-    return Endpoint(host=host, port=port, token=token, tls=context, fingerprint=pinned)
+    address = None if server is None else parse_address(server, port=PORT)
+    local = (
+        _local(None if address is None else address[1])
+        if address is None or is_loopback(address[0])
+        else None
+    )
+    known = load_credential(credential or credential_path())
+    if known is None and credential is not None:
+        raise SetupError(f"the credential {credential} does not exist: {HOW_TO_JOIN}")
+    if local is not None and (known is None or (as_operator and credential is None)):
+        return Endpoint(local=local)
+    if known is None:
+        what = (
+            f"this machine has not joined the server at {server}" if server else "this machine has no server"
+        )
+        raise SetupError(f"{what}: {HOW_TO_JOIN}")
+    servers = (address,) if address is not None else tuple(map(parse_address, known.servers))
+    return Endpoint(
+        addresses=servers,
+        fingerprint=bytes.fromhex(known.fingerprint),
+        client=known.client,
+        secret=bytes.fromhex(known.secret),
+    )
 
 
-def _tls(ca: Path | None, fingerprint: str | None) -> tuple[ssl.SSLContext | None, bytes | None]:
-    if ca is not None and fingerprint is not None:
-        raise UsageError("give either --tls-ca or --tls-fingerprint, not both")
-    if fingerprint is not None:
+def _local(port: int | None) -> Path | None:
+    """The local socket of this user's server on `port`, of the only server without one. Raises SetupError."""
+    directory = user_state_path(APPLICATION)
+    if port is not None:
+        path = directory / socket_name(port)
+        return path if _answers(path) else None
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return None
+    found = [directory / name for name in names if port_of(name) is not None and _answers(directory / name)]
+    if len(found) > 1:
+        ports = ", ".join(str(port_of(path.name)) for path in found)
+        raise SetupError(f"servers run here on the ports {ports}: choose with --server 127.0.0.1:PORT")
+    return found[0] if found else None
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe, short_path(path) as short:
+        probe.settimeout(_PROBE_S)
         try:
-            pinned = bytes.fromhex(fingerprint.replace(":", ""))
-        except ValueError:
-            pinned = b""
-        if len(pinned) != hashlib.sha256().digest_size:
-            raise UsageError(f"--tls-fingerprint {fingerprint!r} is not a SHA-256: 64 hexadecimal digits")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE  # the fingerprint says more than any authority
-        return context, pinned
-    if ca is not None:
-        try:
-            return ssl.create_default_context(cafile=str(ca)), None
-        except (OSError, ssl.SSLError) as error:
-            raise SetupError(f"cannot read certificates from {ca}: {error}") from error
-    return None, None
+            probe.connect(short)
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def short_path(path: Path) -> Iterator[str]:
+    """A path to the same socket that is short enough for the system."""
+    if len(os.fsencode(path)) <= PATH_BYTES_MAX:
+        yield str(path)
+        return
+    try:
+        directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield str(path)[:PATH_BYTES_MAX]  # which is not there either
+        return
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

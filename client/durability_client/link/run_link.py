@@ -1,9 +1,9 @@
 """The link of a run to its server, which outlives its connections.
 
-It reconnects without limit and with growing pauses, proves with the run's secret that it is the same process,
-and sends again what the server has not confirmed. A server that no longer knows the token is tried without
-limit too, and `trouble` says what to do: it may have been started by mistake with another token file, and
-giving up would cost the run. It refuses to go on once the server says that the run is no longer this
+It reconnects without limit and with growing pauses, shows with the run's secret that it is the same process,
+and sends again what the server has not confirmed. A server that no longer knows this client is tried without
+limit too, and `trouble` says what to do: it may have been started by mistake on another store, and giving up
+would cost the run. It refuses to go on once the server says that the run is no longer this
 client's.
 """
 
@@ -65,7 +65,7 @@ class RunLink:
         self._on_notice = on_notice
         self._connection: Connection | None = None
         self._run = 0
-        self._secret = secrets.token_bytes(32)
+        self._secret = secrets.token_bytes(auth.SECRET_BYTES)
         self._arm: Arm | None = None
         self._ack: Ack | None = None
         self._ending: Ending | None = None
@@ -193,8 +193,8 @@ class RunLink:
                     return
             except AuthenticationError as error:
                 self.trouble = (
-                    f"{self._endpoint} no longer accepts this run's token ({error}); start it with the"
-                    " earlier token to continue the run, or stop the run"
+                    f"{self._endpoint} no longer knows this client ({error}); start it on the store of before"
+                    " to continue the run, or stop the run"
                 )
             except PeerError as error:
                 self.trouble = str(error)
@@ -210,12 +210,8 @@ class RunLink:
         assert self._endpoint is not None
         connection = await connect(self._endpoint, "run")
         try:
-            client_nonce, server_nonce = connection.session.nonces
-            proof = auth.resume_proof(
-                self._secret, run=self._run, client_nonce=client_nonce, server_nonce=server_nonce
-            )
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                accepted = await connection.request(Resume(run=self._run, proof=proof), Accepted)
+                accepted = await connection.request(Resume(run=self._run, secret=self._secret), Accepted)
         except TimeoutError:
             connection.close()
             raise PeerError(

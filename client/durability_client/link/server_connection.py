@@ -1,4 +1,4 @@
-"""One connection to the server: a thin asyncio shell around `state_machine`.
+"""One connection to the server: a thin asyncio shell around `secure_stream` and `state_machine`.
 
 It moves bytes, keeps the heartbeat, and notices a server that fell silent. It never connects again: that is
 `run_link`'s business.
@@ -7,31 +7,32 @@ It moves bytes, keeps the heartbeat, and notices a server that fell silent. It n
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import os
 import re
-import secrets
 import ssl
 import time
+from functools import cache
 from typing import TypeVar, cast
 
 import durability
 from durability import limits
 from durability.errors import (
+    AuthenticationError,
     PeerError,
     ProtocolError,
+    RefusedError,
 )
-from durability.protocol import auth
 from durability.protocol.messages import (
     Message,
     Notice,
     Ping,
     Pong,
-    Role,
+    Purpose,
 )
+from durability.protocol.secure_stream import PlainStream, SecureStream, client_context
 from durability.protocol.state_machine import ClientProtocol
-from durability_client.link.endpoint import Endpoint
+from durability.units import format_address
+from durability_client.link.endpoint import Endpoint, short_path
 
 CONNECT_TIMEOUT_S = 10.0
 Answer = TypeVar("Answer", bound=Message)
@@ -43,15 +44,17 @@ class Connection(asyncio.Protocol):
     `rtt_ns` is the latest heartbeat's round trip, 0 before the first. Everything happens in one event loop.
     """
 
-    def __init__(self, endpoint: Endpoint, role: Role) -> None:
+    def __init__(self, endpoint: Endpoint, purpose: Purpose) -> None:
         self.endpoint = endpoint
         self.rtt_ns = 0
         self.session = ClientProtocol(
-            role,
-            endpoint.token,
-            nonce=secrets.token_bytes(auth.NONCE_BYTES),
+            purpose,
+            client=endpoint.client,
+            secret=endpoint.secret,
             software=f"durability {durability.__version__}",
         )
+        self._secure = None if endpoint.local is not None else _secure_stream(endpoint.fingerprint)
+        self._stream = self._secure or PlainStream()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._opened: asyncio.Future[None] = self._loop.create_future()
@@ -66,6 +69,11 @@ class Connection(asyncio.Protocol):
     async def opened(self) -> None:
         """Wait for the end of the handshake. Raises PeerError."""
         await self._opened
+
+    @property
+    def server_fingerprint(self) -> bytes:
+        """The SHA-256 of the server's certificate; b"" on a local socket."""
+        return self._secure.certificate_fingerprint if self._secure is not None else b""
 
     @property
     def backlog_bytes(self) -> int:
@@ -103,19 +111,8 @@ class Connection(asyncio.Protocol):
     # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio. Ends at once with PeerError where the certificate's SHA-256 is another."""
+        """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
-        if self.endpoint.fingerprint is not None:
-            tls = self._transport.get_extra_info("ssl_object")
-            found = hashlib.sha256(tls.getpeercert(binary_form=True)).digest()
-            if not hmac.compare_digest(found, self.endpoint.fingerprint):
-                self._end(
-                    PeerError(
-                        f"the certificate of {self.endpoint} has the SHA-256 fingerprint {found.hex()}, not"
-                        " that of --tls-fingerprint: check the address and the fingerprint"
-                    )
-                )
-                return
         self.session.start()
         self._flush()
 
@@ -124,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._heard_at = self._loop.time()
         error = None
         try:
-            messages = self.session.receive(data)
+            messages = self.session.receive(self._stream.receive(data))
         except PeerError as caught:
             messages, error = self.session.undelivered, caught
         self._flush()
@@ -160,7 +157,10 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         if self._transport is not None:
-            data = self.session.outgoing()
+            said = self.session.outgoing()
+            if said:
+                self._stream.send(said)
+            data = self._stream.outgoing()
             if data:
                 self._transport.write(data)
 
@@ -177,38 +177,56 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
-async def connect(endpoint: Endpoint, role: Role) -> Connection:
-    """A connection whose handshake is over. Raises PeerError saying what to look at."""
+async def connect(endpoint: Endpoint, purpose: Purpose) -> Connection:
+    """A connection whose handshake is over, to the first of the server's addresses where it answers. Raises
+    PeerError saying what to look at."""
+    for address in endpoint.addresses[:-1]:
+        try:
+            return await _connect(endpoint, purpose, address)
+        except (AuthenticationError, RefusedError):
+            raise
+        except PeerError:
+            continue
+    return await _connect(endpoint, purpose, endpoint.addresses[-1] if endpoint.addresses else None)
+
+
+async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int] | None) -> Connection:
     loop = asyncio.get_running_loop()
-    connection = Connection(endpoint, role)
-    hostname = "" if endpoint.fingerprint else endpoint.host  # a pinned certificate may have any name
+    connection = Connection(endpoint, purpose)
+    where = format_address(*address) if address is not None else str(endpoint)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            await loop.create_connection(
-                lambda: connection,
-                endpoint.host,
-                endpoint.port,
-                ssl=endpoint.tls,
-                server_hostname=hostname if endpoint.tls else None,
-            )
+            if address is not None:
+                await loop.create_connection(lambda: connection, *address)
+            else:
+                assert endpoint.local is not None
+                with short_path(endpoint.local) as path:
+                    await loop.create_unix_connection(lambda: connection, path)
         async with asyncio.timeout(limits.HANDSHAKE_TIMEOUT_S):
             await connection.opened()
     except TimeoutError:
         connection.close()
         raise PeerError(
-            f"the server at {endpoint} does not answer: check that `durability serve` runs there, that no"
-            " firewall drops packets, and that both sides use TLS or neither does"
+            f"the server at {where} does not answer: check that `durability serve` runs there and that no"
+            " firewall drops packets"
         ) from None
-    except ssl.SSLError as error:
-        raise PeerError(f"TLS with {endpoint} failed: {error.reason or error}") from error
     except OSError as error:
         raise PeerError(
-            f"cannot connect to {endpoint}: {_why_refused(error)}; check that `durability serve` runs there"
+            f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"
         ) from error
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _secure_stream(fingerprint: bytes) -> SecureStream:
+    return SecureStream(_context(), server_side=False, fingerprint=fingerprint)
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    return client_context()
 
 
 def _why_refused(error: OSError) -> str:

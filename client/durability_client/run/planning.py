@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from pathlib import Path
 
 from durability import limits
 from durability.errors import UsageError
@@ -23,6 +22,7 @@ from durability.formats.plan import (
 )
 from durability.formats.workloads import registry
 from durability.formats.workloads.workload import Workload
+from durability_client.link.endpoint import Endpoint
 from durability_client.run.name_writer import group_max
 from durability_client.target import safety_checks
 
@@ -36,10 +36,7 @@ class RunOptions:
     """What the command line asks for. `size_bytes` None is what suits the workload; `pattern` None is random,
     or for append and create the only one there is; `duration_s` None is until stopped."""
 
-    server: str
-    token: bytes
-    tls_ca: Path | None = None
-    tls_fingerprint: str | None = None
+    endpoint: Endpoint
     size_bytes: int | None = None
     record_bytes: int = 4096
     writers: int = 1

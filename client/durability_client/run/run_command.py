@@ -28,7 +28,6 @@ from durability.formats.plan import Plan
 from durability.formats.run_statistics import statistics_to_value
 from durability.protocol.messages import ClientFailed, DriveSeen, Notice, Stop, TargetFailed
 from durability_client.descriptions import describe, describe_writers
-from durability_client.link.endpoint import endpoint
 from durability_client.link.run_link import Ending, RunLink
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.sender import Sender
@@ -97,7 +96,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
         force=options.force,
         allow_shared_blocks=options.allow_shared_blocks,
     )
-    peer = endpoint(options.server, options.token, ca=options.tls_ca, fingerprint=options.tls_fingerprint)
+    peer = options.endpoint
     if isinstance(storage, KernelStorage):
         sync_call(options.sync)  # refuses a method that this system does not have
         safety_checks.check_path(storage.path, consent)

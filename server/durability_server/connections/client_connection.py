@@ -1,28 +1,33 @@
-"""The connection of one client: a thin shell that moves bytes between a socket and the protocol.
+"""The connection of one client: a thin shell that moves bytes between a socket, TLS and the protocol.
 
 Receipts are stamped as soon as the event loop hands the bytes over, and acknowledgements are taken in on the
-spot; everything that needs the store is asked of `requests`, one request at a time as the protocol's tables
-have it. Whatever a client does wrong ends its own connection, with a `Failure` if one can be sent and one
-line in the log. Memory per client is bounded: input by the protocol's frame limit, output by
-`OUTPUT_BYTES_MAX` beyond one answer.
+spot; who the client is and everything that needs the store is asked of the services, one request at a time as
+the protocol's tables have it. Whatever a client does wrong ends its own connection, with a `Failure` if one
+can be sent and one line in the log. Memory per client is bounded: input by the protocol's frame limit, output
+by `OUTPUT_BYTES_MAX` beyond one answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
 
 from durability import errors, limits
 from durability.errors import DurabilityError
 from durability.formats.case import SessionEnd
 from durability.protocol import messages
 from durability.protocol.messages import Message
+from durability.protocol.secure_stream import Stream
 from durability.protocol.state_machine import ServerProtocol
 from durability.units import format_address
 from durability_server import clock
+from durability_server.access.authentication import Authentication
+from durability_server.access.caller import Caller
+from durability_server.access.client_requests import ClientRequests
+from durability_server.access.local_socket import is_operator
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
@@ -42,33 +47,49 @@ _CODES: Mapping[type[DurabilityError], str] = {
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What every connection asks."""
+
+    server_id: str
+    authentication: Authentication
+    client_requests: ClientRequests
+    requests: Requests
+
+
 class ClientConnection(asyncio.BufferedProtocol):
-    """The server's side of one connection. `session` is that of the run for which the client speaks, None
-    before and after."""
+    """The server's side of one connection over `stream`; `local`: it came over the local socket. `began` is
+    called when the handshake is over, or will never be.
+
+    `caller` is known from the handshake on. `session` is that of the run for which the client speaks, None
+    before and after.
+    """
 
     def __init__(
-        self, requests: Requests, manager: ConnectionManager, *, token: bytes, server_id: str
+        self,
+        services: Services,
+        manager: ConnectionManager,
+        stream: Stream,
+        *,
+        local: bool,
+        began: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = "?"
+        self.caller: Caller | None = None
         self.session: Session | None = None
-        self._requests = requests
+        self._services = services
         self._manager = manager
-        self._protocol = ServerProtocol(
-            token, nonce=secrets.token_bytes(32), server_id=server_id, heartbeat_ns=limits.HEARTBEAT_NS
-        )
+        self._stream = stream
+        self._local = local
+        self._began: Callable[[], None] | None = began
+        self._protocol = ServerProtocol()
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
         self._answers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
-        self._authenticated = False
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
         self._heard_ns = clock.now_ns()
         self._deadline_ns = self._heard_ns + int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
-
-    @property
-    def nonces(self) -> tuple[bytes, bytes]:
-        """The client's and the server's nonce of this connection."""
-        return self._protocol.nonces
 
     # The event loop calls these.
 
@@ -76,33 +97,36 @@ class ClientConnection(asyncio.BufferedProtocol):
         """A client has connected."""
         self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
-        if address:  # a client that is gone already has none
+        if self._local:
+            self.name = "this machine"
+        elif address:  # a client that is gone already has none
             self.name = format_address(*address[:2])
         self._manager.enter(self)
+        if self._local and not is_operator(transport.get_extra_info("socket")):
+            self.fail("forbidden", "the local socket is for the user who runs the server, and root")
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go, `INPUT_BYTES_MAX` at most."""
-        return self._view  # not the bytearray: asyncio's TLS reads into slices, which must not be copies
+        return self._view
 
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` have come: stamp them, and act on each message that is complete."""
         at_ns = clock.now_ns()
         if self._closing_ns:
             return
-        self._heard_ns = at_ns
-        if self.session is not None:
-            self.session.run.heard(at_ns)
         try:
-            for message in self._protocol.receive(self._view[:nbytes]):
+            said = self._stream.receive(self._view[:nbytes])
+            if said:  # what TLS has not accepted yet may be anybody's
+                self._heard_ns = at_ns
+                if self.session is not None:
+                    self.session.run.heard(at_ns)
+            for message in self._protocol.receive(said):
                 self._take(message, at_ns)
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
             self._defect()
         else:
-            if not self._authenticated and self._protocol.authenticated:
-                self._authenticated = True
-                self._manager.authenticated(self)
             self._write()
 
     def eof_received(self) -> None:
@@ -117,8 +141,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._leave("silence", f"the connection was given up: {error}")
         else:
             self._leave("rst", "the connection was closed here")
-        if not self._authenticated and not self._closing_ns:
+        if self.caller is None and not self._closing_ns:
             log.info("%s: closed the connection before the handshake", self.name)
+        self._has_begun()
         self._manager.leave(self)
 
     # The server calls these.
@@ -153,7 +178,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._closing_ns:
             if now_ns - self._closing_ns > LINGER_NS:
                 self.abort()
-        elif not self._authenticated:
+        elif self.caller is None:
             if now_ns > self._deadline_ns:
                 self.fail("timeout", f"no handshake within {limits.HANDSHAKE_TIMEOUT_S:g} s")
         elif quiet_ns > limits.DEAD_PEER_NS:
@@ -162,41 +187,76 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
         else:
             if self.session is not None:
-                self._requests.watch(self.session.run, now_ns)
+                self._services.requests.watch(self.session.run, now_ns)
             self.send(messages.Ping(sent_ns=now_ns))
 
     # What a client's messages lead to.
 
     def _take(self, message: Message, at_ns: int) -> None:
-        if isinstance(message, messages.Pong):
+        if isinstance(message, messages.Hello):
+            self._answer_with(self._welcome(message))
+        elif isinstance(message, messages.Pong):
             if self.session is not None:
                 self.session.run.round_trip(at_ns - message.sent_ns)
         elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted
-            self._requests.acknowledge(self.session.run, message, at_ns)
+            self._services.requests.acknowledge(self.session.run, message, at_ns)
         elif isinstance(message, messages.Progress):
             assert self.session is not None
-            self._requests.report(self.session.run, message)
+            self._services.requests.report(self.session.run, message)
         else:
             if isinstance(message, messages.Stop | messages.TargetFailed | messages.ClientFailed):
                 assert self.session is not None
                 # At once: the connection may be gone in a moment.
-                self._requests.finish(self.session.run, message, at_ns)
+                self._services.requests.finish(self.session.run, message, at_ns)
             elif isinstance(message, messages.DriveSeen):
                 assert self.session is not None
-                self._requests.drive_seen(self.session.run, message, at_ns)
-            answer = asyncio.get_running_loop().create_task(self._answer(message))
-            self._answers.add(answer)
-            answer.add_done_callback(self._answers.discard)
+                self._services.requests.drive_seen(self.session.run, message, at_ns)
+            self._answer_with(self._reply(message))
 
-    async def _answer(self, message: Message) -> None:
+    def _answer_with(self, work: Coroutine[Any, Any, None]) -> None:
+        answer = asyncio.get_running_loop().create_task(self._work(work))
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
+
+    async def _work(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             async with self._turn:
-                self.send(await self._requests.answer(self, message))
+                await work
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
             self._defect()
+
+    async def _welcome(self, hello: messages.Hello) -> None:
+        caller = await self._services.authentication.caller(hello, local=self._local)
+        if self._closing_ns:
+            return
+        self.caller = caller
+        if not self._local and caller.name:
+            self.name = f"{caller.name} at {self.name}"
+        self._protocol.welcome(
+            server_id=self._services.server_id,
+            heartbeat_ns=limits.HEARTBEAT_NS,
+            name=caller.name,
+            role=caller.role,
+        )
+        self._has_begun()
+        self._manager.authenticated(self)
+        self._write()
+
+    async def _reply(self, message: Message) -> None:
+        assert self.caller is not None  # the protocol's tables: no request before Welcome
+        if self._protocol.purpose in ("join", "operate"):
+            answer = await self._services.client_requests.answer(self.caller, message)
+        else:
+            answer = await self._services.requests.answer(self, message)
+        self.send(answer)
+
+    def _has_begun(self) -> None:
+        began, self._began = self._began, None
+        if began is not None:
+            began()
 
     def _refuse(self, error: DurabilityError) -> None:
         if self._closing_ns:
@@ -221,22 +281,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._leave("rst", reason)
         self._write()
         self._closing_ns = clock.now_ns()
-        if self._transport is None or self._transport.is_closing():
-            return
-        if self._transport.can_write_eof():
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
-        else:
-            self._transport.close()
 
     def _leave(self, end: SessionEnd, text: str) -> None:
         for answer in self._answers - {asyncio.current_task()}:
             answer.cancel()
         session, self.session = self.session, None
         if session is not None:
-            self._requests.detach(session, end, text)
+            self._services.requests.detach(session, end, text)
 
     def _write(self) -> None:
-        data = self._protocol.outgoing()
+        said = self._protocol.outgoing()
+        if said:
+            self._stream.send(said)
+        data = self._stream.outgoing()
         if not data or self._transport is None or self._transport.is_closing():
             return
         unsent = self._transport.get_write_buffer_size()

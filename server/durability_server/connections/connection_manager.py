@@ -1,7 +1,6 @@
-"""All connections: how many there may be, their common heartbeat, and their end.
+"""All connections: how many there may be of those whose client is known, their heartbeat, and their end.
 
-A connection is unauthenticated until its client has shown that it knows the token. These have few places of
-their own: when the places are taken, the oldest of them is closed, so no number of them keeps a client out.
+How many may be on their way to that is the listener's to bound.
 """
 
 from __future__ import annotations
@@ -9,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections import Counter
 from typing import Protocol
 
 from durability import limits
 from durability.formats.case import SessionEnd
 from durability_server import clock
+from durability_server.access.caller import Caller
 
-UNAUTHENTICATED_MAX = 256
 AUTHENTICATED_MAX = 2048
+OF_ONE_CLIENT_MAX = 256  # the operator's own are not counted
 TURNS = 10  # in which the connections get their heartbeat, spread over its interval
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class ManagedConnection(Protocol):
     """What the manager needs of each connection."""
 
     name: str  # where the client is, for people
+    caller: Caller | None  # who that is, from the handshake on
 
     def tick(self, now_ns: int) -> None:
         """Sends the heartbeat and looks at what is overdue."""
@@ -47,7 +49,8 @@ class ConnectionManager:
         # With the part of the heartbeat's interval in which it is the connection's turn.
         self._connections: dict[ManagedConnection, int] = {}
         self._entered = 0
-        self._unauthenticated: dict[ManagedConnection, None] = {}  # some of `_connections`, oldest first
+        self._authenticated: dict[ManagedConnection, str] = {}  # with the client's id
+        self._of_client: Counter[str] = Counter()
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -55,33 +58,41 @@ class ConnectionManager:
         return len(self._connections)
 
     def enter(self, connection: ManagedConnection) -> None:
-        """A new connection, unauthenticated."""
-        if len(self._unauthenticated) >= UNAUTHENTICATED_MAX:
-            oldest = next(iter(self._unauthenticated))
-            del self._unauthenticated[oldest]
-            oldest.fail(
-                "busy", f"{UNAUTHENTICATED_MAX} newer connections wait for their handshake; try again"
-            )
-            oldest.abort()
+        """A new connection, of which it is not known whose it is."""
         self._connections[connection] = self._entered % TURNS
         self._entered += 1
-        self._unauthenticated[connection] = None
         self._empty.clear()
 
     def authenticated(self, connection: ManagedConnection) -> None:
-        """The client has shown that it knows the token."""
-        self._unauthenticated.pop(connection, None)
-        if len(self._connections) - len(self._unauthenticated) > AUTHENTICATED_MAX:
+        """It is known who the client is."""
+        assert connection.caller is not None
+        client = connection.caller.client
+        self._authenticated[connection] = client
+        self._of_client[client] += 1
+        if client and self._of_client[client] > OF_ONE_CLIENT_MAX:
+            connection.fail(
+                "busy", f"this client has {OF_ONE_CLIENT_MAX} connections, the maximum of one client"
+            )
+        elif len(self._authenticated) > AUTHENTICATED_MAX:
             connection.fail(
                 "busy", f"the server has {AUTHENTICATED_MAX} connections, its maximum; try again later"
             )
 
     def leave(self, connection: ManagedConnection) -> None:
         """The connection is gone."""
-        self._unauthenticated.pop(connection, None)
         self._connections.pop(connection, None)
+        client = self._authenticated.pop(connection, None)
+        if client is not None:
+            self._of_client[client] -= 1
+            if not self._of_client[client]:
+                del self._of_client[client]
         if not self._connections:
             self._empty.set()
+
+    def revoke(self, client: str) -> None:
+        """This client is no longer known: its connections end."""
+        for connection in [one for one, whose in self._authenticated.items() if whose == client]:
+            connection.fail("authentication", "the server's operator has revoked this client")
 
     async def watch(self) -> None:
         """Gives every connection its heartbeat, without end; in turns, so that frames need not wait."""

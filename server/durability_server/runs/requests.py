@@ -2,11 +2,14 @@
 
 Knows nothing about sockets: a client is a `Channel`. Refuses with RefusedError and a code of
 docs/reference/protocol.md whatever would mix up evidence: a second run on a target whose first was never
-verified, a claim to a run without its secret, a verify of a live run.
+verified, a claim to another client's run or without its secret, a verify of a live run, a verdict on a run
+that has not ended. What one client says of its targets means nothing for the runs of another.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast, get_args
 
@@ -23,6 +26,7 @@ from durability.protocol import auth, messages
 from durability.protocol.messages import Message
 from durability.units import format_run
 from durability_server import clock
+from durability_server.access.caller import Caller
 from durability_server.runs.registry import Registry
 from durability_server.runs.run import Run
 from durability_server.runs.session import Channel, Session
@@ -101,6 +105,7 @@ class Requests:
 
     async def answer(self, channel: Channel, message: Message) -> Message:
         """The answer to a request. Raises RefusedError, FormatError, ProtocolError or StoreError."""
+        caller = _caller(channel)
         reply: Message
         match message:
             case messages.Register():
@@ -115,19 +120,28 @@ class Requests:
                 seen = isinstance(message, messages.DriveSeen)
                 reply = messages.Stored() if seen else messages.Stopped()
             case messages.Fetch():
-                reply = messages.CaseFile(case=case_to_value(await self._fetch(message)))
+                reply = messages.CaseFile(case=case_to_value(await self._fetch(caller, message)))
             case messages.Evidence():
-                await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
+                async with self._owned(caller, message.run):
+                    await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
                 reply = messages.Stored()
             case messages.Verdict():
-                await self._thread.call(self._store.add_verdict, _past_verdict(message), message.document)
+                past = _past_verdict(message)
+                async with self._owned(caller, message.run) as run:
+                    if run.state != "ended":
+                        raise RefusedError(
+                            "bad-request",
+                            f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
+                        )
+                    await self._thread.call(self._store.add_verdict, past, message.document)
                 reply = messages.Stored()
             case messages.List():
-                reply = messages.Listing(rows=await self._thread.call(self._store.listing, message.limit))
+                rows = await self._thread.call(self._store.listing, message.limit, client=caller.only_of)
+                reply = messages.Listing(rows=rows)
             case messages.Export():
-                reply = messages.CaseFile(case=case_to_value(await self._case(message.run)))
+                reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))
             case messages.Show():
-                reply = await self._show(message)
+                reply = await self._show(caller, message)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return reply
@@ -141,6 +155,7 @@ class Requests:
         facts = from_value(Facts, message.facts)
         registration = Registration(
             run=message.run,
+            client=_caller(channel).client,
             label=message.label,
             plan=message.plan,
             secret=message.secret,
@@ -155,13 +170,9 @@ class Requests:
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
-        client_nonce, server_nonce = channel.nonces
-        async with self._registry.holding(message.run) as run:
-            proof = auth.resume_proof(
-                run.stored.secret, run=run.id, client_nonce=client_nonce, server_nonce=server_nonce
-            )
-            if not auth.equal(proof, message.proof):
-                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
+        async with self._owned(_caller(channel), message.run) as run:
+            if not auth.equal(run.stored.secret, message.secret):
+                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another process")
             if run.state == "ended":
                 raise RefusedError(
                     "run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one"
@@ -198,14 +209,22 @@ class Requests:
         self._committer.touch(run)
         return messages.Armed()
 
-    async def _fetch(self, message: messages.Fetch) -> Case:
+    @asynccontextmanager
+    async def _owned(self, caller: Caller, run_id: int) -> AsyncIterator[Run]:
+        """The run, held during the block. Raises RefusedError "fenced" for one of another client."""
+        async with self._registry.holding(run_id) as run:
+            if not caller.owns(run.stored.client):
+                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
+            yield run
+
+    async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:
         run_id = message.run
         keys = target_keys(from_value(Facts, message.facts)) if message.facts else None
         if run_id == 0:
             if keys is None:
                 raise FormatError("Fetch names neither a run nor the facts of a target")
-            run_id = await self._thread.call(self._store.newest_on_target, keys)
-        async with self._registry.holding(run_id) as run:
+            run_id = await self._thread.call(self._store.newest_on_target, keys, client=caller.only_of)
+        async with self._owned(caller, run_id) as run:
             now_ns = clock.now_ns()
             session = self._registry.session_of(run)
             if session is not None:
@@ -222,20 +241,27 @@ class Requests:
                 await self._committer.flush(run)
             return await self._case_of(run, keys)
 
-    async def _case(self, run_id: int) -> Case:
+    async def _case(self, caller: Caller, run_id: int) -> Case:
         async with self._registry.holding(run_id) as run:
+            if not caller.sees(run.stored.client):
+                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
             return await self._case_of(run)
 
     async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
         relations = await self._thread.call(self._store.relations, run.stored, found)
         return run.case(now_ns=clock.now_ns(), relations=relations)
 
-    async def _show(self, message: messages.Show) -> Message:
-        case = await self._case(message.run)
+    async def _show(self, caller: Caller, message: messages.Show) -> Message:
+        case = await self._case(caller, message.run)
         verdicts, evidence = await self._thread.call(self._store.documents, message.run)
         return messages.Shown(
             document={"case": case_to_value(case), "verdicts": verdicts, "evidence": evidence}
         )
+
+
+def _caller(channel: Channel) -> Caller:
+    assert channel.caller is not None  # the protocol's tables: no request before Welcome
+    return channel.caller
 
 
 def _past_verdict(message: messages.Verdict) -> PastVerdict:

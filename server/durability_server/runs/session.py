@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from durability.protocol.messages import Credit, Message, Notice
+from durability_server.access.caller import Caller
 from durability_server.runs.run import Run
 
 
@@ -17,11 +18,8 @@ class Channel(Protocol):
     """What the runs need of a client's connection; the connections bring it."""
 
     name: str  # where the client is, for people
+    caller: Caller | None  # who that is, from the handshake on
     session: Session | None  # of the run for which the client speaks, until the connection ends
-
-    @property
-    def nonces(self) -> tuple[bytes, bytes]:
-        """The client's and the server's nonce of this connection."""
 
     def send(self, message: Message) -> None:
         """Sends `message` where it is legal now, and else nothing."""

@@ -22,6 +22,7 @@ class Registration:
     """What is fixed when a run is registered."""
 
     run: int
+    client: str
     label: str
     plan: bytes
     secret: bytes
@@ -58,9 +59,11 @@ class RunSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """A run as the store has it. `armed` is the value of the facts at arming, None before it."""
+    """A run as the store has it. `client`: whose run it is. `armed` is the value of the facts at arming, None
+    before it."""
 
     number: int
+    client: str
     label: str
     plan: bytes
     secret: bytes

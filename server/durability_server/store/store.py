@@ -10,11 +10,26 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from durability.errors import RefusedError, StoreError
 from durability.evidence.strength import weightiest
@@ -24,6 +39,7 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
 from durability_server.store import tables
+from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database
 from durability_server.store.records import (
     EVENTS_MAX,
@@ -48,21 +64,32 @@ class Store:
         self._database = Database(url)
         self.name = self._database.name
         self.server_id = ""
+        self.identity = b"", b""  # key and certificate
+        self.clients = ClientStore(self._database)
 
-    def open(self) -> None:
-        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`."""
+    def open(self, make_identity: Callable[[], tuple[bytes, bytes]]) -> None:
+        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`.
+        `make_identity`: a new key and certificate, called where the store has none."""
         with self._database.transaction() as db:
             tables.metadata.create_all(db)
-            row = db.execute(select(tables.meta)).first()
+            row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
             if row is None:
                 self.server_id = secrets.token_hex(8)
                 db.execute(insert(tables.meta).values(format=STORE_FORMAT, server_id=self.server_id))
-            elif row.format != STORE_FORMAT:
+            elif row.format not in (1, STORE_FORMAT):
                 raise StoreError(
                     f"{self.name}: format {row.format} is not {STORE_FORMAT}: use the release that wrote it"
                 )
             else:
                 self.server_id = row.server_id
+                if row.format == 1:
+                    tables.add_what_format_1_lacks(db)
+            kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
+            if kept.key is None:
+                key, certificate = make_identity()
+                db.execute(update(tables.meta).values(key=key, certificate=certificate))
+                kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
+            self.identity = bytes(kept.key), bytes(kept.certificate)
             live = tables.runs.c.session_end == "live"
             db.execute(update(tables.runs).where(live).values(session_end="server-down"))
 
@@ -77,7 +104,7 @@ class Store:
         with self._database.transaction() as db:
             if _run_row(db, new.run) is not None:
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
-            unverified = None if force else _unverified_run(db, new.keys)
+            unverified = None if force else _unverified_run(db, new)
             if unverified is not None:
                 raise RefusedError(
                     "unverified-run",
@@ -89,6 +116,7 @@ class Store:
                 insert(tables.runs).values(
                     run=format_run(new.run),
                     number=number,
+                    client=new.client,
                     label=new.label,
                     plan=new.plan,
                     secret=new.secret,
@@ -141,9 +169,10 @@ class Store:
         with self._database.transaction() as db:
             return _stored(db, _known(db, run))
 
-    def newest_on_target(self, keys: TargetKeys) -> int:
-        """The newest armed run on a target. Raises RefusedError "run-unknown" if there is none."""
-        armed = tables.runs.c.armed.is_not(None)
+    def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
+        """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
+        "run-unknown" if there is none."""
+        armed = and_(tables.runs.c.armed.is_not(None), _whose(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.transaction() as db:
             row = next(_runs_on(db, keys, armed), None)
@@ -159,13 +188,15 @@ class Store:
         which may have another path: a later run that was armed there follows as well."""
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
-        others = (runs.series == stored.series, runs.series != "", runs.run != me)
+        own_runs = _whose(stored.client)  # what others say of their targets means nothing for this run
+        others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.transaction() as db:
-            later = next(_runs_on(db, stored.keys, runs.number > stored.number), None)
+            later = next(_runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
             if later is None and found is not None:
                 after = runs.number > stored.number
-                later = next(_runs_on(db, found, after, runs.armed.is_not(None)), None)
-            earlier = [row.run for row in _runs_on(db, stored.keys, runs.number < stored.number)]
+                later = next(_runs_on(db, found, after, runs.armed.is_not(None), own_runs), None)
+            before = runs.number < stored.number
+            earlier = [row.run for row in _runs_on(db, stored.keys, before, own_runs)]
             own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
             rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
             given = _verdicts(db, select(runs.run).where(*others))
@@ -194,11 +225,14 @@ class Store:
             )
 
     def add_evidence(self, run: int, name: str, data: bytes) -> None:
-        """Keeps `data` as `name`, in place of what was there. Raises RefusedError as `add_verdict` does."""
+        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. Raises
+        RefusedError as `add_verdict` does."""
         mine = tables.evidence.c.run == format_run(run)
         with self._database.transaction() as db:
             _known(db, run)
-            db.execute(delete(tables.evidence).where(mine, tables.evidence.c.name == name))
+            free = _free_evidence_name(db, run, name, data)
+            if free is None:
+                return
             size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
             total = db.execute(size).scalar_one()
             if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
@@ -206,15 +240,20 @@ class Store:
                     "bad-request", f"run {format_run(run)} has {total} bytes of evidence, the maximum"
                 )
             db.execute(
-                insert(tables.evidence).values(run=format_run(run), name=name, bytes=len(data), data=data)
+                insert(tables.evidence).values(run=format_run(run), name=free, bytes=len(data), data=data)
             )
 
     # Questions.
 
-    def listing(self, limit: int) -> tuple[dict[str, Value], ...]:
-        """The newest `limit` runs, one flat map each, newest first."""
-        newest = select(tables.runs).order_by(tables.runs.c.number.desc()).limit(limit)
-        wanted = newest.with_only_columns(tables.runs.c.run)
+    def listing(self, limit: int, *, client: str | None) -> tuple[dict[str, Value], ...]:
+        """The newest `limit` runs of the client `client`, None: of all; one flat map each, newest first."""
+        columns = tables.runs.c
+        newest = select(
+            *(columns[name] for name in _LISTED),
+            columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
+        )
+        newest = newest.where(_whose(client)).order_by(columns.number.desc()).limit(limit)
+        wanted = newest.with_only_columns(columns.run)
         frontiers = tables.frontiers.c
         acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
         with self._database.transaction() as db:
@@ -241,6 +280,22 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
+def _free_evidence_name(db: Connection, run: int, name: str, data: bytes) -> str | None:
+    """A name under which nothing is kept, beginning with `name`; None where `data` is kept already."""
+    evidence = tables.evidence.c
+    candidate, number = name, 1
+    while True:
+        kept = db.execute(
+            select(evidence.data).where(evidence.run == format_run(run), evidence.name == candidate)
+        ).scalar()
+        if kept is None:
+            return candidate
+        if bytes(kept) == data:
+            return None
+        number += 1
+        candidate = f"{name}.{number}"
+
+
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
 
 
@@ -263,6 +318,10 @@ def _advice(elsewhere: Row[Any] | None) -> str:
     )
 
 
+_LISTED = (
+    *("run", "client", "label", "finish", "session_end", "path", "host"),
+    *("registered_wall", "receipt_wall", "tainted"),
+)
 _UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
@@ -291,6 +350,10 @@ def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) 
     db.execute(insert(tables.events), rows)
 
 
+def _whose(client: str | None) -> ColumnElement[bool]:
+    return true() if client is None else tables.runs.c.client == client
+
+
 def _key_columns(keys: TargetKeys) -> dict[str, str]:
     return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
 
@@ -307,11 +370,12 @@ def _runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]
     return (row for row in db.execute(runs) if same_target(_keys(row), keys))
 
 
-def _unverified_run(db: Connection, keys: TargetKeys) -> Row[Any] | None:
-    """The newest run on the target whose evidence would be lost if another run began on it."""
+def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
+    """The newest run of the client on the target whose evidence would be lost if another run began on it."""
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
-    return next(_runs_on(db, keys, runs.armed.is_not(None), runs.session_end != "stop", ~verified), None)
+    begun = and_(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
+    return next(_runs_on(db, new.keys, begun, _whose(new.client)), None)
 
 
 def _run_row(db: Connection, run: int) -> Row[Any] | None:
@@ -334,6 +398,7 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return StoredRun(
         number=row.number,
+        client=row.client,
         label=row.label,
         plan=row.plan,
         secret=row.secret,
@@ -386,7 +451,7 @@ def _listed(row: Row[Any], acked: int, standing: PastVerdict | None) -> dict[str
     return {
         "run": row.run,
         "label": row.label,
-        "state": state_of(row.finish, armed=row.armed is not None),
+        "state": state_of(row.finish, armed=row.is_armed),
         "session_end": row.session_end,
         "verdict": standing.verdict if standing else "",
         "acked": acked,

@@ -1,6 +1,8 @@
 """The tables of the store. Times are nanoseconds of the server's CLOCK_BOOTTIME; run ids 16 hex digits.
 
-    meta       one row: format of the store, id of the server
+    meta       one row: format of the store, id of the server, its key and certificate (PEM)
+    clients    one row per client: its id, its name, what it may do, the hash of its secret; none is removed
+    invitations one row per join code: its hash, what it gives, when it ends, when it was used
     runs       one row per run: what was registered, and what changes while it goes on
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
@@ -16,10 +18,10 @@ Documents (facts, statistics, errors, verdicts) are msgpack: exactly the values 
 
 from __future__ import annotations
 
-from sqlalchemy import Column, ForeignKey, Index, MetaData, Table
+from sqlalchemy import Column, Connection, ForeignKey, Index, MetaData, Table, update
 from sqlalchemy.types import BigInteger, Integer, LargeBinary, String, Text
 
-STORE_FORMAT = 1
+STORE_FORMAT = 2
 
 metadata = MetaData()
 
@@ -41,6 +43,30 @@ meta = Table(
     metadata,
     Column("format", Integer, primary_key=True),
     Column("server_id", String(64), nullable=False),
+    Column("key", LargeBinary, nullable=True),
+    Column("certificate", LargeBinary, nullable=True),
+)
+
+clients = Table(
+    "clients",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    _text("name"),
+    _text("role"),
+    Column("hash", LargeBinary, nullable=False),
+    _text("joined"),
+    _text("revoked"),
+)
+
+invitations = Table(
+    "invitations",
+    metadata,
+    Column("hash", LargeBinary(32), primary_key=True),
+    _text("name"),
+    _text("role"),
+    _number("expires"),  # seconds of Unix
+    _text("created"),
+    _text("used"),
 )
 
 runs = Table(
@@ -48,6 +74,7 @@ runs = Table(
     metadata,
     Column("run", String(16), primary_key=True),
     Column("number", Integer, nullable=False, unique=True),  # in the order of registration
+    _text("client"),  # whose run it is; "" is the operator on the server's machine
     _text("label"),
     Column("plan", LargeBinary, nullable=False),
     Column("secret", LargeBinary, nullable=False),
@@ -123,3 +150,15 @@ evidence = Table(
     _number("bytes"),
     Column("data", LargeBinary, nullable=False),
 )
+
+
+def add_what_format_1_lacks(db: Connection) -> None:
+    """A store of release 0.1 has all its tables and lacks these columns. Its runs are the operator's."""
+    binary = meta.c.key.type.compile(db.dialect)
+    for statement in (
+        "ALTER TABLE runs ADD COLUMN client TEXT NOT NULL DEFAULT ''",
+        f"ALTER TABLE meta ADD COLUMN key {binary}",
+        f"ALTER TABLE meta ADD COLUMN certificate {binary}",
+    ):
+        db.exec_driver_sql(statement)
+    db.execute(update(meta).values(format=STORE_FORMAT))

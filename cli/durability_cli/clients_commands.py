@@ -1,0 +1,74 @@
+"""`durability clients` and its commands: a server's clients, for its operator."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import typer
+
+from durability_cli import options
+
+clients = typer.Typer(
+    help="List, invite, rename and revoke clients.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+
+@clients.callback()
+def list_clients(
+    context: typer.Context,
+    *,
+    server: options.OperatorServer = None,
+    credential: options.CredentialFile = None,
+    json: options.Json = False,
+) -> None:
+    """List, invite, rename and revoke clients.
+
+    Without a command, lists the clients and the join codes that can still be used. On the server's own
+    machine these commands need no options; elsewhere they need the role operator.
+    """
+    context.obj = options.ServerOptions(server=server, credential=credential)
+    if context.invoked_subcommand is not None:
+        return
+    from durability_client import clients_command
+
+    asyncio.run(clients_command.list_clients(_endpoint(context), json=json, out=sys.stdout))
+
+
+@clients.command()
+def invite(
+    context: typer.Context, *, role: options.InvitedRole = "client", name: options.InvitedName = ""
+) -> None:
+    """Print the line that joins another machine.
+
+    The code in it works once, within an hour.
+    """
+    from durability_client import clients_command
+
+    asyncio.run(clients_command.invite(_endpoint(context), role=role, name=name, out=sys.stdout))
+
+
+@clients.command()
+def rename(context: typer.Context, client: options.ClientName, name: options.NewName) -> None:
+    """Give a client another name."""
+    from durability_client import clients_command
+
+    asyncio.run(clients_command.rename(_endpoint(context), client, name))
+
+
+@clients.command()
+def revoke(context: typer.Context, client: options.ClientName) -> None:
+    """Disconnect a client for good.
+
+    Its runs stay. A join code that was not used yet is revoked by the id that `durability clients` lists.
+    """
+    from durability_client import clients_command
+
+    asyncio.run(clients_command.revoke(_endpoint(context), client))
+
+
+def _endpoint(context: typer.Context) -> options.Endpoint:
+    connection: options.ServerOptions = context.obj
+    return connection.endpoint(as_operator=True)

@@ -1,0 +1,58 @@
+"""`durability clients`: what an operator sees and changes of a server's clients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any, TextIO
+
+from durability.formats.documents import to_json
+from durability.protocol.messages import (
+    Clients,
+    Invite,
+    Invited,
+    ListClients,
+    Rename,
+    Revoke,
+    Stored,
+)
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
+from durability_client.tables import table
+
+CLIENTS_SCHEMA = "durability.clients/1"
+_COLUMNS = ("name", "role", "state", "since", "runs", "client")
+
+
+async def list_clients(endpoint: Endpoint, *, json: bool, out: TextIO) -> None:
+    """Write the clients and the open invitations to `out`. Raises PeerError, RefusedError for no operator."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        rows = (await connection.request(ListClients(), Clients)).rows
+    if json:
+        print(to_json({"schema": CLIENTS_SCHEMA, "clients": rows}), file=out)
+        return
+    for line in table(_COLUMNS, [_shown(row) for row in rows]):
+        print(line, file=out)
+
+
+async def invite(endpoint: Endpoint, *, role: str, name: str, out: TextIO) -> None:
+    """Write the line that another machine types. Raises as `list_clients`."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        invited = await connection.request(Invite(role=role, name=name), Invited)
+    print(f"On the other machine, once, until {invited.expires}:\n  {invited.line}", file=out)
+
+
+async def rename(endpoint: Endpoint, client: str, name: str) -> None:
+    """Give a client, named by its name or id, another name. Raises as `list_clients`, and RefusedError."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        await connection.request(Rename(client=client, name=name), Stored)
+
+
+async def revoke(endpoint: Endpoint, client: str) -> None:
+    """Have the server forget a client or an open invitation. Raises as `rename`."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        await connection.request(Revoke(client=client), Stored)
+
+
+def _shown(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {**row, "runs": str(row.get("runs", 0))}

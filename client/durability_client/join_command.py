@@ -1,0 +1,67 @@
+"""`durability join`: makes this machine a client of a server, once, with a code that the server gave.
+
+The code has the server's fingerprint, so the server is known before anything is said to it, and a secret, so
+the server knows that its operator wants this client. What comes of it is proven by a connection of its own
+before the command ends. Refuses to replace a credential that works, unless it is told to.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TextIO
+
+from durability.errors import UsageError
+from durability.protocol.join_code import parse_join_code
+from durability.protocol.local_address import PORT
+from durability.protocol.messages import Join, Joined
+from durability.units import format_address, parse_address
+from durability_client.link.credential import (
+    SCHEMA,
+    Credential,
+    credential_path,
+    load_credential,
+    save_credential,
+)
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
+
+
+async def join(
+    server: str, code: str, *, name: str, credential: Path | None, force: bool, out: TextIO
+) -> None:
+    """Join `server`, HOST or HOST:PORT, as `name`; "" is this machine's. The credential is left in the file
+    `credential`, by default where every command looks for it; `force` replaces one that is there.
+
+    Raises UsageError, SetupError, PeerError, and RefusedError for a code that is over.
+    """
+    path = credential or credential_path()
+    earlier = load_credential(path)
+    if earlier is not None and not force:
+        raise UsageError(
+            f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add --force"
+            " to replace it, or name another file with --credential"
+        )
+    parsed = parse_join_code(code)
+    address = parse_address(server, port=PORT)
+    stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
+    with closing(await connect(stranger, "join")) as connection:
+        fingerprint = connection.server_fingerprint
+        joined = await connection.request(Join(name=name or socket.gethostname()), Joined)
+    save_credential(
+        Credential(
+            schema=SCHEMA,
+            servers=(format_address(*address),),
+            fingerprint=fingerprint.hex(),
+            client=joined.client,
+            secret=joined.secret.hex(),
+            name=joined.name,
+            role=joined.role,
+        ),
+        path,
+    )
+    member = replace(stranger, fingerprint=fingerprint, client=joined.client, secret=joined.secret)
+    with closing(await connect(member, "query")):
+        print(f"Joined {member} as {joined.name} ({joined.role}); the credential is in {path}.", file=out)

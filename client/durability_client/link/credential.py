@@ -1,0 +1,95 @@
+"""What `join` leaves on a machine: where the server is, its certificate's fingerprint, and this client's own
+secret.
+
+One file that only its user can read: /etc/durability/credential.json for root, XDG_CONFIG_HOME/durability for
+others. It is written whole and synced, because the machine's power will be cut. Refuses a file that others
+can read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from platformdirs import user_config_path
+
+from durability.errors import FormatError, SetupError
+from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability.protocol.auth import APPLICATION
+
+SCHEMA = "durability.credential/1"
+_FILE = "credential.json"
+_SYSTEM = Path("/etc/durability")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """`servers`: addresses of the server, each HOST:PORT. `fingerprint` is the SHA-256 of its certificate and
+    `secret` this client's, both in hexadecimal; `client`, `name` and `role` as the server knows it."""
+
+    schema: str
+    servers: tuple[str, ...]
+    fingerprint: str
+    client: str
+    secret: str
+    name: str
+    role: str
+
+
+def credential_path() -> Path:
+    """Where `join` of this user leaves it, and every command looks for it."""
+    directory = _SYSTEM if os.geteuid() == 0 else user_config_path(APPLICATION)
+    return directory / _FILE
+
+
+def load_credential(path: Path) -> Credential | None:
+    """The credential in the file `path`; None if there is no such file. Raises SetupError and FormatError."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SetupError(f"cannot read the credential {path}: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise SetupError(f"the credential {path} can be read by other users: type `chmod 600 {path}`")
+    try:
+        credential = from_value(Credential, from_json(text))
+        bytes.fromhex(credential.fingerprint)
+        bytes.fromhex(credential.secret)
+    except (FormatError, ValueError) as error:
+        raise FormatError(f"{path} is not a credential that `durability join` wrote: {error}") from error
+    if credential.schema != SCHEMA:
+        raise FormatError(
+            f"{path} has the schema {credential.schema!r}, this release reads {SCHEMA!r}: join again"
+        )
+    return credential
+
+
+def save_credential(credential: Credential, path: Path) -> None:
+    """Write it, durably, in the place of an earlier one. Raises SetupError."""
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(to_json(to_value(credential)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise SetupError(f"cannot write the credential {path}: {error.strerror}") from error

@@ -1,0 +1,69 @@
+"""The code that joins a client: what `durability join` is given, once, to know the server and be known to it.
+
+    bytes     0 ...          9 10 ...                 22 23      24
+             +----------------+-------------------------+----------+
+             | secret         | certificate's SHA-256,  | check    |
+             |                | the first 13 bytes      |          |
+             +----------------+-------------------------+----------+
+
+Written in 40 characters of Crockford's base 32, in groups of five: no I, L, O or U, and no difference between
+capitals and small letters, so that it can be typed. `check` is the start of a SHA-256 over the rest: a typing
+error is found before anything is sent. The secret is good for one join within an hour, so 80 bits are out of
+reach; 104 bits of the fingerprint are as hard to meet with another certificate as AES is to break.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from durability.errors import UsageError
+
+SECRET_BYTES = 10
+FINGERPRINT_BYTES = 13
+_CHECK_BYTES = 2
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_LOOK_ALIKES = str.maketrans({"O": "0", "I": "1", "L": "1"})
+_GROUP = 5  # characters
+_CHARACTERS = (SECRET_BYTES + FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinCode:
+    """What a code carries: an invitation's secret, and the first bytes of the server's fingerprint."""
+
+    secret: bytes
+    fingerprint: bytes
+
+    def __str__(self) -> str:
+        body = self.secret + self.fingerprint
+        number = int.from_bytes(body + _check(body), "big")
+        text = "".join(_ALPHABET[number >> 5 * at & 31] for at in reversed(range(_CHARACTERS)))
+        return "-".join(text[at : at + _GROUP] for at in range(0, _CHARACTERS, _GROUP))
+
+
+def parse_join_code(text: str) -> JoinCode:
+    """The code that was typed or pasted. Raises UsageError."""
+    plain = "".join(text.upper().split()).replace("-", "").translate(_LOOK_ALIKES)
+    if len(plain) != _CHARACTERS:
+        raise UsageError(
+            f"a join code has {_CHARACTERS} letters and digits, this one has {len(plain)}: copy it again from "
+            "what `durability serve` or `durability clients invite` printed"
+        )
+    strange = sorted(set(plain) - set(_ALPHABET))
+    if strange:
+        raise UsageError(f"a join code has no {strange[0]!r}: copy it again")
+    number = 0
+    for character in plain:
+        number = number << 5 | _ALPHABET.index(character)
+    data = number.to_bytes(SECRET_BYTES + FINGERPRINT_BYTES + _CHECK_BYTES, "big")
+    body, check = data[:-_CHECK_BYTES], data[-_CHECK_BYTES:]
+    if check != _check(body):
+        raise UsageError(
+            "the join code has a typing error: its letters and digits do not agree; copy it again"
+        )
+    return JoinCode(secret=body[:SECRET_BYTES], fingerprint=body[SECRET_BYTES:])
+
+
+def _check(body: bytes) -> bytes:
+    return hashlib.sha256(b"durability join code" + body).digest()[:_CHECK_BYTES]

@@ -1,0 +1,159 @@
+"""TLS 1.3 over a byte stream, without a socket: one end of it as a state machine.
+
+A shell feeds what it received to `receive`, gets what the peer said, and writes what `outgoing` returns. The
+shell keeps the socket, so it still sees how a connection ended (FIN, RST or silence), which is evidence, and
+it decides when TLS begins. Everything else, the cryptography above all, is OpenSSL's.
+
+The client knows the server by the SHA-256 of its certificate and by nothing else: no name, no authority, no
+date. `PlainStream` stands in its place where no network is between the two ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from typing import Protocol
+
+from durability.errors import ProtocolError
+
+FIRST_BYTE = 0x16  # of every TLS connection: the record type of a handshake
+_READ_BYTES = 64 << 10
+
+
+class Stream(Protocol):
+    """What protects the bytes of a connection, or does not need to."""
+
+    @property
+    def open(self) -> bool:
+        """Whether it is known who the peer is, as far as the stream can tell, and data may be sent."""
+
+    def receive(self, data: bytes | memoryview) -> bytes:
+        """Take in what came from the network; what the peer said."""
+
+    def send(self, data: bytes) -> None:
+        """Say `data` to the peer."""
+
+    def outgoing(self) -> bytes:
+        """The bytes to write to the network now; they are handed out once."""
+
+
+class PlainStream:
+    """No protection at all: for a socket that no network is behind."""
+
+    open = True
+
+    def __init__(self) -> None:
+        self._outgoing = bytearray()
+
+    def receive(self, data: bytes | memoryview) -> bytes:
+        """The same bytes."""
+        return bytes(data)
+
+    def send(self, data: bytes) -> None:
+        """Queue the same bytes."""
+        self._outgoing += data
+
+    def outgoing(self) -> bytes:
+        """As of `Stream`."""
+        data = bytes(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+
+class SecureStream:
+    """One end of a TLS connection. On the client, `fingerprint` is the SHA-256 of the server's certificate,
+    or the first bytes of it; b"" on the server."""
+
+    def __init__(self, context: ssl.SSLContext, *, server_side: bool, fingerprint: bytes = b"") -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._encrypted = ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=server_side)
+        self._fingerprint = fingerprint
+        self._unsent = bytearray()  # said before the handshake was over
+        self.open = False
+        self._broken = False
+        if not server_side:
+            self._shake_hands()
+
+    @property
+    def certificate_fingerprint(self) -> bytes:
+        """The SHA-256 of the peer's certificate, on the client once the handshake is over."""
+        certificate = self._tls.getpeercert(binary_form=True)
+        return hashlib.sha256(certificate).digest() if certificate else b""
+
+    def receive(self, data: bytes | memoryview) -> bytes:
+        """As of `Stream`. Raises ProtocolError where this is not TLS 1.3, was altered on the way, or comes
+        from a server with another certificate. b"" as well once the peer has said that it will say no
+        more."""
+        self._incoming.write(data)
+        try:
+            if not self.open:
+                self._shake_hands()
+            return self._read() if self.open else b""
+        except (ssl.SSLError, ProtocolError) as error:
+            self._broken = True
+            if isinstance(error, ProtocolError):
+                raise
+            raise ProtocolError(f"TLS: {error.reason or error}") from error
+
+    def send(self, data: bytes) -> None:
+        """As of `Stream`; what is said during the handshake is sent once it is over, and what is said to a
+        peer that broke TLS, never."""
+        if self._broken:
+            return
+        if self.open:
+            self._tls.write(data)
+        else:
+            self._unsent += data
+
+    def outgoing(self) -> bytes:
+        """As of `Stream`."""
+        return self._encrypted.read()
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return
+        if self._fingerprint:
+            found = self.certificate_fingerprint
+            if not hmac.compare_digest(found[: len(self._fingerprint)], self._fingerprint):
+                raise ProtocolError(
+                    f"the server's certificate has the SHA-256 fingerprint {found.hex()}, which is not that of"
+                    " the server that this machine has joined: is the address right, and is somebody between?"
+                )
+        self.open = True
+        if self._unsent:
+            self._tls.write(bytes(self._unsent))
+            self._unsent.clear()
+
+    def _read(self) -> bytes:
+        parts = []
+        try:
+            while part := self._tls.read(_READ_BYTES):
+                parts.append(part)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def client_context() -> ssl.SSLContext:
+    """For `SecureStream` on the client."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the fingerprint says more than any authority
+    return context
+
+
+def server_context() -> ssl.SSLContext:
+    """For `SecureStream` on the server; the certificate is yet to be loaded."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER)
+    context.num_tickets = 0  # nothing is resumed: each connection shows who it is
+    return context
+
+
+def _context(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    return context

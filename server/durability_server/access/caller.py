@@ -1,0 +1,54 @@
+"""Who speaks on a connection, and what they may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from durability.errors import RefusedError
+from durability.protocol.auth import Role
+
+OPERATOR_NAME = "the operator on this machine"
+
+_PURPOSES: Mapping[Role, frozenset[str]] = {
+    "client": frozenset({"run", "verify", "query"}),
+    "viewer": frozenset({"query"}),
+    "operator": frozenset({"run", "verify", "query", "operate"}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """The client with the id `client`, known as `name`; "" is the operator on the server's own machine.
+    `invitation`: the hash of the code with which the caller joins, b"" for one that has joined."""
+
+    client: str
+    name: str
+    role: Role
+    invitation: bytes = b""
+
+    def require(self, purpose: str) -> None:
+        """Raises RefusedError "forbidden" where this caller may not come for that."""
+        allowed = {"join"} if self.invitation else _PURPOSES[self.role]
+        if purpose not in allowed:
+            raise RefusedError(
+                "forbidden",
+                f"{self.name} joined as {self.role}, which may not do this: type `durability clients invite"
+                " --role operator` on the server's machine, and join with that code",
+            )
+
+    def owns(self, owner: str) -> bool:
+        """Whether this caller may change what belongs to the client `owner`."""
+        return self.role == "operator" or (self.role == "client" and self.client == owner)
+
+    def sees(self, owner: str) -> bool:
+        """Whether this caller may read what belongs to the client `owner`."""
+        return self.role == "viewer" or self.owns(owner)
+
+    @property
+    def only_of(self) -> str | None:
+        """The client whose runs alone this caller may read; None for all runs."""
+        return self.client if self.role == "client" else None
+
+
+OPERATOR = Caller(client="", name=OPERATOR_NAME, role="operator")

@@ -1,0 +1,65 @@
+"""The server's key and self-signed certificate, by whose fingerprint clients know it.
+
+They are made once and kept in the store, so that a restored backup, or several servers on one store, are the
+same server to its clients. No authority signs it, and no name or date in it is ever looked at.
+"""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from durability.protocol.auth import APPLICATION
+from durability.protocol.secure_stream import server_context
+
+_FROM, _TO = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)  # nothing looks at them
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerIdentity:
+    """Both as PEM."""
+
+    key: bytes
+    certificate: bytes
+
+    @property
+    def fingerprint(self) -> bytes:
+        """The certificate's SHA-256."""
+        return x509.load_pem_x509_certificate(self.certificate).fingerprint(hashes.SHA256())
+
+    def context(self) -> ssl.SSLContext:
+        """What the server's TLS needs."""
+        context = server_context()
+        with tempfile.TemporaryDirectory(prefix="durability-") as directory:  # only for this user
+            file = Path(directory, "identity.pem")  # `ssl` takes files only
+            file.write_bytes(self.key + self.certificate)
+            context.load_cert_chain(file)
+        return context
+
+
+def new_identity() -> ServerIdentity:
+    """A new key and its certificate."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, APPLICATION)])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_FROM)
+        .not_valid_after(_TO)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return ServerIdentity(
+        key=key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        certificate=certificate.public_bytes(pem),
+    )

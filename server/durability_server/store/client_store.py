@@ -1,0 +1,206 @@
+"""The clients of the store, and the invitations with which they join.
+
+A client that was revoked stays in its row, because runs are its own. All calls block and belong to the
+store's thread; each is one transaction. Refuses to keep a secret: it has their hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+
+from durability.errors import RefusedError
+from durability.formats.packing import Value
+from durability.protocol.auth import Role
+from durability_server.store import tables
+from durability_server.store.database import Database
+
+CLIENTS_MAX = 10_000
+INVITATIONS_MAX = 1000  # that are open at a time
+_KEPT_S = 86_400  # for which an invitation that is over is known as what it was
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """A client as the store knows it. `hash` is of its secret."""
+
+    id: str
+    name: str
+    role: Role
+    hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """A join code as the store knows it; `name` "" leaves it to the client. `expires` is in seconds of
+    Unix."""
+
+    hash: bytes
+    role: Role
+    name: str
+    expires: int
+
+
+class ClientStore:
+    """The clients in `database`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, client: str) -> Client | None:
+        """The client with this id, unless it was revoked."""
+        clients = tables.clients.c
+        with self._database.transaction() as db:
+            row = db.execute(
+                select(tables.clients).where(clients.id == client, clients.revoked == "")
+            ).first()
+        if row is None:
+            return None
+        return Client(id=row.id, name=row.name, role=cast(Role, row.role), hash=row.hash)
+
+    def invitation(self, hash_: bytes, *, now: int) -> Invitation:
+        """The open invitation with this hash. Raises RefusedError "code-unknown", "code-used" or
+        "code-expired"."""
+        with self._database.transaction() as db:
+            return _open_invitation(db, hash_, now=now)
+
+    def invite(self, invitation: Invitation, *, wall: str, now: int) -> None:
+        """Adds an invitation, and forgets those that are long over. Raises RefusedError "too-many"."""
+        columns = tables.invitations.c
+        with self._database.transaction() as db:
+            db.execute(delete(tables.invitations).where(columns.expires < now - _KEPT_S))
+            open_ = select(func.count()).where(columns.used == "", columns.expires > now)
+            if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
+                raise RefusedError("too-many", f"{INVITATIONS_MAX} invitations are open: revoke some first")
+            db.execute(
+                insert(tables.invitations).values(
+                    hash=invitation.hash,
+                    role=invitation.role,
+                    name=invitation.name,
+                    expires=invitation.expires,
+                    created=wall,
+                )
+            )
+
+    def join(self, hash_: bytes, client: Client, *, wall: str, now: int) -> Client:
+        """Uses up the invitation with this hash for `client`, whose name becomes one that no other has, and
+        the invitation's if that says one. Returns the client as it is kept. Raises as `invitation` does, and
+        RefusedError "too-many"."""
+        with self._database.transaction() as db:
+            invitation = _open_invitation(db, hash_, now=now)
+            if db.execute(select(func.count()).select_from(tables.clients)).scalar_one() >= CLIENTS_MAX:
+                raise RefusedError("too-many", f"the server has {CLIENTS_MAX} clients, its maximum")
+            name = _free_name(db, invitation.name or client.name)
+            kept = Client(id=client.id, name=name, role=invitation.role, hash=client.hash)
+            db.execute(
+                insert(tables.clients).values(
+                    id=kept.id, name=kept.name, role=kept.role, hash=kept.hash, joined=wall
+                )
+            )
+            used = tables.invitations.c.hash == hash_
+            db.execute(update(tables.invitations).where(used).values(used=wall))
+        return kept
+
+    def rename(self, client: str, name: str) -> None:
+        """Gives the client with this id or name another name. Raises RefusedError "client-unknown" or
+        "name-taken"."""
+        with self._database.transaction() as db:
+            row = _known(db, client)
+            if name != row.name and _is_taken(db, name):
+                raise RefusedError("name-taken", f"another client has the name {name!r}")
+            db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(name=name))
+
+    def revoke(self, client: str, *, wall: str, now: int) -> str:
+        """The client with this id or name, or else the open invitation with this id, is no longer known; its
+        id. Raises RefusedError "client-unknown"."""
+        columns = tables.invitations.c
+        with self._database.transaction() as db:
+            for row in db.execute(
+                select(tables.invitations).where(columns.used == "", columns.expires > now)
+            ):
+                if _invitation_id(row) == client:
+                    db.execute(update(tables.invitations).where(columns.hash == row.hash).values(used=wall))
+                    return client
+            row = _known(db, client)
+            db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(revoked=wall))
+        return str(row.id)
+
+    def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
+        """Each client, then each open invitation: one flat map each."""
+        clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c
+        counts = select(runs.client, func.count()).group_by(runs.client)
+        with self._database.transaction() as db:
+            rows = db.execute(select(tables.clients).order_by(clients.joined, clients.id)).all()
+            runs_of: dict[str, int] = {client: number for client, number in db.execute(counts)}
+            open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
+            waiting = db.execute(open_.order_by(invitations.created)).all()
+        return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))
+
+
+def _listed(rows: Sequence[Row[Any]], runs_of: dict[str, int]) -> tuple[dict[str, Value], ...]:
+    return tuple(
+        {
+            "client": row.id,
+            "name": row.name,
+            "role": row.role,
+            "state": "revoked" if row.revoked else "joined",
+            "since": row.revoked or row.joined,
+            "runs": runs_of.get(row.id, 0),
+        }
+        for row in rows
+    )
+
+
+def _listed_invitation(row: Row[Any]) -> dict[str, Value]:
+    return {
+        "client": _invitation_id(row),
+        "name": row.name,
+        "role": row.role,
+        "state": "invited",
+        "since": row.created,
+        "runs": 0,
+    }
+
+
+def _invitation_id(row: Row[Any]) -> str:
+    return f"invitation-{bytes(row.hash).hex()[:8]}"
+
+
+def _open_invitation(db: Connection, hash_: bytes, *, now: int) -> Invitation:
+    row = db.execute(select(tables.invitations).where(tables.invitations.c.hash == hash_)).first()
+    again = "type `durability clients invite` on the server's machine for another"
+    if row is None:
+        raise RefusedError("code-unknown", f"this server does not know this join code: {again}")
+    if row.used:
+        raise RefusedError("code-used", f"this join code was used at {row.used}: {again}")
+    if row.expires <= now:
+        raise RefusedError("code-expired", f"this join code is older than its time: {again}")
+    return Invitation(hash=row.hash, role=cast(Role, row.role), name=row.name, expires=row.expires)
+
+
+def _known(db: Connection, client: str) -> Row[Any]:
+    columns = tables.clients.c
+    named = or_(columns.id == client, columns.name == client)
+    row = db.execute(select(tables.clients).where(named, columns.revoked == "")).first()
+    if row is None:
+        raise RefusedError(
+            "client-unknown", f"no client is called {client!r}: `durability clients` lists them"
+        )
+    return row
+
+
+def _is_taken(db: Connection, name: str) -> bool:
+    columns = tables.clients.c
+    taken = or_(columns.id == name, columns.name == name)
+    return db.execute(select(columns.id).where(taken, columns.revoked == "")).first() is not None
+
+
+def _free_name(db: Connection, wanted: str) -> str:
+    name, number = wanted, 1
+    while _is_taken(db, name):
+        number += 1
+        name = f"{wanted}-{number}"
+    return name
