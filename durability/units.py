@@ -12,7 +12,7 @@ import shlex
 from durability.errors import UsageError
 
 # As the coreutils have it: K and KiB are 1024, KB is 1000.
-_BYTES_PER_UNIT = {"": 1, "B": 1} | {
+_BYTES_PER_UNIT: dict[str, int] = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
     for power, prefix in enumerate("KMGT", 1)
     for suffix, base in (("", 1024), ("iB", 1024), ("B", 1000))
@@ -27,8 +27,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match or match[2] not in _BYTES_PER_UNIT:
         raise UsageError(
-            f"{text!r} is not a size: give a whole number of bytes, or one with a unit: K, M, G, T or KiB … TiB"
-            " (1024), KB … TB (1000)"
+            f"{text!r} is not a size: give a whole number of bytes, or one with a unit of K, M, G, T or KiB to"
+            " TiB (1024), or KB to TB (1000)"
         )
     return int(match[1]) * _BYTES_PER_UNIT[match[2]]
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
 from durability_cli import options
+
+if TYPE_CHECKING:
+    from durability_client.link.endpoint import Endpoint
 
 clients = typer.Typer(
     help="List, invite, rename and revoke clients.",
@@ -69,6 +73,6 @@ def revoke(context: typer.Context, client: options.ClientName) -> None:
     asyncio.run(clients_command.revoke(_endpoint(context), client))
 
 
-def _endpoint(context: typer.Context) -> options.Endpoint:
+def _endpoint(context: typer.Context) -> Endpoint:
     connection: options.ServerOptions = context.obj
     return connection.endpoint(as_operator=True)

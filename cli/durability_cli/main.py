@@ -22,7 +22,7 @@ import durability
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
-from durability.units import parse_run, parse_size
+from durability.units import format_address, parse_run, parse_size
 from durability_cli import bench_commands, options, streams
 from durability_cli.clients_commands import clients
 from durability_cli.lab_commands import lab
@@ -74,9 +74,9 @@ app = typer.Typer(
     cls=_Commands,
     help="Test whether a drive keeps acknowledged writes through power loss.",
     epilog=(
-        "To test a drive, start `serve` on a machine that stays up. On the machine under test, type the `join`"
-        " line that it prints, then `run TARGET`. Cut its power, boot it and type `verify TARGET`. `demo` needs"
-        " no hardware."
+        "To test a drive, start `serve` on a machine that stays up. On the machine under test, type the"
+        " `join` line that it prints, then `run TARGET`. Cut its power, boot it and type `verify TARGET`."
+        " `demo` needs no hardware."
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -171,6 +171,7 @@ def serve(
     from durability_server.access.state_directory import default_store_url, state_directory
 
     async def announce(running: server.Server, host: str, port: int) -> None:
+        print(f"Listening on {format_address(host, port)}.", flush=True)
         if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
             invited = await running.invite()
             print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)

@@ -41,8 +41,8 @@ async def join(
     earlier = load_credential(path)
     if earlier is not None and not force:
         raise UsageError(
-            f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add --force"
-            " to replace it, or name another file with --credential"
+            f"{path} says that this machine has joined {', '.join(earlier.servers)} as {earlier.name}: add"
+            " --force to replace it, or name another file with --credential"
         )
     parsed = parse_join_code(code)
     address = parse_address(server, port=PORT)

@@ -34,18 +34,17 @@ def unpack(data: bytes | bytearray | memoryview, *, elements_max: int = ELEMENTS
     """The single value that `data` holds, all of it. Raises FormatError for anything else, and for more than
     `elements_max` maps, lists and members of them: a byte of data can be an object of a hundred."""
     count = _Count(elements_max)
-    hooks = {"object_pairs_hook": _string_keys}
-    if len(data) > _SMALL_BYTES:  # the messages of the hot path are not worth counting
-        hooks = {"object_pairs_hook": count.pairs, "list_hook": count.members}
+    small = len(data) <= _SMALL_BYTES  # the messages of the hot path are not worth counting
     try:
         value: Value = msgpack.unpackb(
             data,
             raw=False,
             strict_map_key=True,
+            object_pairs_hook=_string_keys if small else count.pairs,
+            list_hook=None if small else count.members,
             ext_hook=_refuse_extension,
             max_array_len=elements_max,
             max_map_len=elements_max,
-            **hooks,
         )
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise FormatError(f"{len(data)} bytes are not one msgpack value: {error}") from error

@@ -47,8 +47,8 @@ def parse_join_code(text: str) -> JoinCode:
     plain = "".join(text.upper().split()).replace("-", "").translate(_LOOK_ALIKES)
     if len(plain) != _CHARACTERS:
         raise UsageError(
-            f"a join code has {_CHARACTERS} letters and digits, this one has {len(plain)}: copy it again from "
-            "what `durability serve` or `durability clients invite` printed"
+            f"a join code has {_CHARACTERS} letters and digits, this one has {len(plain)}: copy it again"
+            " from what `durability serve` or `durability clients invite` printed"
         )
     strange = sorted(set(plain) - set(_ALPHABET))
     if strange:

@@ -120,8 +120,8 @@ class SecureStream:
             found = self.certificate_fingerprint
             if not hmac.compare_digest(found[: len(self._fingerprint)], self._fingerprint):
                 raise ProtocolError(
-                    f"the server's certificate has the SHA-256 fingerprint {found.hex()}, which is not that of"
-                    " the server that this machine has joined: is the address right, and is somebody between?"
+                    f"the server's certificate has the SHA-256 fingerprint {found.hex()}, which is not that"
+                    " of the server that this machine has joined: check the address, and who is between"
                 )
         self.open = True
         if self._unsent:

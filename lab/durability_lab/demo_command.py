@@ -20,7 +20,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, TargetError
-from durability_client.link.endpoint import endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.system.terminal import Terminal
@@ -94,7 +93,7 @@ async def _cycle(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]
         answer = io.StringIO()
         options = VerifyOptions(
             target=None,
-            endpoint=endpoint(lab.address, lab.token, ca=None, fingerprint=None),
+            endpoint=lab.endpoint,
             attest_cut=ATTESTATION,
             json=True,
         )
@@ -106,9 +105,7 @@ async def _cycle(lab: LocalServer, model: Model, *, seed: int) -> dict[str, Any]
 async def _run_until_cut(
     lab: LocalServer, storage: SimulatedStorage, said: io.StringIO, *, cut_after: int
 ) -> None:
-    options = RunOptions(
-        server=lab.address, token=lab.token, size_bytes=SIZE_BYTES, writers=WRITERS, destroy_data=True
-    )
+    options = RunOptions(endpoint=lab.endpoint, size_bytes=SIZE_BYTES, writers=WRITERS, destroy_data=True)
     client = asyncio.create_task(run(options, storage, io.StringIO()))
     cut = await lab.until_acked(storage.path, cut_after, client)
     storage.cut()

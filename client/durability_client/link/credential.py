@@ -81,10 +81,10 @@ def save_credential(credential: Credential, path: Path) -> None:
                 file.write(to_json(to_value(credential)) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(name, path)
+            Path(name).replace(path)
         except BaseException:
             with suppress(OSError):
-                os.unlink(name)
+                Path(name).unlink()
             raise
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:

@@ -82,10 +82,10 @@ def _local(port: int | None) -> Path | None:
         path = directory / socket_name(port)
         return path if _answers(path) else None
     try:
-        names = sorted(os.listdir(directory))
+        paths = sorted(directory.iterdir())
     except OSError:
         return None
-    found = [directory / name for name in names if port_of(name) is not None and _answers(directory / name)]
+    found = [path for path in paths if port_of(path.name) is not None and _answers(path)]
     if len(found) > 1:
         ports = ", ".join(str(port_of(path.name)) for path in found)
         raise SetupError(f"servers run here on the ports {ports}: choose with --server 127.0.0.1:PORT")

@@ -153,7 +153,7 @@ class Connection(asyncio.Protocol):
             return
         if not self.backlog_bytes:
             self.send(Ping(sent_ns=time.monotonic_ns()))
-        self._heartbeat = self._loop.call_later(self.session.heartbeat_ns / 1e9, self._beat)
+        self._heartbeat = self._loop.call_later(self.session.welcome.heartbeat_ms / 1e3, self._beat)
 
     def _flush(self) -> None:
         if self._transport is not None:

@@ -8,6 +8,7 @@ process outlives the directory of its history, see `cleanup`.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import shutil
 import signal
@@ -16,15 +17,20 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from durability.errors import EXIT_INTERNAL, DurabilityError, SetupError
-from durability_client.link.endpoint import endpoint
+from durability.protocol.auth import APPLICATION
+from durability.protocol.local_address import socket_name
+from durability.protocol.messages import Invite, Invited
+from durability_client.link.credential import load_credential, save_credential
+from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_lab.support.cleanup import PID_SUFFIX, watched
-from durability_server.connections.access import load_token
+from durability_lab.support.local_server import join_server
 
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -115,8 +121,8 @@ class ServerProcess:
     """`durability serve` on a store in `directory`; always on the same port of loopback."""
 
     def __init__(self, directory: Path) -> None:
-        self.token, self.token_file = load_token(directory / "token")
         self.port = 0
+        self.credential = directory / "credential.json"  # of the client, which joins at the first start
         self._directory = directory
         self._process: asyncio.subprocess.Process | None = None
 
@@ -128,24 +134,35 @@ class ServerProcess:
     async def start(self) -> None:
         """Start it, and wait until it listens. Raises SetupError."""
         store = f"sqlite:///{self._directory}/store"
-        command = (
-            *(*_COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}"),
-            *("--store", store, "--token-file", str(self.token_file)),
-        )
+        command = (*_COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}", "--store", store)
         process = await asyncio.create_subprocess_exec(
             *watched(self._directory, "server", command),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "XDG_STATE_HOME": str(self._directory)},
         )
         self._process = process
         assert process.stdout is not None
         async with asyncio.timeout(_DEADLINE_S):
-            while line := (await process.stdout.readline()).decode():
-                if found := re.search(r"--server \S+:(\d+)", line):
-                    self.port = int(found[1])
-                    return
-        raise SetupError("`durability serve` ended before it listened")
+            line = (await process.stdout.readline()).decode()
+        found = re.fullmatch(r"Listening on 127\.0\.0\.1:(\d+)\.\n", line)
+        if not found:
+            raise SetupError("`durability serve` ended before it listened")
+        self.port = int(found[1])
+
+    async def join(self, address: str) -> None:
+        """Have the client join; it reaches the server at `address`."""
+        with closing(await connect(self._place, "operate")) as connection:
+            invited = await connection.request(Invite(role="client", name=""), Invited)
+        await join_server(invited, f"127.0.0.1:{self.port}", self.credential)
+        joined = load_credential(self.credential)
+        assert joined is not None
+        save_credential(replace(joined, servers=(address,)), self.credential)
+
+    @property
+    def _place(self) -> Endpoint:
+        return Endpoint(local=self._directory / APPLICATION / socket_name(self.port))
 
     async def kill(self) -> None:
         """SIGKILL."""
@@ -179,9 +196,8 @@ class ServerProcess:
         DurabilityError."""
         if self._process is None:
             raise DurabilityError("no server")
-        place = endpoint(f"127.0.0.1:{self.port}", self.token, ca=None, fingerprint=None)
         async with asyncio.timeout(_ASK_S):
-            with closing(await connect(place, "query")) as connection:
+            with closing(await connect(self._place, "query")) as connection:
                 return await connection.request(message, answer)
 
 

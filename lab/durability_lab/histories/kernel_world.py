@@ -146,6 +146,7 @@ class KernelWorld:
         await asyncio.to_thread(self.rig.open)
         await self.network.open()
         await self._start_server()
+        await self.server.join(self.network.address)
 
     async def take(self, step: Step) -> Answer | None:
         """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
@@ -218,7 +219,7 @@ class KernelWorld:
 
     @property
     def _common(self) -> tuple[str, ...]:
-        return "--server", self.network.address, "--token-file", str(self.server.token_file)
+        return "--credential", str(self.server.credential)
 
     async def _note(self) -> None:
         """Note which runs there are and which are armed, as far as the server runs."""

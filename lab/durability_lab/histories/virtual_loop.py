@@ -154,7 +154,7 @@ def current_fiber() -> Fiber | None:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop in virtual time. `network` is what `create_server` and `create_connection` use.
+    """An event loop in virtual time. `network` is what `create_unix_server` and `create_unix_connection` use.
 
     `fibers`: those that have not ended. `over`: whether none may sleep any more.
     """
@@ -205,13 +205,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         process = CURRENT.get()
         return process is not None and process.handlers.pop(sig, None) is not None
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Listen within the history's network."""
+    async def create_unix_server(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
+        """Listen within the history's network, whose bytes need no protection."""
         return self.network.listen(protocol_factory, CURRENT.get())
 
-    async def create_connection(
-        self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any
-    ) -> Any:
+    async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
         """Connect within the history's network."""
         return await self.network.connect(self, protocol_factory, CURRENT.get())
 

@@ -24,6 +24,7 @@ from durability.formats import facts
 from durability.formats.case import Case, case_from_value, case_to_value
 from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT
+from durability.protocol.local_address import PORT, socket_name
 from durability.protocol.messages import CaseFile, Export, List, Listing
 from durability.units import parse_run
 from durability_client.link.endpoint import Endpoint
@@ -40,10 +41,8 @@ from durability_lab.histories.virtual_network import Network
 from durability_server.server import Server
 
 MS, S = 1_000_000, 1_000_000_000
-HOST, PORT = "127.0.0.1", 7420
 ATTESTATION = "the operator pulled the plug"
 
-_ENDPOINT = Endpoint(host=HOST, port=PORT, token=b"")
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
@@ -176,8 +175,7 @@ class World:
         if not self.reachable or self.client_alive:
             return
         options = RunOptions(
-            server=f"{HOST}:{PORT}",
-            token=b"",
+            endpoint=self._endpoint,
             size_bytes=int(step["size_kib"]) << 10,
             workload=step["workload"] if self.history.target == "file" else DEFAULT,
             writers=int(step["writers"]),
@@ -326,8 +324,8 @@ class World:
     async def start(self) -> None:
         """Start the server."""
         process = Process("server")
-        server = Server(store_url=f"sqlite:///{self._store}", token=b"")
-        await self._begin(process, server.start(HOST, PORT))
+        server = Server(store_url=f"sqlite:///{self._store}")
+        await self._begin(process, server.start_locally(self.directory, PORT))
         self.server, self.server_process = server, process
 
     async def _server(self, step: Step) -> None:
@@ -365,6 +363,11 @@ class World:
     def _store(self) -> Path:
         return self.directory / "store"
 
+    @property
+    def _endpoint(self) -> Endpoint:
+        """The server as its operator has it: the network of a history needs no protection."""
+        return Endpoint(local=self.directory / socket_name(PORT))
+
     def _remove_store(self) -> None:
         for file in self.directory.glob("store*"):
             file.unlink()
@@ -387,7 +390,7 @@ class World:
     async def _ask(self, message: Any, answer: Any) -> Any:
         if self.server is None or not self.network.up:
             raise DurabilityError("no server")
-        connection = await connect(_ENDPOINT, "query")
+        connection = await connect(self._endpoint, "query")
         try:
             return await connection.request(message, answer)
         finally:
@@ -404,7 +407,7 @@ class World:
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         options = VerifyOptions(
             target=self.storage.path,
-            endpoint=None if exported else _ENDPOINT,
+            endpoint=None if exported else self._endpoint,
             run=list(self.plans)[-2] if older and not exported else 0,
             attest_cut=ATTESTATION if attested else None,
             require_cut="os" if step["require"] == "os" else "power",

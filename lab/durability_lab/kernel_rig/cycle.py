@@ -26,7 +26,6 @@ from durability.formats.case import Case
 from durability.formats.plan import Plan
 from durability.units import format_run, parse_run
 from durability_client import queries
-from durability_client.link.endpoint import endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.scan_base import ScanJob, ScanListener
@@ -150,7 +149,7 @@ async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
 
 async def export(lab: LocalServer, run: str, path: Path) -> None:
     """Save what the server knows of `run` now in the file `path`, as `durability export` does."""
-    known = endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+    known = lab.endpoint
     await queries.export(known, parse_run(run), output=path, out=sys.stdout)
 
 
@@ -180,7 +179,7 @@ async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> Cycle
 
 async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     """What the server knows of a run."""
-    case_source = ServerCaseSource(endpoint(lab.address, lab.token, ca=None, fingerprint=None))
+    case_source = ServerCaseSource(lab.endpoint)
     case = await case_source.open(parse_run(run), KernelStorage(rig.device).facts(), end=False)
     assert case is not None, f"the server has lost run {run}"
     return case
@@ -234,7 +233,7 @@ async def power_on(rig: BlockRig) -> bool:
 
 
 async def _start(lab: LocalServer, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
-    common = ("--server", lab.address, "--token-file", str(lab.token_file))
+    common = ("--server", lab.address, "--credential", str(lab.credential))
     return await asyncio.create_subprocess_exec(
         *_COMMAND,
         command,

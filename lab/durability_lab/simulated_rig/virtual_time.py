@@ -227,6 +227,7 @@ def _stored(plan: Plan, *, at_ns: int) -> StoredRun:
     """A run that was just registered, over a connection that stands."""
     return StoredRun(
         number=1,
+        client="",
         label="",
         plan=plan.encode(),
         secret=b"",

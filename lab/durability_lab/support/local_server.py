@@ -2,13 +2,14 @@
 or with this process.
 
 It runs in the caller's event loop, so that the caller can see each acknowledgement as it comes and cut a
-drive after a number of them. No part of it is a substitute: clients reach it through a socket and must know
-its token.
+drive after a number of them. No part of it is a substitute: clients reach it over TLS and must have joined
+it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from durability.protocol.messages import Invited
 from durability.units import format_address
+from durability_client.join_command import join
+from durability_client.link.endpoint import Endpoint, endpoint
 from durability_lab.support.cleanup import watched_directory
-from durability_server.connections.access import load_token
 from durability_server.runs.run import Run
 from durability_server.server import Server
 
@@ -32,8 +35,12 @@ class LocalServer:
 
     server: Server
     address: str
-    token: bytes
-    token_file: Path
+    credential: Path
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server, for a client in this process."""
+        return endpoint(self.address, self.credential)
 
     def live_run(self, target: Path) -> Run | None:
         """The armed run whose client works on `target` now."""
@@ -60,12 +67,17 @@ class LocalServer:
 async def local_server(listener: socket.socket | None = None) -> AsyncIterator[LocalServer]:
     """A server for the time of an `async with` block, on `listener` if that is given: a bound socket."""
     with watched_directory("durability-lab-") as directory:
-        token, token_file = load_token(directory / "token")
-        server = Server(store_url=f"sqlite:///{directory}/store.sqlite", token=token)
-        host, port = await server.start("127.0.0.1", 0, listener=listener)
+        server = Server(store_url=f"sqlite:///{directory}/store.sqlite")
+        address = format_address(*await server.start("127.0.0.1", 0, directory=None, listener=listener))
         try:
-            yield LocalServer(
-                server=server, address=format_address(host, port), token=token, token_file=token_file
-            )
+            credential = directory / "credential.json"
+            await join_server(await server.invite(), address, credential)
+            yield LocalServer(server=server, address=address, credential=credential)
         finally:
             await server.stop()
+
+
+async def join_server(invited: Invited, address: str, credential: Path) -> None:
+    """Join the server that has `invited`, at `address`, and leave the credential in a file."""
+    code = invited.line.split()[-1]
+    await join(address, code, name="lab", credential=credential, force=False, out=io.StringIO())

@@ -183,8 +183,7 @@ async def cut(
     if load.file_system not in (None, "ext4"):
         raise UsageError(f"the guest supports ext4 or a raw device, not {load.file_system}")
     settings = {
-        "server": site.lab.address,
-        "token": site.lab.token.decode(),
+        "credential": site.lab.credential.read_text(encoding="utf-8").strip(),
         "run_options": shlex.join(run_options(load, mib=MIB)),
     }
     with GuestMachine(

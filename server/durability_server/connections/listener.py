@@ -239,8 +239,8 @@ def _refuse(stranger: socket.socket) -> None:
     """Say in the frames of earlier releases why nothing comes of this connection."""
     failure = messages.Failure(
         code="version",
-        text="this server speaks TLS: install its release here, type `durability clients invite` on its machine,"
-        " and here the line that it prints (`durability join …`); tokens are no longer used",
+        text="this server speaks TLS and takes no tokens: install its release here, type `durability clients"
+        " invite` on its machine, and here the line that it prints (`durability join …`)",
     )
     with suppress(OSError):
         stranger.recv(limits.FRAME_BYTES_HELLO_MAX)  # or closing it would reset it, and the words were lost

@@ -126,15 +126,7 @@ class Requests:
                     await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
                 reply = messages.Stored()
             case messages.Verdict():
-                past = _past_verdict(message)
-                async with self._owned(caller, message.run) as run:
-                    if run.state != "ended":
-                        raise RefusedError(
-                            "bad-request",
-                            f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
-                        )
-                    await self._thread.call(self._store.add_verdict, past, message.document)
-                reply = messages.Stored()
+                reply = await self._take_verdict(caller, message)
             case messages.List():
                 rows = await self._thread.call(self._store.listing, message.limit, client=caller.only_of)
                 reply = messages.Listing(rows=rows)
@@ -216,6 +208,17 @@ class Requests:
             if not caller.owns(run.stored.client):
                 raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
             yield run
+
+    async def _take_verdict(self, caller: Caller, message: messages.Verdict) -> Message:
+        past = _past_verdict(message)
+        async with self._owned(caller, message.run) as run:
+            if run.state != "ended":
+                raise RefusedError(
+                    "bad-request",
+                    f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
+                )
+            await self._thread.call(self._store.add_verdict, past, message.document)
+        return messages.Stored()
 
     async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:
         run_id = message.run

@@ -134,7 +134,7 @@ class ClientStore:
         counts = select(runs.client, func.count()).group_by(runs.client)
         with self._database.transaction() as db:
             rows = db.execute(select(tables.clients).order_by(clients.joined, clients.id)).all()
-            runs_of: dict[str, int] = {client: number for client, number in db.execute(counts)}
+            runs_of: dict[str, int] = {row[0]: row[1] for row in db.execute(counts)}
             open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
             waiting = db.execute(open_.order_by(invitations.created)).all()
         return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))

@@ -447,7 +447,7 @@ def _unverified(row: Row[Any]) -> PastVerdict | None:
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
-def _listed(row: Row[Any], acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+def _listed(row: Any, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
     return {
         "run": row.run,
         "label": row.label,
