@@ -27,8 +27,8 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match or match[2] not in _BYTES_PER_UNIT:
         raise UsageError(
-            f"{text!r} is not a size: give a whole number of bytes, or one with a unit of K, M, G, T or KiB to"
-            " TiB (1024), or KB to TB (1000)"
+            f"{text!r} is not a size: give a whole number of bytes, or one with a unit of K, M, G, T or KiB"
+            " to TiB (1024), or KB to TB (1000)"
         )
     return int(match[1]) * _BYTES_PER_UNIT[match[2]]
 

@@ -51,41 +51,37 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
     Raises UsageError, SetupError and FormatError.
     """
     address = None if server is None else parse_address(server, port=PORT)
-    local = (
-        _local(None if address is None else address[1])
-        if address is None or is_loopback(address[0])
-        else None
-    )
     known = load_credential(credential or credential_path())
     if known is None and credential is not None:
         raise SetupError(f"the credential {credential} does not exist: {HOW_TO_JOIN}")
-    if local is not None and (known is None or (as_operator and credential is None)):
-        return Endpoint(local=local)
+    if known is None or (as_operator and credential is None):
+        local = _local(address)
+        if local is not None:
+            return Endpoint(local=local)
     if known is None:
-        what = (
-            f"this machine has not joined the server at {server}" if server else "this machine has no server"
-        )
+        what = f"this machine has not joined the server at {server}" if server else "this machine has no server"
         raise SetupError(f"{what}: {HOW_TO_JOIN}")
-    servers = (address,) if address is not None else tuple(map(parse_address, known.servers))
     return Endpoint(
-        addresses=servers,
+        addresses=(address,) if address is not None else tuple(map(parse_address, known.servers)),
         fingerprint=bytes.fromhex(known.fingerprint),
         client=known.client,
         secret=bytes.fromhex(known.secret),
     )
 
 
-def _local(port: int | None) -> Path | None:
-    """The local socket of this user's server on `port`, of the only server without one. Raises SetupError."""
+def _local(address: tuple[str, int] | None) -> Path | None:
+    """The local socket of this user's server at `address`, of the only one without an address. Raises
+    SetupError."""
+    if address is not None and not is_loopback(address[0]):
+        return None
     directory = user_state_path(APPLICATION)
-    if port is not None:
-        path = directory / socket_name(port)
-        return path if _answers(path) else None
     try:
-        paths = sorted(directory.iterdir())
+        paths = sorted(path for path in directory.iterdir() if port_of(path.name) is not None)
     except OSError:
         return None
-    found = [path for path in paths if port_of(path.name) is not None and _answers(path)]
+    if address is not None:
+        paths = [path for path in paths if path.name == socket_name(address[1])]
+    found = [path for path in paths if _answers(path)]
     if len(found) > 1:
         ports = ", ".join(str(port_of(path.name)) for path in found)
         raise SetupError(f"servers run here on the ports {ports}: choose with --server 127.0.0.1:PORT")

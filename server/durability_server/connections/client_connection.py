@@ -141,7 +141,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._leave("silence", f"the connection was given up: {error}")
         else:
             self._leave("rst", "the connection was closed here")
-        if self.caller is None and not self._closing_ns:
+        if self.caller is None and not self._closing_ns and not self._local:
             log.info("%s: closed the connection before the handshake", self.name)
         self._has_begun()
         self._manager.leave(self)

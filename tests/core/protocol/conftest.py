@@ -11,7 +11,6 @@ from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.protocol.state_machine import ClientProtocol, ServerProtocol
 
-TOKEN = b"a token of both machines"
 STATISTICS: dict[str, Value] = {
     "elapsed_s": 1.5,
     "operations": [9, 9],
@@ -19,17 +18,15 @@ STATISTICS: dict[str, Value] = {
     "drives": [{"name": "sda", "flushes": 18}, {"name": "sdb", "flushes": None}],
 }
 SAMPLES: tuple[Message, ...] = (
-    messages.Hello(versions=(2,), role="run", nonce=bytes(32), software="durability 1"),
-    messages.Challenge(version=2, nonce=bytes(32), server_id="server", heartbeat_ms=50),
-    messages.Proof(mac=bytes(32)),
-    messages.Welcome(mac=bytes(32)),
+    messages.Hello(versions=(3,), purpose="run", client="c1", secret=bytes(32), software="durability 1"),
+    messages.Welcome(version=3, server_id="server", heartbeat_ms=50, name="shelf 3", role="client"),
     messages.Failure(code="run-live", text="the run is live\nstop it first"),
     messages.Ping(sent_ns=1),
     messages.Pong(sent_ns=1),
     messages.Register(
         run=1, plan=b"plan", facts={"path": "/x"}, secret=bytes(32), label="shelf 3", force=False
     ),
-    messages.Resume(run=1, proof=bytes(32)),
+    messages.Resume(run=1, secret=bytes(32)),
     messages.Accepted(run=1, frontiers=(3, 5), grants=(2, 4)),
     messages.Arm(facts={"drives": [{"size": 1}, {"size": None}]}),
     messages.Armed(),
@@ -52,6 +49,14 @@ SAMPLES: tuple[Message, ...] = (
     messages.Export(run=1),
     messages.Show(run=1),
     messages.Shown(document={"case": {}, "verdicts": []}),
+    messages.ListClients(),
+    messages.Clients(rows=({"client": "c1"},)),
+    messages.Invite(role="viewer", name="office"),
+    messages.Invited(line="durability join 192.0.2.7:7420 CODE", expires="2026-11-22T15:00:00Z"),
+    messages.Rename(client="c1", name="shelf 4"),
+    messages.Revoke(client="shelf 4"),
+    messages.Join(name="b7"),
+    messages.Joined(client="c1", secret=bytes(32), name="b7", role="client"),
 )
 
 
@@ -65,15 +70,16 @@ def samples() -> dict[type[Message], Message]:
 def make_ends() -> Callable[..., tuple[ClientProtocol, ServerProtocol]]:
     """A function that makes both ends of a connection, not joined yet."""
 
-    def make(
-        role: str = "run", *, client_token: bytes = TOKEN, server_token: bytes = TOKEN
-    ) -> tuple[ClientProtocol, ServerProtocol]:
-        return (
-            ClientProtocol(role, client_token, nonce=b"c" * 32, software="durability test"),
-            ServerProtocol(server_token, nonce=b"s" * 32, server_id="server", heartbeat_ns=50_000_000),
-        )
+    def make(purpose: str = "run") -> tuple[ClientProtocol, ServerProtocol]:
+        client = ClientProtocol(purpose, client="c1", secret=b"s" * 32, software="durability test")
+        return client, ServerProtocol()
 
     return make
+
+
+def welcome(server: ServerProtocol) -> None:
+    """The server has found out who the client is."""
+    server.welcome(server_id="server", heartbeat_ns=50_000_000, name="shelf 3", role="client")
 
 
 @pytest.fixture(scope="session")
@@ -82,12 +88,12 @@ def make_open(
 ) -> Callable[..., tuple[ClientProtocol, ServerProtocol]]:
     """A function that makes both ends of a connection whose handshake is over."""
 
-    def make(role: str = "run") -> tuple[ClientProtocol, ServerProtocol]:
-        client, server = make_ends(role)
+    def make(purpose: str = "run") -> tuple[ClientProtocol, ServerProtocol]:
+        client, server = make_ends(purpose)
         client.start()
-        for _ in range(2):
-            server.receive(client.outgoing())
-            client.receive(server.outgoing())
+        server.receive(client.outgoing())
+        welcome(server)
+        client.receive(server.outgoing())
         assert client.authenticated and server.authenticated
         return client, server
 

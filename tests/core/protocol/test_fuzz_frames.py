@@ -83,13 +83,13 @@ def test_malformed_frames_are_refused_as_such(
     rng = random.Random(SEED)
     streams = malformed_streams([encode(message) for message in samples.values()], rng)
     for refused in range(0, MALFORMED, 2):
-        # Most are strangers; every eighth connection is a peer that knows the token, some in the midst of a
+        # Most are strangers; every eighth connection is a peer that is known, some in the midst of a
         # run.
         if refused % 16:
             ends = make_ends()
         else:
             ends = make_open(rng.choice(("run", "verify", "query")))
-            if ends[0].role == "run" and rng.randrange(2):
+            if ends[0].purpose == "run" and rng.randrange(2):
                 begin_run(*ends, samples)
         for session in ends:
             session.outgoing()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from durability.protocol import messages
-from durability.protocol.state_machine import HANDSHAKE, ROLES
+from durability.protocol.state_machine import HANDSHAKE, PURPOSES
 from tests.places import ROOT
 
 
@@ -41,7 +41,7 @@ def test_every_message_is_listed_with_its_sender(text: str) -> None:
 def test_every_state_is_in_the_diagram(text: str) -> None:
     """A state that the tables know is one that the reader can find."""
     diagram = text.split("## States")[1].split("```")[1]
-    for table in (HANDSHAKE, *ROLES.values()):
+    for table in (HANDSHAKE, *PURPOSES.values()):
         assert set(table) <= set(re.findall(r"\w+", diagram))
 
 

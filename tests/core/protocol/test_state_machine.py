@@ -11,13 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability import limits
-from durability.errors import AuthenticationError, DurabilityError, PeerError, ProtocolError, RefusedError
-from durability.protocol import auth, messages
+from durability.errors import AuthenticationError, DurabilityError, ProtocolError, RefusedError
+from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import (
     Accepted,
     Ack,
-    Challenge,
     ClientMessage,
     Credit,
     Failure,
@@ -25,7 +24,6 @@ from durability.protocol.messages import (
     Message,
     Ping,
     Pong,
-    Proof,
     ServerMessage,
     Stop,
     Welcome,
@@ -35,11 +33,12 @@ from durability.protocol.messages import (
 from durability.protocol.state_machine import (
     AT_ANY_TIME,
     HANDSHAKE,
+    PURPOSES,
     READY,
-    ROLES,
     ClientProtocol,
     ServerProtocol,
 )
+from tests.core.protocol.conftest import welcome
 
 Ends: TypeAlias = tuple[ClientProtocol, ServerProtocol]
 MakeEnds: TypeAlias = Callable[..., Ends]
@@ -88,6 +87,17 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Show,
         messages.Shown,
     ],
+    "operate": [
+        messages.ListClients,
+        messages.Clients,
+        messages.Invite,
+        messages.Invited,
+        messages.Rename,
+        messages.Stored,
+        messages.Revoke,
+        messages.Stored,
+    ],
+    "join": [messages.Join, messages.Joined],
 }
 
 
@@ -125,17 +135,21 @@ def failure_of(session: ClientProtocol | ServerProtocol) -> Failure:
 
 @given(st.sampled_from(sorted(SCRIPTS)), st.lists(st.integers(1, 60), min_size=1, max_size=20))
 def test_any_split_of_the_stream_gives_the_same_conversation(
-    make_ends: MakeEnds, samples: Samples, role: str, sizes: list[int]
+    make_ends: MakeEnds, samples: Samples, purpose: str, sizes: list[int]
 ) -> None:
     """From the first byte to the last, every message arrives once, in order, however the network cuts."""
-    client, server = make_ends(role.partition(" ")[0])
+    client, server = make_ends(purpose.partition(" ")[0])
     client.start()
+    (hello,) = exchange(client, server, sizes)
+    assert isinstance(hello, Hello)
+    assert (hello.purpose, hello.client, hello.secret) == (purpose.partition(" ")[0], "c1", b"s" * 32)
+    welcome(server)
     assert exchange(client, server, sizes) == []
     assert client.authenticated and server.authenticated
-    assert client.nonces == server.nonces == (b"c" * 32, b"s" * 32)
-    assert (client.server_id, client.heartbeat_ns) == ("server", 50_000_000)
-    assert server.role == role.partition(" ")[0]
-    for kind in SCRIPTS[role]:
+    assert (client.welcome.server_id, client.welcome.heartbeat_ms) == ("server", 50)
+    assert (client.welcome.name, client.welcome.role) == ("shelf 3", "client")
+    assert server.purpose == purpose.partition(" ")[0]
+    for kind in SCRIPTS[purpose]:
         sender = client if issubclass(kind, ClientMessage) else server
         sender.send(samples[kind])
         client.send(Ping(sent_ns=1))
@@ -165,9 +179,7 @@ def test_messages_that_cross_are_legal_at_both_ends(make_open: MakeEnds, samples
 def test_a_resumed_run_may_arm_or_go_on(make_open: MakeEnds, samples: Samples, armed_before: bool) -> None:
     """After a resume the client arms again where it heard no `Armed`, and else acknowledges at once."""
     client, server = make_open("run")
-    client_nonce, server_nonce = client.nonces
-    proof = auth.resume_proof(b"secret", run=1, client_nonce=client_nonce, server_nonce=server_nonce)
-    client.send(messages.Resume(run=1, proof=proof))
+    client.send(samples[messages.Resume])
     exchange(client, server)
     server.send(samples[Accepted])
     server.send(samples[Credit])
@@ -183,73 +195,26 @@ def test_a_resumed_run_may_arm_or_go_on(make_open: MakeEnds, samples: Samples, a
     assert client.state == server.state == "armed"
 
 
-TOKENS = [(b"one token of sixteen", b"another token"), (b"", b"a token"), (b"a token", b"")]
-
-
-@pytest.mark.parametrize(("client_token", "server_token"), TOKENS)
-def test_a_client_with_another_token_is_refused(
-    make_ends: MakeEnds, client_token: bytes, server_token: bytes
-) -> None:
-    """Other tokens, or a token on one side only: both sides hear of it and nothing else happens."""
-    client, server = make_ends(client_token=client_token, server_token=server_token)
+def test_a_client_that_is_not_known_hears_so(make_ends: MakeEnds) -> None:
+    """The server ends the connection, and the client knows that it is not known."""
+    client, server = make_ends()
     client.start()
-    with pytest.raises(AuthenticationError, match="the client's token is not this server's"):
-        exchange(client, server)
+    server.receive(client.outgoing())
+    server.fail("authentication", "this server does not know this client")
     assert server.closed and not server.authenticated
-    with pytest.raises(AuthenticationError, match="the client's token is not this server's"):
+    with pytest.raises(AuthenticationError, match="does not know this client"):
         client.receive(server.outgoing())
     assert client.closed and not client.authenticated
     assert client.outgoing() == b""
 
 
-def test_no_token_on_both_sides_is_accepted(make_ends: MakeEnds) -> None:
-    """Two sides that agree to have no token can talk."""
-    client, server = make_ends(client_token=b"", server_token=b"")
-    client.start()
-    exchange(client, server)
-    assert client.authenticated and server.authenticated
-
-
-def test_a_server_without_the_token_is_refused(make_ends: MakeEnds) -> None:
-    """A server that lets the client in without knowing the token is not believed."""
-    client, _ = make_ends()
-    client.start()
-    client.receive(frame(encode(Challenge(version=2, nonce=bytes(32), server_id="x", heartbeat_ms=50))))
-    client.outgoing()
-    with pytest.raises(AuthenticationError, match="the server does not know this client's token"):
-        client.receive(frame(encode(Welcome(mac=bytes(32)))))
-    assert not client.authenticated
-    assert failure_of(client).code == "authentication"
-
-
-def test_a_proof_cannot_be_sent_back_to_its_maker(make_ends: MakeEnds) -> None:
-    """A server that answers with the client's own proof is not believed."""
+def test_nothing_is_heard_while_the_server_looks_who_it_is(make_ends: MakeEnds, samples: Samples) -> None:
+    """A client that does not wait for its welcome is refused."""
     client, server = make_ends()
     client.start()
     server.receive(client.outgoing())
-    client.receive(server.outgoing())
-    proof = decode(client.outgoing()[4:])
-    assert isinstance(proof, Proof)
-    with pytest.raises(AuthenticationError):
-        client.receive(frame(encode(Welcome(mac=proof.mac))))
-
-
-@given(st.data())
-def test_a_handshake_changed_on_the_way_fails(make_ends: MakeEnds, data: st.DataObject) -> None:
-    """One flipped bit anywhere in the four frames, and the two ends do not both open."""
-    client, server = make_ends()
-    client.start()
-    flipped = data.draw(st.integers(0, 3))
-    for number, (source, sink) in enumerate([(client, server), (server, client)] * 2):
-        out = bytearray(source.outgoing())
-        if number == flipped:
-            bit = data.draw(st.integers(0, 8 * len(out) - 1))
-            out[bit // 8] ^= 1 << bit % 8
-        try:
-            sink.receive(out)
-        except PeerError:
-            break
-    assert not (client.authenticated and server.authenticated)
+    with pytest.raises(ProtocolError, match="is not legal in state greeted"):
+        server.receive(frame(encode(samples[messages.Ping])))
 
 
 def test_a_client_of_another_version_is_told_which_versions_there_are(make_ends: MakeEnds) -> None:
@@ -257,8 +222,8 @@ def test_a_client_of_another_version_is_told_which_versions_there_are(make_ends:
     client, server = make_ends()
     client.start()
     client.outgoing()
-    hello = Hello(versions=(7, 9), role="run", nonce=bytes(32), software="future")
-    with pytest.raises(ProtocolError, match="the client speaks protocol version 7, 9, this server 2"):
+    hello = Hello(versions=(7, 9), purpose="run", client="", secret=b"", software="future")
+    with pytest.raises(ProtocolError, match="the client speaks protocol version 7, 9, this server 3"):
         server.receive(frame(encode(hello)))
     with pytest.raises(RefusedError, match="install the same release") as refusal:
         client.receive(server.outgoing())
@@ -269,46 +234,48 @@ def test_a_version_that_was_not_offered_is_refused(make_ends: MakeEnds) -> None:
     """A server cannot choose what the client does not speak."""
     client, _ = make_ends()
     client.start()
-    with pytest.raises(ProtocolError, match="protocol version 3 was chosen, which was not offered"):
-        client.receive(frame(encode(Challenge(version=3, nonce=bytes(32), server_id="x", heartbeat_ms=50))))
+    chosen = Welcome(version=4, server_id="x", heartbeat_ms=50, name="", role="client")
+    with pytest.raises(ProtocolError, match="protocol version 4 was chosen, which was not offered"):
+        client.receive(frame(encode(chosen)))
 
 
-def paths(role: str) -> dict[str, list[type[Message]]]:
-    """For each state of a role a shortest list of messages that leads there from READY."""
+def paths(purpose: str) -> dict[str, list[type[Message]]]:
+    """For each state of a purpose a shortest list of messages that leads there from READY."""
     found: dict[str, list[type[Message]]] = {READY: []}
     todo = [READY]
     for state in todo:
-        for kind, after in ROLES[role][state].items():
+        for kind, after in PURPOSES[purpose][state].items():
             if after not in found:
                 found[after] = [*found[state], kind]
                 todo.append(after)
-    assert set(found) == set(ROLES[role])
+    assert set(found) == set(PURPOSES[purpose])
     return found
 
 
-def walked(make_open: MakeEnds, samples: Samples, role: str, path: list[type[Message]]) -> Ends:
-    client, server = make_open(role)
+def walked(make_open: MakeEnds, samples: Samples, purpose: str, path: list[type[Message]]) -> Ends:
+    client, server = make_open(purpose)
     for kind in path:
         (client if issubclass(kind, ClientMessage) else server).send(samples[kind])
         exchange(client, server)
     return client, server
 
 
-EVERY_STATE = [(role, state) for role in ROLES for state in ROLES[role]]
+EVERY_STATE = [(purpose, state) for purpose in PURPOSES for state in PURPOSES[purpose]]
 
 
-@pytest.mark.parametrize(("role", "state"), EVERY_STATE)
+@pytest.mark.parametrize(("purpose", "state"), EVERY_STATE)
 def test_what_is_not_legal_in_a_state_is_refused(
-    make_open: MakeEnds, samples: Samples, role: str, state: str
+    make_open: MakeEnds, samples: Samples, purpose: str, state: str
 ) -> None:
-    """In every state of every role, a kind that the tables do not name closes the session with `protocol`."""
-    path = paths(role)[state]
+    """In every state of every purpose, a kind that the tables do not name closes the session with
+    `protocol`."""
+    path = paths(purpose)[state]
     for kind, message in samples.items():
         for end, base in enumerate((ServerMessage, ClientMessage)):
-            session = walked(make_open, samples, role, path)[end]
+            session = walked(make_open, samples, purpose, path)[end]
             assert session.state == state
             directed = issubclass(kind, base) or not issubclass(kind, ClientMessage | ServerMessage)
-            legal = directed and (kind in ROLES[role][state] or kind in AT_ANY_TIME[role])
+            legal = directed and (kind in PURPOSES[purpose][state] or kind in AT_ANY_TIME[purpose])
             if kind in (Failure, Pong):
                 continue
             if legal:
@@ -351,7 +318,7 @@ def test_a_defect_of_this_side_is_not_sent(make_open: MakeEnds, samples: Samples
 
 
 def test_nothing_can_be_sent_before_the_handshake_is_over(make_ends: MakeEnds, samples: Samples) -> None:
-    """Neither the messages of a role nor a heartbeat."""
+    """Neither the messages of a purpose nor a heartbeat."""
     client, server = make_ends()
     assert not client.may_send(Ping) and not server.may_send(Ping)
     with pytest.raises(DurabilityError, match="Hello sent in state start"):
@@ -409,16 +376,23 @@ def test_before_authentication_frames_are_small(make_ends: MakeEnds) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "longest"), [("run", messages.Register), ("verify", messages.Evidence), ("query", Failure)]
+    ("purpose", "longest"),
+    [
+        ("run", messages.Register),
+        ("verify", messages.Evidence),
+        ("query", Failure),
+        ("operate", Failure),
+        ("join", Failure),
+    ],
 )
 def test_after_authentication_frames_are_as_long_as_the_role_needs(
-    make_open: MakeEnds, role: str, longest: type[Message]
+    make_open: MakeEnds, purpose: str, longest: type[Message]
 ) -> None:
-    """What a server buffers for one peer is bounded by the longest message of the peer's role."""
-    _, server = make_open(role)
+    """What a server buffers for one peer is bounded by the longest message of the peer's purpose."""
+    _, server = make_open(purpose)
     length = messages.bytes_max_of(longest)
     assert server.receive(length.to_bytes(4, "big")) == []
-    _, server = make_open(role)
+    _, server = make_open(purpose)
     with pytest.raises(ProtocolError, match="was announced"):
         server.receive((length + 1).to_bytes(4, "big"))
 
@@ -431,6 +405,7 @@ def test_the_first_message_may_follow_the_welcome_in_one_read(
     client, server = make_ends("run")
     client.start()
     server.receive(client.outgoing())
+    welcome(server)
     client.receive(server.outgoing())
     facts = {"path": "x" * 5000}
     reference.send(messages.Register(run=1, plan=b"p", facts=facts, secret=bytes(32), label="", force=False))

@@ -1,0 +1,74 @@
+"""A join code survives being read out and typed; what is not quite one is refused before anything is sent."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.errors import UsageError
+from durability.protocol.join_code import FINGERPRINT_BYTES, SECRET_BYTES, JoinCode, parse_join_code
+
+CODES = st.builds(
+    JoinCode,
+    secret=st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES),
+    fingerprint=st.binary(min_size=FINGERPRINT_BYTES, max_size=FINGERPRINT_BYTES),
+)
+
+
+@given(CODES, st.data())
+def test_a_code_can_be_typed_as_people_type(code: JoinCode, data: st.DataObject) -> None:
+    """Small letters, spaces for hyphens or none, and look-alikes mean the same code."""
+    text = str(code)
+    assert re.fullmatch(r"([0-9A-HJKMNP-TV-Z]{5}-){7}[0-9A-HJKMNP-TV-Z]{5}", text)
+    typed = "".join(data.draw(st.sampled_from(_typed_as(character))) for character in text)
+    assert parse_join_code(f" {typed}\n") == code
+
+
+def _typed_as(character: str) -> str:
+    look_alikes = {"0": "0oO", "1": "1iIlL", "-": "- "}
+    return look_alikes.get(character, character + character.lower())
+
+
+@given(CODES, st.data())
+def test_a_typing_error_is_found(code: JoinCode, data: st.DataObject) -> None:
+    """One wrong character, or two neighbours exchanged, is refused; one of 65,000 may pass for a check."""
+    plain = str(code).replace("-", "")
+    at = data.draw(st.integers(0, len(plain) - 2))
+    wrong = data.draw(st.sampled_from("23456789ABCDEFGHJKMNPQRSTVWXYZ"))
+    for typed in (
+        plain[:at] + wrong + plain[at + 1 :],
+        plain[:at] + plain[at + 1] + plain[at] + plain[at + 2 :],
+    ):
+        if typed == plain:
+            continue
+        try:
+            assert parse_join_code(typed) != code
+        except UsageError as error:
+            assert "typing error" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "this one has 0"),
+        ("a" * 39, "this one has 39"),
+        ("a" * 41, "this one has 41"),
+        ("u" * 40, "no 'U'"),
+        ("ß" * 20, "no 'S'|this one has"),
+        ("0" * 40, "typing error"),
+    ],
+)
+def test_what_is_no_code_is_refused_in_words(text: str, message: str) -> None:
+    """The message says what is wrong with it."""
+    with pytest.raises(UsageError, match=message):
+        parse_join_code(text)
+
+
+def test_the_format_stays() -> None:
+    """A code of today is read by later releases."""
+    code = JoinCode(secret=bytes(range(10)), fingerprint=bytes(range(100, 113)))
+    assert str(code) == "000G4-0R40M-30E20-9CHJP-CSV8D-5N6PV-3DDSQ-Q1AM3"
+    assert parse_join_code("000G4-0R40M-30E20-9CHJP-CSV8D-5N6PV-3DDSQ-Q1AM3") == code

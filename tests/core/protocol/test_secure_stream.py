@@ -1,0 +1,149 @@
+"""Both ends of TLS in memory: any split of the bytes gives the same words, and no altered byte is
+believed."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.errors import ProtocolError
+from durability.protocol.secure_stream import FIRST_BYTE, PlainStream, SecureStream, client_context
+from durability_server.access.server_identity import ServerIdentity, new_identity
+
+CLIENT = client_context()
+IDENTITY = new_identity()
+SERVER = IDENTITY.context()
+
+
+def ends(fingerprint: bytes = IDENTITY.fingerprint) -> tuple[SecureStream, SecureStream]:
+    """Both ends of a connection, whose handshake has not begun."""
+    client = SecureStream(CLIENT, server_side=False, fingerprint=fingerprint)
+    return client, SecureStream(SERVER, server_side=True)
+
+
+def carry(
+    source: SecureStream,
+    sink: SecureStream,
+    change: Callable[[bytes], bytes] = lambda data: data,
+    size: int = 1 << 20,
+) -> bytes:
+    """What `sink` hears of all that `source` has to say, in pieces of `size`."""
+    data = change(source.outgoing())
+    return b"".join(sink.receive(data[at : at + size]) for at in range(0, len(data), size))
+
+
+def joined() -> tuple[SecureStream, SecureStream]:
+    """Both ends after their handshake."""
+    client, server = ends()
+    for source, sink in ((client, server), (server, client), (client, server)):
+        carry(source, sink)
+    assert client.open and server.open
+    return client, server
+
+
+@given(st.integers(1, 200), st.lists(st.binary(min_size=1, max_size=400), max_size=5))
+def test_any_split_of_the_bytes_gives_the_same_words(size: int, said: list[bytes]) -> None:
+    """What is said before, during and after the handshake arrives once and in order."""
+    client, server = ends()
+    client.send(b"at once;")
+    heard = b""
+    for source, sink in ((client, server), (server, client), (client, server)):
+        heard += carry(source, sink, size=size)
+    for words in said:
+        client.send(words)
+        heard += carry(client, server, size=size)
+        server.send(words)
+        assert carry(server, client, size=size) == words
+    assert heard == b"at once;" + b"".join(said)
+
+
+@pytest.mark.parametrize("length", [13, 32])
+def test_the_fingerprint_may_be_its_first_bytes(length: int) -> None:
+    """A join code has room for some of them only."""
+    client, server = ends(IDENTITY.fingerprint[:length])
+    carry(client, server)
+    carry(server, client)
+    assert client.open
+    assert client.certificate_fingerprint == IDENTITY.fingerprint
+
+
+def test_a_server_with_another_certificate_hears_nothing() -> None:
+    """What the client wanted to say to its own server is never sent to another."""
+    client, server = ends(new_identity().fingerprint)
+    client.send(b"the secret of the client")
+    carry(client, server)
+    with pytest.raises(ProtocolError, match=IDENTITY.fingerprint.hex()):
+        carry(server, client)
+    assert not client.open
+    assert b"secret" not in client.outgoing()
+    client.send(b"more")
+    assert client.outgoing() == b""
+
+
+@given(st.data())
+def test_an_altered_byte_is_found(data: st.DataObject) -> None:
+    """One flipped bit on the way, in either direction, and nothing of what was said is believed."""
+    client, server = joined()
+    source, sink = data.draw(st.sampled_from([(client, server), (server, client)]))
+    source.send(b"acknowledged up to 7")
+
+    def flip(data_: bytes) -> bytes:
+        bit = data.draw(st.integers(0, 8 * len(data_) - 1))
+        return bytes(byte ^ (1 << bit % 8) * (bit // 8 == at) for at, byte in enumerate(data_))
+
+    try:
+        assert carry(source, sink, flip) == b""  # a length that became longer waits for the rest
+    except ProtocolError as error:
+        assert str(error).startswith("TLS: ")
+
+
+def test_what_was_heard_once_cannot_be_said_again() -> None:
+    """A recorded message is refused on the same connection and on another."""
+    client, server = joined()
+    client.send(b"acknowledged up to 7")
+    recorded = client.outgoing()
+    assert server.receive(recorded) == b"acknowledged up to 7"
+    with pytest.raises(ProtocolError):
+        server.receive(recorded)
+    with pytest.raises(ProtocolError):
+        joined()[1].receive(recorded)
+
+
+def test_less_than_tls_1_3_is_refused() -> None:
+    """Neither end goes down to an earlier version."""
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    client = SecureStream(old, server_side=False)
+    with pytest.raises(ProtocolError, match="TLS: "):
+        carry(client, SecureStream(SERVER, server_side=True))
+
+
+def test_the_first_byte_tells_tls() -> None:
+    """A server can tell TLS from the frames of earlier releases by one byte."""
+    client, _ = ends()
+    assert client.outgoing()[0] == FIRST_BYTE
+
+
+def test_an_identity_is_kept_as_pem() -> None:
+    """Key and certificate that were stored give the same server again."""
+    again = ServerIdentity(key=IDENTITY.key, certificate=IDENTITY.certificate)
+    assert again.fingerprint == IDENTITY.fingerprint
+    client = SecureStream(CLIENT, server_side=False, fingerprint=IDENTITY.fingerprint)
+    server = SecureStream(again.context(), server_side=True)
+    carry(client, server)
+    carry(server, client)
+    assert client.open
+
+
+def test_a_plain_stream_changes_nothing() -> None:
+    """For a socket that no network is behind."""
+    stream = PlainStream()
+    stream.send(b"one ")
+    stream.send(b"two")
+    assert (stream.outgoing(), stream.outgoing()) == (b"one two", b"")
+    assert stream.receive(memoryview(b"three")) == b"three"
