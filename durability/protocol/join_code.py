@@ -23,7 +23,12 @@ SECRET_BYTES = 10
 FINGERPRINT_BYTES = 13
 _CHECK_BYTES = 2
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_LOOK_ALIKES = str.maketrans({"O": "0", "I": "1", "L": "1"})
+_LOOK_ALIKES = {"O": "0", "I": "1", "L": "1"}
+_AS_MEANT = str.maketrans(
+    {one.lower(): one for one in _ALPHABET if one.isalpha()}
+    | _LOOK_ALIKES
+    | {one.lower(): digit for one, digit in _LOOK_ALIKES.items()}
+)
 _GROUP = 5  # characters
 _CHARACTERS = (SECRET_BYTES + FINGERPRINT_BYTES + _CHECK_BYTES) * 8 // 5
 
@@ -44,7 +49,7 @@ class JoinCode:
 
 def parse_join_code(text: str) -> JoinCode:
     """The code that was typed or pasted. Raises UsageError."""
-    plain = "".join(text.upper().split()).replace("-", "").translate(_LOOK_ALIKES)
+    plain = "".join(text.split()).replace("-", "").translate(_AS_MEANT)
     if len(plain) != _CHARACTERS:
         raise UsageError(
             f"a join code has {_CHARACTERS} letters and digits, this one has {len(plain)}: copy it again"

@@ -87,7 +87,7 @@ WRONG: list[tuple[list[Any], str]] = [
     ([0x01, [1], "admin", "", bytes(32), ""], "purpose: expected one of run, verify, query, operate, join"),
     ([0x01, [1], "run", "", bytes(33), ""], "secret: expected 0 to 32 bytes"),
     ([0x01, [1], "run", "", "x" * 32, ""], "secret: expected 0 to 32 bytes"),
-    ([0x01, [1], "run", bytes(32), "a\nb"], "software: expected one line"),
+    ([0x01, [1], "run", "", bytes(32), "a\nb"], "software: expected one line"),
     ([0x05, "Bad Code", ""], "code: expected a code"),
     ([0x05, "ok", "\x1b[2J"], "text: expected text"),
     ([0x05, "ok", "\u202egnp.exe"], "text: expected text"),
