@@ -22,14 +22,13 @@ _READ_BYTES = 64 << 10
 
 
 class Stream(Protocol):
-    """What protects the bytes of a connection, or does not need to."""
+    """What protects the bytes of a connection, or does not need to. `failure`: what broke it; nothing is
+    heard or said any more."""
 
-    @property
-    def open(self) -> bool:
-        """Whether it is known who the peer is, as far as the stream can tell, and data may be sent."""
+    failure: ProtocolError | None
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """Take in what came from the network; what the peer said."""
+        """Take in what came from the network; what the peer said, up to a `failure`."""
 
     def send(self, data: bytes) -> None:
         """Say `data` to the peer."""
@@ -41,9 +40,8 @@ class Stream(Protocol):
 class PlainStream:
     """No protection at all: for a socket that no network is behind."""
 
-    open = True
-
     def __init__(self) -> None:
+        self.failure: ProtocolError | None = None
         self._outgoing = bytearray()
 
     def receive(self, data: bytes | memoryview) -> bytes:
@@ -72,7 +70,7 @@ class SecureStream:
         self._fingerprint = fingerprint
         self._unsent = bytearray()  # said before the handshake was over
         self.open = False
-        self._broken = False
+        self.failure: ProtocolError | None = None
         if not server_side:
             self._shake_hands()
 
@@ -83,28 +81,30 @@ class SecureStream:
         return hashlib.sha256(certificate).digest() if certificate else b""
 
     def receive(self, data: bytes | memoryview) -> bytes:
-        """As of `Stream`. Raises ProtocolError where this is not TLS 1.3, was altered on the way, or comes
-        from a server with another certificate. b"" as well once the peer has said that it will say no
-        more."""
+        """As of `Stream`. It fails where this is not TLS 1.3, was altered on the way, or comes from a server
+        with another certificate. b"" as well once the peer has said that it will say no more."""
+        if self.failure is not None:
+            return b""
         self._incoming.write(data)
+        heard: list[bytes] = []
         try:
             if not self.open:
                 self._shake_hands()
-            return self._read() if self.open else b""
-        except (ssl.SSLError, ProtocolError) as error:
-            self._broken = True
-            if isinstance(error, ProtocolError):
-                raise
-            raise ProtocolError(f"TLS: {error.reason or error}") from error
+            while self.open and (part := self._tls.read(_READ_BYTES)):
+                heard.append(part)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass
+        except ssl.SSLError as error:
+            self.failure = ProtocolError(f"TLS: {error.reason or error}")
+        except ProtocolError as error:
+            self.failure = error
+        return heard[0] if len(heard) == 1 else b"".join(heard)
 
     def send(self, data: bytes) -> None:
-        """As of `Stream`; what is said during the handshake is sent once it is over, and what is said to a
-        peer that broke TLS, never."""
-        if self._broken:
-            return
-        if self.open:
+        """As of `Stream`; what is said during the handshake is sent once it is over."""
+        if self.open and self.failure is None:
             self._tls.write(data)
-        else:
+        elif self.failure is None:
             self._unsent += data
 
     def outgoing(self) -> bytes:
@@ -127,15 +127,6 @@ class SecureStream:
         if self._unsent:
             self._tls.write(bytes(self._unsent))
             self._unsent.clear()
-
-    def _read(self) -> bytes:
-        parts = []
-        try:
-            while part := self._tls.read(_READ_BYTES):
-                parts.append(part)
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def client_context() -> ssl.SSLContext:

@@ -92,8 +92,12 @@ class Server:
 
     async def start_locally(self, directory: Path, port: int) -> None:
         """As `start`, on the local socket alone."""
-        await self._open_store()
-        await self._listen_locally(directory, port)
+        try:
+            await self._open_store()
+            await self._listen_locally(directory, port)
+        except (SetupError, OSError):
+            await self._close_store()
+            raise
         self._begin_work()
 
     async def invite(self) -> messages.Invited:
@@ -119,12 +123,8 @@ class Server:
         log.info("stopped")
 
     async def _open_store(self) -> None:
-        try:
-            await self._thread.call(self._store.open, _new_identity)
-        except SetupError:
-            await self._close_store()
-            raise
-        key, certificate = self._store.identity
+        await self._thread.call(self._store.open)
+        key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
         self._client_requests = ClientRequests(
@@ -187,7 +187,7 @@ async def serve(
     StoreError if it cannot start."""
     host, port = parse_address(listen)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    _raise_file_limit()
+    raise_file_limit()
     server = Server(store_url=store_url)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -207,7 +207,7 @@ async def serve(
             loop.remove_signal_handler(number)
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Each connection needs a descriptor; systems give a process few at first."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):

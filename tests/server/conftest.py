@@ -6,15 +6,13 @@ import asyncio
 import itertools
 import os
 import pwd
-import secrets
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,14 +25,16 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability.protocol import auth, messages
+from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder
+from durability.protocol.join_code import parse_join_code
+from durability.protocol.local_address import socket_name
 from durability.protocol.messages import Message, decode
+from durability.protocol.secure_stream import PlainStream, SecureStream, Stream, client_context
 from durability.protocol.state_machine import ClientProtocol
 from durability_server.server import Server
 from tests.sample_facts import facts
 
-TOKEN = b"a token of both machines"
 SECRET = b"s" * 32
 DEADLINE_S = 60
 
@@ -66,10 +66,15 @@ class Client:
     """A client whose every message a test chooses; only the handshake and heartbeats go by themselves."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, session: ClientProtocol
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        stream: Stream,
+        session: ClientProtocol,
     ) -> None:
         self.reader = reader
         self.writer = writer
+        self.stream = stream
         self.session = session
         self.received: list[Message] = []
         self.arrived = asyncio.Event()
@@ -79,7 +84,9 @@ class Client:
         """Reads until the connection ends; what ends it is raised to whoever waits."""
         try:
             while data := await self.reader.read(1 << 16):
-                self.received += self.session.receive(data)
+                self.received += self.session.receive(self.stream.receive(data))
+                if self.stream.failure is not None:
+                    raise self.stream.failure
                 self.flush()
                 self.arrived.set()
             raise ConnectionError("the server closed the connection")
@@ -88,7 +95,13 @@ class Client:
 
     def flush(self) -> None:
         """Writes what the session has to say."""
-        self.writer.write(self.session.outgoing())
+        self.say_bytes(self.session.outgoing())
+
+    def say_bytes(self, data: bytes) -> None:
+        """Writes whatever a test wants, as the peer of a known client would get it."""
+        if data:
+            self.stream.send(data)
+        self.writer.write(self.stream.outgoing())
 
     def say(self, message: Message) -> None:
         """Sends `message`."""
@@ -146,9 +159,7 @@ class Client:
 
     async def resume(self, run: int, secret: bytes = SECRET) -> messages.Accepted:
         """Goes on with a run."""
-        client_nonce, server_nonce = self.session.nonces
-        proof = auth.resume_proof(secret, run=run, client_nonce=client_nonce, server_nonce=server_nonce)
-        return await self.ask(messages.Resume(run=run, proof=proof), messages.Accepted)
+        return await self.ask(messages.Resume(run=run, secret=secret), messages.Accepted)
 
     async def acknowledge(self, *frontiers: int, control: int = 0) -> None:
         """Acknowledges, and waits until credit for these frontiers came."""
@@ -170,7 +181,7 @@ class Client:
         self._transport.pause_reading()
 
     def unread(self) -> list[Message]:
-        """What has come since `pause` and waits to be read."""
+        """What has come since `pause` and waits to be read; only on the local socket, which has no TLS."""
         with socket.socket(fileno=os.dup(self.writer.get_extra_info("socket").fileno())) as ours:
             data = ours.recv(1 << 16, socket.MSG_PEEK)
         return [decode(body) for body in FrameDecoder(limits.FRAME_BYTES_MAX).feed(data)]
@@ -208,32 +219,67 @@ class Running:
     address: tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A client that has joined a server."""
+
+    fingerprint: bytes
+    client: str
+    secret: bytes
+
+
 class Lab:
     """Makes servers and clients and what they talk about, and cleans up after them."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.members: dict[tuple[str, int], Member] = {}  # who `connect` is, at each address
+        self._joined: dict[str, Member] = {}  # by store
         self._servers: list[Server] = []
         self._clients: list[Client] = []
 
-    async def start(self, store_url: str, *, token: bytes = TOKEN, **options: Any) -> Running:
-        """Starts a server on a store and port 0."""
-        server = Server(store_url=store_url, token=token, **options)
-        address = await server.start("127.0.0.1", 0)
+    async def start(self, store_url: str) -> Running:
+        """Starts a server on a store and port 0, and joins it."""
+        server = Server(store_url=store_url)
         self._servers.append(server)
+        address = await server.start("127.0.0.1", 0, directory=self.directory)
+        if store_url not in self._joined:
+            self._joined[store_url] = await self.join(address, (await server.invite()).line)
+        self.members[address] = self._joined[store_url]
         return Running(server=server, address=address)
+
+    async def join(self, address: tuple[str, int], line: str, *, name: str = "test") -> Member:
+        """Joins a server with the line that it gave."""
+        code = parse_join_code(line.rsplit(maxsplit=1)[-1])
+        stranger = Member(fingerprint=code.fingerprint, client="", secret=code.secret)
+        client = await self.connect(address, "join", member=stranger)
+        assert isinstance(client.stream, SecureStream)
+        fingerprint = client.stream.certificate_fingerprint
+        joined = await client.ask(messages.Join(name=name), messages.Joined)
+        await client.close()
+        return Member(fingerprint=fingerprint, client=joined.client, secret=joined.secret)
 
     async def connect(
         self,
         address: tuple[str, int],
-        role: str = "run",
+        purpose: str = "run",
         *,
-        token: bytes = TOKEN,
-        tls: ssl.SSLContext | None = None,
+        member: Member | None = None,
+        local: bool = False,
     ) -> Client:
-        """Connects a client and does the handshake. Raises what the server refuses it with."""
-        reader, writer = await asyncio.open_connection(*address, ssl=tls)
-        session = ClientProtocol(role, token, nonce=secrets.token_bytes(32), software="durability test")
-        client = Client(reader, writer, session)
+        """Connects a client and does the handshake; `local`: as the operator, on the local socket. Raises
+        what the server refuses it with."""
+        if local:
+            path = str(self.directory / socket_name(address[1]))
+            reader, writer = await asyncio.open_unix_connection(path)
+            session = ClientProtocol(purpose, client="", secret=b"", software="durability test")
+            client = Client(reader, writer, PlainStream(), session)
+        else:
+            me = member or self.members[address]
+            reader, writer = await asyncio.open_connection(*address)
+            stream = SecureStream(client_context(), server_side=False, fingerprint=me.fingerprint)
+            session = ClientProtocol(purpose, client=me.client, secret=me.secret, software="durability test")
+            client = Client(reader, writer, stream, session)
         self._clients.append(client)
         session.start()
         client.flush()
@@ -241,8 +287,8 @@ class Lab:
         return client
 
     async def exported(self, address: tuple[str, int], run: int, until: Callable[[Case], bool]) -> Case:
-        """The case of a run as soon as it is as `until` wants it."""
-        client = await self.connect(address, "query")
+        """The case of a run as soon as it is as `until` wants it, for the operator."""
+        client = await self.connect(address, "query", local=True)
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 case = await client.export(run)
@@ -279,30 +325,41 @@ def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
+def local_directory() -> Iterator[Path]:
+    """Where local sockets lie: a path that is short enough for them."""
+    with tempfile.TemporaryDirectory(prefix="durability-test-") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+async def lab(local_directory: Path) -> AsyncIterator[Lab]:
     """A lab."""
-    lab = Lab()
+    lab = Lab(local_directory)
     yield lab
     await lab.close()
 
 
 _SERVE = """
 import asyncio, sys
+from pathlib import Path
 from durability_server.server import serve
-listen, store_url, token = sys.argv[1:]
-ready = lambda host, port: print(port, flush=True)
-asyncio.run(serve(listen=listen, store_url=store_url, token=token.encode(), ready=ready))
+listen, store_url, directory, joined = sys.argv[1:]
+async def ready(server, host, port):
+    print(port, flush=True)
+    print("" if joined else (await server.invite()).line, flush=True)
+asyncio.run(serve(listen=listen, store_url=store_url, directory=Path(directory), ready=ready))
 """
 
 
 class ServerProcess:
     """A server in a process of its own, which can be killed and started again on the same port and store."""
 
-    def __init__(self, store_url: str, log: Path) -> None:
+    def __init__(self, store_url: str, log: Path, lab: Lab) -> None:
         self._store_url = store_url
         self._log = log
+        self._lab = lab
         self.address = ("127.0.0.1", 0)
-        self.token = TOKEN
+        self.line = ""  # with which it was joined
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -313,13 +370,21 @@ class ServerProcess:
     def start(self) -> None:
         """Starts it and waits until it listens."""
         listen = f"{self.address[0]}:{self.address[1]}"
-        command = [sys.executable, "-c", _SERVE, listen, self._store_url, self.token.decode()]
+        options = (listen, self._store_url, str(self._lab.directory), self.line)
+        command = [sys.executable, "-c", _SERVE, *options]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.log
         self.address = (self.address[0], int(line))
+        invited = self.process.stdout.readline().strip()
+        if invited:
+            self.line = invited
+
+    async def join(self) -> None:
+        """Joins it, once."""
+        self._lab.members[self.address] = await self._lab.join(self.address, self.line)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> int:
         """Ends it with a signal, waits, and returns its exit code."""
@@ -330,14 +395,15 @@ class ServerProcess:
 
 
 @pytest.fixture
-def server_process(tmp_path: Path) -> Iterator[Callable[[str], ServerProcess]]:
-    """A function that starts a server process on a store."""
+def server_process(tmp_path: Path, lab: Lab) -> Iterator[Callable[[str], Awaitable[ServerProcess]]]:
+    """A function that starts a server process on a store, and joins it."""
     started: list[ServerProcess] = []
 
-    def start(store_url: str) -> ServerProcess:
-        server = ServerProcess(store_url, tmp_path / "server.log")
+    async def start(store_url: str) -> ServerProcess:
+        server = ServerProcess(store_url, tmp_path / "server.log", lab)
         server.start()
         started.append(server)
+        await server.join()
         return server
 
     yield start

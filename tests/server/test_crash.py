@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -26,13 +26,13 @@ DEADLINE_S = 60
 
 @pytest.mark.slow
 async def test_a_killed_server_goes_on_where_it_was(
-    lab: Lab, server_process: Callable[[str], ServerProcess], store_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], store_url: str
 ) -> None:
     """Killed at random instants under load, the server comes back with the run; no frontier is above what was
     acknowledged or below what was granted, and the client goes on."""
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)
-    server = server_process(store_url)
+    server = await server_process(store_url)
     plan = lab.plan(writers=1, credit=256, slots=1024)
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())
@@ -61,16 +61,18 @@ async def test_a_killed_server_goes_on_where_it_was(
 
 
 async def test_a_killed_server_keeps_every_run(
-    lab: Lab, server_process: Callable[[str], ServerProcess], store_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], store_url: str
 ) -> None:
     """Whatever was answered before the kill is there after it: registered, armed, judged."""
-    server = server_process(store_url)
+    server = await server_process(store_url)
     for run in (1, 2, 3):
         client = await lab.connect(server.address)
         await client.begin(lab.plan(run=run), lab.facts(serial=f"S{run}"))
     await client.acknowledge(5, 6)
     await client.ask(messages.Stop(frontiers=(7, 6), control=0, statistics={}), messages.Stopped)
+    await client.close()
     verifier = await lab.connect(server.address, "verify")
+    await verifier.fetch(3, lab.facts(serial="S3"), end=True)
     document: dict[str, Value] = {
         "verdict": "inconclusive",
         "cut": {"class": "none"},
@@ -84,17 +86,17 @@ async def test_a_killed_server_keeps_every_run(
     rows = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
     found = [(row["state"], row["session_end"], row["verdict"], row["acked"]) for row in rows]
     assert found == [
-        ("stopped", "stop", "inconclusive", 13),
+        ("ended", "stop", "inconclusive", 13),
         ("armed", "server-down", "", 0),
         ("armed", "server-down", "", 0),
     ]
 
 
 async def test_a_terminated_server_ends_in_time(
-    lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], sqlite_url: str
 ) -> None:
     """SIGTERM ends the server with success, with an idle client, one that does not read, and a stranger."""
-    server = server_process(sqlite_url)
+    server = await server_process(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())
@@ -105,7 +107,7 @@ async def test_a_terminated_server_ends_in_time(
     _, stranger = await asyncio.open_connection(*server.address)
     loop = asyncio.get_running_loop()
     before = loop.time()
-    assert await loop.run_in_executor(None, server.end, signal.SIGTERM) == 0
+    assert await loop.run_in_executor(None, server.end, signal.SIGTERM) == 0, server.log
     assert loop.time() - before < limits.DEAD_PEER_NS / 1e9  # with which each of them would be given up
     stranger.close()
     assert "Traceback" not in server.log

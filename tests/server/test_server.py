@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from durability.errors import SetupError, StoreError, UsageError
-from durability_server.server import Server, serve
+from durability.errors import SetupError, StoreError
+from durability_server.server import Server
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
-
-
-@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "example.com:0"])
-async def test_a_listener_beyond_loopback_needs_a_token(sqlite_url: str, listen: str) -> None:
-    """Without a token anybody could write into the evidence."""
-    with pytest.raises(UsageError, match="token"):
-        await serve(listen=listen, store_url=sqlite_url, token=b"")
 
 
 async def test_a_port_that_is_taken_is_named(lab: Lab, sqlite_url: str) -> None:
     """A server that cannot listen says where and why, and gives its store free."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        server = Server(store_url=sqlite_url, token=b"")
+        server = Server(store_url=sqlite_url)
         with pytest.raises(SetupError, match=f"127.0.0.1:{port}"):
-            await server.start("127.0.0.1", port)
+            await server.start("127.0.0.1", port, directory=None)
     await lab.start(sqlite_url)
 
 
@@ -37,7 +32,7 @@ async def test_a_store_in_use_is_refused(lab: Lab, store_url: str) -> None:
     with pytest.raises(StoreError, match="another server"):
         await lab.start(store_url)
     asker = await lab.connect(running.address, "query")
-    assert asker.session.server_id
+    assert asker.session.welcome.server_id
 
 
 async def test_a_server_keeps_its_name(lab: Lab, store_url: str) -> None:
@@ -45,6 +40,43 @@ async def test_a_server_keeps_its_name(lab: Lab, store_url: str) -> None:
     names = []
     for _ in range(2):
         running = await lab.start(store_url)
-        names.append((await lab.connect(running.address, "query")).session.server_id)
+        names.append((await lab.connect(running.address, "query")).session.welcome.server_id)
         await running.server.stop()
     assert names[0] == names[1] != ""
+
+
+async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
+    """Who has joined knows the server again after a restart, on another port and on a copy of its store."""
+    running = await lab.start(store_url)
+    member = lab.members[running.address]
+    await running.server.stop()
+    running = await lab.start(store_url)
+    client = await lab.connect(running.address, "query", member=member)
+    assert client.session.welcome.name == "test"
+
+
+async def test_a_store_of_release_0_1_is_taken_over(lab: Lab, tmp_path: Path) -> None:
+    """A store of format 1 gets what it lacks; its runs stay, and belong to the operator."""
+    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
+    running = await lab.start(url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(3, 4)
+    await running.server.stop()
+    with sqlite3.connect(tmp_path / "store.sqlite") as database:
+        for statement in (
+            "ALTER TABLE runs DROP COLUMN client",
+            "ALTER TABLE meta DROP COLUMN key",
+            "ALTER TABLE meta DROP COLUMN certificate",
+            "DROP TABLE clients",
+            "DROP TABLE invitations",
+            "UPDATE meta SET format = 1",
+        ):
+            database.execute(statement)
+    database.close()
+    again = Server(store_url=url)
+    address = await again.start("127.0.0.1", 0, directory=lab.directory)
+    case = await lab.exported(address, plan.run, lambda case: True)
+    assert case.frontiers == (3, 4)
+    await again.stop()

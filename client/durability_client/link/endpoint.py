@@ -59,7 +59,9 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
         if local is not None:
             return Endpoint(local=local)
     if known is None:
-        what = f"this machine has not joined the server at {server}" if server else "this machine has no server"
+        what = (
+            f"this machine has not joined the server at {server}" if server else "this machine has no server"
+        )
         raise SetupError(f"{what}: {HOW_TO_JOIN}")
     return Endpoint(
         addresses=(address,) if address is not None else tuple(map(parse_address, known.servers)),

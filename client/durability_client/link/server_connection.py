@@ -119,9 +119,10 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by asyncio. Hands messages on, those before a protocol error included, then ends with it."""
         self._heard_at = self._loop.time()
-        error = None
+        error: PeerError | None = None
         try:
             messages = self.session.receive(self._stream.receive(data))
+            error = self._stream.failure
         except PeerError as caught:
             messages, error = self.session.undelivered, caught
         self._flush()

@@ -122,6 +122,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self.session.run.heard(at_ns)
             for message in self._protocol.receive(said):
                 self._take(message, at_ns)
+            if self._stream.failure is not None:
+                raise self._stream.failure
         except DurabilityError as error:
             self._refuse(error)
         except Exception:

@@ -90,13 +90,12 @@ class Listener:
             asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
             self._socket = None
-        for waiting in self._waiting.values():
+        for waiting in tuple(self._waiting.values()):
             for stranger in tuple(waiting):
                 self._drop(stranger)
         for speaking in self._speaking.values():
             for stranger in speaking:
                 stranger.socket.close()
-        self._waiting.clear()
         self._speaking.clear()
 
     # Accepting.

@@ -64,12 +64,10 @@ class Store:
         self._database = Database(url)
         self.name = self._database.name
         self.server_id = ""
-        self.identity = b"", b""  # key and certificate
         self.clients = ClientStore(self._database)
 
-    def open(self, make_identity: Callable[[], tuple[bytes, bytes]]) -> None:
-        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`.
-        `make_identity`: a new key and certificate, called where the store has none."""
+    def open(self) -> None:
+        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`."""
         with self._database.transaction() as db:
             tables.metadata.create_all(db)
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
@@ -84,14 +82,18 @@ class Store:
                 self.server_id = row.server_id
                 if row.format == 1:
                     tables.add_what_format_1_lacks(db)
-            kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
-            if kept.key is None:
-                key, certificate = make_identity()
-                db.execute(update(tables.meta).values(key=key, certificate=certificate))
-                kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
-            self.identity = bytes(kept.key), bytes(kept.certificate)
             live = tables.runs.c.session_end == "live"
             db.execute(update(tables.runs).where(live).values(session_end="server-down"))
+
+    def identity(self, make: Callable[[], tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+        """The server's key and certificate, PEM, which `make` makes if the store has none."""
+        with self._database.transaction() as db:
+            kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).one()
+            if kept.key is not None:
+                return bytes(kept.key), bytes(kept.certificate)
+            key, certificate = make()
+            db.execute(update(tables.meta).values(key=key, certificate=certificate))
+            return key, certificate
 
     def close(self) -> None:
         """Gives the database free."""

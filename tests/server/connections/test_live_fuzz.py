@@ -10,7 +10,7 @@ import asyncio
 import random
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,28 +20,30 @@ from durability.errors import PeerError, ProtocolError
 from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.messages import Message, decode, encode
+from durability.protocol.secure_stream import PlainStream, SecureStream, Stream, client_context
 from durability.protocol.state_machine import ClientProtocol
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab, ServerProcess
+    from tests.server.conftest import Lab, Member, ServerProcess
 
 SEED = 20_240_229
-CONNECTIONS = 25_000
-BURST = 4
+CONNECTIONS = 18_000
+BURST = 8
+PLAIN_SHARE = 0.2  # of the connections that do not even speak TLS
 KNOWN_SHARE = 0.1  # of the connections that shake hands before they turn bad
 TORN_SHARE = 0.05  # that end in the middle of a frame
 GROWTH_BYTES_MAX = 8 << 20
 WAIT_S = 60
 
-ROLES = ("run", "verify", "query")
+CONTEXT = client_context()
+PURPOSES = ("run", "verify", "query")
 VALID: tuple[Message, ...] = (
-    messages.Hello(versions=(2,), role="run", nonce=bytes(32), software="fuzz"),
-    messages.Proof(mac=bytes(32)),
+    messages.Hello(versions=(3,), purpose="run", client="c", secret=bytes(32), software="fuzz"),
     messages.Ping(sent_ns=1),
     messages.Register(
         run=1, plan=b"plan", facts={"a": [1, {"b": None}]}, secret=bytes(32), label="x", force=True
     ),
-    messages.Resume(run=1, proof=bytes(32)),
+    messages.Resume(run=1, secret=bytes(32)),
     messages.Ack(frontiers=(1, 2, 3), control=4),
     messages.Stop(frontiers=(1,), control=2, statistics={"elapsed_s": 1.5}),
     messages.Progress(statistics={"operations": [1]}),
@@ -55,38 +57,49 @@ VALID: tuple[Message, ...] = (
 class Fuzzer:
     """Makes malformed frames from a seed and throws them at a server."""
 
-    def __init__(self, address: tuple[str, int], token: bytes) -> None:
+    def __init__(self, address: tuple[str, int], member: Member) -> None:
         self._chance = random.Random(SEED)
         self._address = address
-        self._token = token
+        self._member = member
         self.frames = 0
 
     def attack(self, connections: int) -> None:
         """So many connections, one after the other. Raises TimeoutError if the server does not close one."""
         for _ in range(connections):
             with socket.create_connection(self._address, timeout=WAIT_S) as connection:
-                if self._chance.random() < KNOWN_SHARE:
-                    self._shake_hands(connection)
+                stream: Stream = PlainStream()
+                if self._chance.random() >= PLAIN_SHARE:
+                    stream = SecureStream(CONTEXT, server_side=False, fingerprint=self._member.fingerprint)
+                if isinstance(stream, SecureStream) and self._chance.random() < KNOWN_SHARE:
+                    self._shake_hands(connection, stream)
                 if self._chance.random() < TORN_SHARE:
-                    connection.sendall(frame(encode(self._chance.choice(VALID)))[:-1])
+                    stream.send(frame(encode(self._chance.choice(VALID)))[:-1])
+                    connection.sendall(stream.outgoing())
                     continue
                 burst = b"".join(self.malformed() for _ in range(BURST))
-                self.frames += BURST
+                self.frames += BURST * isinstance(stream, SecureStream)
                 try:
-                    connection.sendall(burst)
-                    while connection.recv(1 << 16):
-                        pass
+                    stream.send(burst)
+                    while True:
+                        connection.sendall(stream.outgoing())
+                        if not (data := connection.recv(1 << 16)):
+                            break
+                        stream.receive(data)
                 except ConnectionError:
                     continue  # closed with a part of the burst unread
 
-    def _shake_hands(self, connection: socket.socket) -> None:
+    def _shake_hands(self, connection: socket.socket, stream: SecureStream) -> None:
         session = ClientProtocol(
-            self._chance.choice(ROLES), self._token, nonce=self._chance.randbytes(32), software="fuzz"
+            self._chance.choice(PURPOSES),
+            client=self._member.client,
+            secret=self._member.secret,
+            software="fuzz",
         )
         session.start()
+        stream.send(session.outgoing())
         while not session.authenticated:
-            connection.sendall(session.outgoing())
-            session.receive(connection.recv(1 << 16))
+            connection.sendall(stream.outgoing())
+            session.receive(stream.receive(connection.recv(1 << 16)))
 
     def malformed(self) -> bytes:
         """A frame that no session may accept."""
@@ -126,15 +139,15 @@ def _resident_bytes(process: int) -> int:
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # on a machine that does something else besides
 async def test_malformed_frames_disturb_nobody(
-    lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], sqlite_url: str
 ) -> None:
     """The server refuses each and does not grow; an honest client keeps its heartbeat and its credit."""
-    server = server_process(sqlite_url)
+    server = await server_process(sqlite_url)
     assert server.process is not None
     plan = lab.plan(writers=1)
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())
-    fuzzer = Fuzzer(server.address, server.token)
+    fuzzer = Fuzzer(server.address, lab.members[server.address])
     loop = asyncio.get_running_loop()
     await loop.run_in_executor(None, fuzzer.attack, CONNECTIONS // 10)
     before = _resident_bytes(server.process.pid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,11 +40,11 @@ async def test_reboot_keeps_old_acknowledgements_old(
 
 
 async def test_kill_keeps_old_acknowledgements_old(
-    lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], sqlite_url: str
 ) -> None:
     """Frontiers that were durable at a kill, but not in the saved timeline, came before the first receipt
     after it."""
-    server = server_process(sqlite_url)
+    server = await server_process(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())

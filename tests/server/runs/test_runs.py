@@ -297,7 +297,7 @@ async def test_silence_may_end(lab: Lab, sqlite_url: str) -> None:
     """A client that was only slow is live again, and its gap widens the estimate of any later cut."""
     running = await lab.start(sqlite_url)
     plan = lab.plan()
-    client = await lab.connect(running.address)
+    client = await lab.connect(running.address, local=True)
     await client.begin(plan, lab.facts())
     client.pause()  # no heartbeat is answered any more
     await lab.exported(running.address, plan.run, lambda case: case.session_end == "silence")
@@ -432,6 +432,6 @@ async def test_a_second_request_before_the_first_answer_is_refused(lab: Lab, sql
     client = await lab.connect(running.address, "query")
     client.session.send(messages.List(limit=1))
     twice = client.session.outgoing() * 2
-    client.writer.write(twice)
+    client.say_bytes(twice)
     error = await client.ended()
     assert isinstance(error, ProtocolError | RefusedError)

@@ -75,6 +75,7 @@ def test_grants_rise_with_what_is_saved(lab: Lab, saved: tuple[int, int], rose: 
     plan = lab.plan()
     stored = StoredRun(
         number=1,
+        client="",
         label="",
         plan=plan.encode(),
         secret=b"",

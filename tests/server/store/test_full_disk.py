@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,10 +96,10 @@ async def test_verify_is_refused_what_cannot_be_saved(small_disk: SmallDisk, lab
 
 
 async def test_a_killed_server_on_a_full_disk_comes_back(
-    small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], ServerProcess]
+    small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:
     """Killed while it could not save, the server starts with what it had granted, and goes on."""
-    server = server_process(small_disk.store_url)
+    server = await server_process(small_disk.store_url)
     plan = lab.plan()
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())
@@ -114,10 +114,10 @@ async def test_a_killed_server_on_a_full_disk_comes_back(
 
 
 async def test_a_database_file_that_may_not_grow(
-    lab: Lab, server_process: Callable[[str], ServerProcess], sqlite_url: str
+    lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], sqlite_url: str
 ) -> None:
     """A write that fails in any other way than for lack of space is survived in the same way."""
-    server = server_process(sqlite_url)
+    server = await server_process(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(server.address)
     await client.begin(plan, lab.facts())

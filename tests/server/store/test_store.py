@@ -31,12 +31,15 @@ class StoreFixture:
         self.store = store
         self.lab = lab
 
-    def register(self, run: int, *, facts: Facts | None = None, force: bool = False) -> None:
+    def register(
+        self, run: int, *, facts: Facts | None = None, force: bool = False, client: str = ""
+    ) -> None:
         """Registers a run of two writers."""
         facts = facts or self.lab.facts()
         plan = self.lab.plan(run=run)
         new = Registration(
             run=run,
+            client=client,
             label="label",
             plan=plan.encode(),
             secret=b"s" * 32,
@@ -198,9 +201,9 @@ def test_the_newest_armed_run_is_found_by_its_target(store_fixture: StoreFixture
         store_fixture.arm(run)
     store_fixture.register(3, force=True)
     moved = target_keys(store_fixture.lab.facts(path="/elsewhere/target"))
-    assert store_fixture.store.newest_on_target(moved) == 2
+    assert store_fixture.store.newest_on_target(moved, client=None) == 2
     with pytest.raises(RefusedError) as refused:
-        store_fixture.store.newest_on_target(target_keys(store_fixture.lab.facts(serial="S9")))
+        store_fixture.store.newest_on_target(target_keys(store_fixture.lab.facts(serial="S9")), client=None)
     assert refused.value.code == "run-unknown"
 
 
@@ -231,18 +234,20 @@ def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture
     """The newest run at the path is named, with the device that held its file system."""
     here = store_fixture.lab.facts()
     with pytest.raises(RefusedError, match=r"`durability verify --device DEVICE --run RUN`"):
-        store_fixture.store.newest_on_target(target_keys(here))
+        store_fixture.store.newest_on_target(target_keys(here), client=None)
     store_fixture.register(1)
     store_fixture.arm(1)
     below = store_fixture.lab.facts(uuid="root", serial="S9")
     line = r"`durability verify --device /dev/sda1 --run 0000000000000001`"
     with pytest.raises(RefusedError, match=line):
-        store_fixture.store.newest_on_target(target_keys(below))
+        store_fixture.store.newest_on_target(target_keys(below), client=None)
     device = replace(here, kind="device", file_system=None, path="/dev/sdb")
     store_fixture.register(2, facts=device)
     store_fixture.arm(2, facts=device)
     with pytest.raises(RefusedError, match=r"on other drives\. Attach those, or name the run with --run"):
-        store_fixture.store.newest_on_target(target_keys(replace(device, drives=(drive(serial="S9"),))))
+        store_fixture.store.newest_on_target(
+            target_keys(replace(device, drives=(drive(serial="S9"),))), client=None
+        )
 
 
 def test_a_loss_stands(store_fixture: StoreFixture) -> None:
@@ -267,7 +272,7 @@ def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
         store_fixture.arm(run)
     for verdict in ("inconclusive", "durable", "inconclusive"):
         store_fixture.judge(1, verdict)
-    assert [row["verdict"] for row in store_fixture.store.listing(5)] == ["", "durable"]
+    assert [row["verdict"] for row in store_fixture.store.listing(5, client=None)] == ["", "durable"]
     series = store_fixture.store.relations(store_fixture.store.load(2)).series
     assert [past.verdict for past in series] == ["durable"]
 
@@ -298,15 +303,16 @@ def test_a_server_that_died_leaves_no_run_live(store_fixture: StoreFixture, stor
     assert ends == ["server-down", "silence"]
 
 
-def test_evidence_replaces_what_had_its_name(store_fixture: StoreFixture) -> None:
-    """Evidence is kept by name, and listed with its size."""
+def test_evidence_is_never_replaced(store_fixture: StoreFixture) -> None:
+    """Other evidence of a name is kept beside it, the same once, and all is listed with its size."""
     store_fixture.register(1)
     store_fixture.store.add_evidence(1, "lost-000", b"first")
-    store_fixture.store.add_evidence(1, "lost-000", b"second")
+    for data in (b"second", b"first", b"second"):
+        store_fixture.store.add_evidence(1, "lost-000", data)
     store_fixture.judge(1, "loss")
     verdicts, evidence = store_fixture.store.documents(1)
     assert verdicts == ({"verdict": "loss"},)
-    assert evidence == ({"name": "lost-000", "bytes": 6},)
+    assert evidence == ({"name": "lost-000", "bytes": 5}, {"name": "lost-000.2", "bytes": 6})
 
 
 def test_nothing_is_kept_of_an_unknown_run(store_fixture: StoreFixture) -> None:
@@ -326,7 +332,7 @@ def test_the_listing_is_newest_first_and_limited(store_fixture: StoreFixture) ->
     store_fixture.arm(3)
     store_fixture.save(3, frontiers=(5, 6))
     store_fixture.judge(3, "durable")
-    rows = store_fixture.store.listing(2)
+    rows = store_fixture.store.listing(2, client=None)
     assert [row["run"] for row in rows] == [f"{3:016x}", f"{2:016x}"]
     assert (rows[0]["state"], rows[0]["verdict"], rows[0]["acked"]) == ("armed", "durable", 11)
     assert (rows[1]["state"], rows[1]["verdict"], rows[1]["acked"]) == ("registered", "", 0)
@@ -411,5 +417,5 @@ def test_a_store_of_version_0_1_is_opened(tmp_path: Path) -> None:
     database.close()
     store = Store(f"sqlite:///{path}")
     store.open()
-    assert store.listing(1) == ()
+    assert store.listing(1, client=None) == ()
     store.close()
