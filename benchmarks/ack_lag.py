@@ -99,7 +99,7 @@ def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.i
         storage = TimedStorage(Path(place) / "durability.dat", times)
         with contextlib.redirect_stderr(io.StringIO()):
             run_in_fine_loop(
-                run(RunOptions(server=server.address, token=b"", **options), storage, io.StringIO())  # type: ignore[arg-type]
+                run(RunOptions(endpoint=server.endpoint, **options), storage, io.StringIO())  # type: ignore[arg-type]
             )
         receipts = cast("NDArray[np.int64]", server.stop())
     returned = np.frombuffer(memoryview(times), dtype=np.int64).reshape(writers, COMMITS_MAX)

@@ -20,13 +20,14 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from serving import serving
 
 from durability.units import parse_address
+from durability_client.link.endpoint import Endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.run.sender import run_in_fine_loop
@@ -73,11 +74,10 @@ class Load:
     seconds: float
 
 
-def measure(load: Load, address: str) -> tuple[float, bool]:
+def measure(load: Load, where: Endpoint) -> tuple[float, bool]:
     """The acknowledged rate of one run, and whether it was seen waiting for credit."""
     options = RunOptions(
-        server=address,
-        token=b"",
+        endpoint=where,
         size_bytes=load.size_bytes,
         writers=load.writers,
         duration_s=load.seconds,
@@ -95,11 +95,15 @@ def compare(load: Load, *, rounds: int) -> dict[float, float]:
     """Print the rounds; the median of the paired ratios of each delay to no delay."""
     ratios: dict[float, list[float]] = {added: [] for added in ADDED_MS}
     with serving() as server, proxies(server.address, ADDED_MS) as addresses:
-        measure(load, addresses[0])  # what a new file costs is nobody's latency
+
+        def through(address: str) -> Endpoint:
+            return replace(server.endpoint, addresses=(parse_address(address),))
+
+        measure(load, through(addresses[0]))  # what a new file costs is nobody's latency
         for number in range(rounds):
             # In turn, because the first run of a round may find the drive rested.
             order = [ADDED_MS[(number + place) % len(ADDED_MS)] for place in range(len(ADDED_MS))]
-            results = {added: measure(load, addresses[ADDED_MS.index(added)]) for added in order}
+            results = {added: measure(load, through(addresses[ADDED_MS.index(added)])) for added in order}
             for added, (rate, waited) in sorted(results.items()):
                 ratios[added].append(rate / results[0.0][0])
                 print(

@@ -26,6 +26,7 @@ from pathlib import Path
 from serving import MEMORY, serving
 
 from durability import limits
+from durability_client.link.endpoint import Endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import RunSummary, run
 from durability_client.run.sender import run_in_fine_loop
@@ -34,10 +35,12 @@ from durability_client.target.kernel_storage import KernelStorage
 RECORD_BYTES = 4096
 
 
-def measure_run(target: Path, address: str, *, writers: int, size_bytes: int, seconds: float) -> RunSummary:
+def measure_run(
+    target: Path, where: Endpoint, *, writers: int, size_bytes: int, seconds: float
+) -> RunSummary:
     """One run of `seconds`, prefilled before."""
     options = RunOptions(
-        server=address, token=b"", size_bytes=size_bytes, writers=writers, duration_s=seconds, force=True
+        endpoint=where, size_bytes=size_bytes, writers=writers, duration_s=seconds, force=True
     )
     with contextlib.redirect_stderr(io.StringIO()):
         return run_in_fine_loop(run(options, KernelStorage(target), io.StringIO()))
@@ -91,7 +94,7 @@ def compare_with_fio(directory: Path, jobs: int, *, rounds: int, size_bytes: int
         target = Path(place) / "durability.dat"
         for number in range(rounds):
             summary = measure_run(
-                target, server.address, writers=jobs, size_bytes=size_bytes, seconds=seconds
+                target, server.endpoint, writers=jobs, size_bytes=size_bytes, seconds=seconds
             )
             ours = sum(summary.frontiers) / summary.elapsed_s
             fio = fio_rate(target, jobs=jobs, size_bytes=size_bytes, seconds=seconds)
@@ -111,7 +114,7 @@ def added_on_tmpfs(*, rounds: int, size_bytes: int, seconds: float) -> float:
     with tempfile.TemporaryDirectory(dir=MEMORY) as place, serving() as server:
         target = Path(place) / "durability.dat"
         for _ in range(rounds):
-            summary = measure_run(target, server.address, writers=1, size_bytes=size_bytes, seconds=seconds)
+            summary = measure_run(target, server.endpoint, writers=1, size_bytes=size_bytes, seconds=seconds)
             ours = sum(summary.frontiers) / summary.elapsed_s
             bare = bare_rate(target, size_bytes=size_bytes, seconds=seconds)
             added.append(1e6 / ours - 1e6 / bare)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import resource
-import secrets
 import sys
 import time
 from collections.abc import Callable
@@ -33,10 +32,12 @@ from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.messages import Ack, Credit, Message, encode
+from durability.protocol.secure_stream import SecureStream, client_context
 from durability.protocol.state_machine import ClientProtocol
-from durability.units import parse_address
+from durability_client.link.endpoint import Endpoint
 
 PACE_S = 0.05
+CONTEXT = client_context()
 BATCH = 64  # acknowledgements per write, flat out
 MISSED_S = 2 * limits.HEARTBEAT_NS / 1e9
 CREDITED_S = 60
@@ -46,6 +47,7 @@ CREDITED_S = 60
 class Client:
     """One client of the load; `beats` are the times at which heartbeats came."""
 
+    stream: SecureStream
     session: ClientProtocol
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -60,21 +62,26 @@ class Client:
         data = await self.reader.read(1 << 16)
         if not data:
             raise ConnectionError("the server closed the connection")
-        received = self.session.receive(data)
+        received = self.session.receive(self.stream.receive(data))
         answer = self.session.outgoing()
         if answer:  # heartbeats are answered by the session
             self.beats.append(time.monotonic())
-            self.writer.write(answer)
+            self.write(answer)
         for message in received:
             if isinstance(message, Credit):
                 self.grant = message.grants[0]
         self.news.set()
         return received
 
+    def write(self, data: bytes) -> None:
+        """Sends `data` over TLS."""
+        self.stream.send(data)
+        self.writer.write(self.stream.outgoing())
+
     async def ask(self, request: Message) -> Message:
         """Sends a request; its answer."""
         self.session.send(request)
-        self.writer.write(self.session.outgoing())
+        self.write(self.session.outgoing())
         while True:
             for message in await self.receive():
                 return message
@@ -90,25 +97,29 @@ class Client:
             self.news.clear()
             await self.news.wait()
         seqs = range(self.seq + 1, self.seq + count + 1)
-        self.writer.write(b"".join(frame(encode(Ack(frontiers=(seq,), control=0))) for seq in seqs))
+        self.write(b"".join(frame(encode(Ack(frontiers=(seq,), control=0))) for seq in seqs))
         self.seq += count
         await self.writer.drain()
 
 
 async def connect(
-    address: tuple[str, int], role: str
-) -> tuple[ClientProtocol, asyncio.StreamReader, asyncio.StreamWriter]:
+    where: Endpoint, purpose: str
+) -> tuple[SecureStream, ClientProtocol, asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection after the handshake."""
-    reader, writer = await asyncio.open_connection(*address)
-    session = ClientProtocol(role, b"", nonce=secrets.token_bytes(32), software="durability benchmark")
+    reader, writer = await asyncio.open_connection(*where.addresses[0])
+    stream = SecureStream(CONTEXT, server_side=False, fingerprint=where.fingerprint)
+    session = ClientProtocol(
+        purpose, client=where.client, secret=where.secret, software="durability benchmark"
+    )
     session.start()
+    stream.send(session.outgoing())
     while not session.authenticated:
-        writer.write(session.outgoing())
-        session.receive(await reader.read(1 << 16))
-    return session, reader, writer
+        writer.write(stream.outgoing())
+        session.receive(stream.receive(await reader.read(1 << 16)))
+    return stream, session, reader, writer
 
 
-async def begin(address: tuple[str, int], number: int) -> Client:
+async def begin(where: Endpoint, number: int) -> Client:
     """A client with an armed run."""
     plan = Plan(
         run=number,
@@ -148,7 +159,7 @@ async def begin(address: tuple[str, int], number: int) -> Client:
         drives=(),
         warnings=(),
     )
-    client = Client(*await connect(address, "run"), plan)
+    client = Client(*await connect(where, "run"), plan)
     register = messages.Register(
         run=number,
         plan=plan.encode(),
@@ -209,9 +220,9 @@ class Outcome:
     beats_missed: int
 
 
-async def phase(address: tuple[str, int], clients: int, seconds: float, *, flat_out: bool) -> Outcome:
+async def phase(where: Endpoint, clients: int, seconds: float, *, flat_out: bool) -> Outcome:
     """One phase on a fresh server; what the server used is filled in when it has ended."""
-    started = [await begin(address, number) for number in range(1, clients + 1)]
+    started = [await begin(where, number) for number in range(1, clients + 1)]
     listening = [asyncio.create_task(client.listen()) for client in started]
     before = time.monotonic()
     await load(started, seconds, flat_out=flat_out)
@@ -235,7 +246,7 @@ async def phase(address: tuple[str, int], clients: int, seconds: float, *, flat_
 def measure(clients: int, seconds: float, *, flat_out: bool) -> Outcome:
     """One phase on a server of its own."""
     with serving(usage) as server:
-        outcome = asyncio.run(phase(parse_address(server.address), clients, seconds, flat_out=flat_out))
+        outcome = asyncio.run(phase(server.endpoint, clients, seconds, flat_out=flat_out))
         cpu_s, peak_bytes = cast("tuple[float, int]", server.stop())
     return replace(outcome, cpu_s=cpu_s, peak_bytes=peak_bytes)
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from durability.units import format_address
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_lab.support.local_server import join_server
 
 MEMORY = Path("/dev/shm")
 
@@ -34,12 +37,19 @@ def serving(instrument: Callable[[], Callable[[], object]] | None = None) -> Ite
 
 
 class Server:
-    """`address` is what `run --server` wants."""
+    """`address` is what `run --server` wants, and `credential` what `run --credential` wants."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, pipe: Connection) -> None:
         self._process = process
         self._pipe = pipe
-        self.address: str = pipe.recv()
+        self.address: str
+        self.credential: Path
+        self.address, self.credential = pipe.recv()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """The server, for a client in this process."""
+        return endpoint(self.address, self.credential)
 
     def stop(self) -> object:
         """End the server; what its instrument measured, the first time."""
@@ -57,13 +67,18 @@ def _serve(directory: str, pipe: Connection, instrument: Callable[[], Callable[[
 
     from durability_server.server import serve  # noqa: PLC0415
 
+    async def ready(server: Any, host: str, port: int) -> None:
+        credential = Path(directory, "credential.json")
+        await join_server(await server.invite(), format_address(host, port), credential)
+        pipe.send((format_address(host, port), credential))
+
     collect = instrument() if instrument is not None else lambda: None
     asyncio.run(
         serve(
             listen="127.0.0.1:0",
             store_url=f"sqlite:///{directory}/store.db",
-            token=b"",
-            ready=lambda host, port: pipe.send(format_address(host, port)),
+            directory=Path(directory),
+            ready=ready,
         )
     )
     pipe.send(collect())

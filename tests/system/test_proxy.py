@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from durability.errors import TargetError
 from durability.units import parse_address
-from durability_client.link.endpoint import endpoint
+from durability_client.link.endpoint import Endpoint
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import RunSummary, run
 from durability_client.run.sender import run_in_fine_loop
@@ -55,11 +56,15 @@ def has_ended(run: Run) -> bool:
     return run.session_end != "live"
 
 
+def through(lab: LocalServer, address: str) -> Endpoint:
+    """The server at the address of a proxy."""
+    return replace(lab.endpoint, addresses=(parse_address(address),))
+
+
 def start(lab: LocalServer, proxy: TcpProxy, drives: Sequence[SimulatedStorage]) -> list[Client]:
     """A client on each of `drives`, behind the proxy."""
     options = RunOptions(
-        server=proxy.address,
-        token=lab.token,
+        endpoint=through(lab, proxy.address),
         size_bytes=SIZE_BYTES,
         record_bytes=RECORD_BYTES,
         destroy_data=True,
@@ -80,7 +85,7 @@ async def verdict(lab: LocalServer, server: str, drive: SimulatedStorage) -> dic
     answer = io.StringIO()
     options = VerifyOptions(
         target=None,
-        endpoint=endpoint(server, lab.token, ca=None, fingerprint=None),
+        endpoint=through(lab, server),
         attest_cut="the drive was cut",
         json=True,
     )

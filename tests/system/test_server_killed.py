@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import random
 import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ import pytest
 
 from durability.errors import TargetError
 from durability.formats.case import Case, case_from_value
-from durability.protocol.messages import CaseFile, Export, List, Listing
-from durability.units import format_run
+from durability.protocol.auth import APPLICATION
+from durability.protocol.local_address import socket_name
+from durability.protocol.messages import CaseFile, Export, Invite, Invited, List, Listing
+from durability.units import format_run, parse_address
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.run.planning import RunOptions
@@ -26,6 +30,7 @@ from durability_client.run.run_command import RunSummary, run
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.support.local_server import join_server
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 KILLS = 20
@@ -51,18 +56,16 @@ class KillableServer:
     def start(self) -> None:
         """Start it; returns when it listens."""
         command = [COMMAND, "serve", "--listen", self._listen]
-        command += [
-            "--store",
-            f"sqlite:///{self._directory}/store.sqlite",
-            "--token-file",
-            f"{self.token_file}",
-        ]
+        command += ["--store", f"sqlite:///{self._directory}/store.sqlite"]
+        environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
         log_file = self._directory / "server.log"
         with log_file.open("a") as log:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+            )
         assert self._process.stdout is not None
-        said = self._process.stdout.readline() + self._process.stdout.readline()
-        found = re.search(r"--server (\S+)", said)
+        said = self._process.stdout.readline()
+        found = re.fullmatch(r"Listening on (\S+)\.\n", said)
         assert found, said + log_file.read_text()
         self._listen = found[1]
 
@@ -72,13 +75,21 @@ class KillableServer:
             with self._process as process:
                 process.kill()
 
-    @property
-    def token_file(self) -> Path:
-        return self._directory / "token"
+    async def join(self) -> None:
+        """Join it, once."""
+        _, port = parse_address(self._listen)
+        local = Endpoint(local=self._directory / APPLICATION / socket_name(port))
+        with closing(await connect(local, "operate")) as operator:
+            invited = await operator.request(Invite(role="client", name=""), Invited)
+        await join_server(invited, self._listen, self._credential)
 
     @property
     def endpoint(self) -> Endpoint:
-        return endpoint(self._listen, self.token_file.read_bytes().strip(), ca=None, fingerprint=None)
+        return endpoint(self._listen, self._credential)
+
+    @property
+    def _credential(self) -> Path:
+        return self._directory / "credential.json"
 
 
 async def armed_runs(server: KillableServer, clients: Sequence[Client]) -> list[int]:
@@ -157,10 +168,9 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
         for model in (FlushIgnored(), Honest())
     ]
     await asyncio.to_thread(server.start)
+    await server.join()
     where = server.endpoint
-    options = RunOptions(
-        server=str(where), token=where.token, size_bytes=SIZE_BYTES, writers=2, destroy_data=True
-    )
+    options = RunOptions(endpoint=where, size_bytes=SIZE_BYTES, writers=2, destroy_data=True)
     clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
     runs = await armed_runs(server, clients)
 

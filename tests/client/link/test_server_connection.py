@@ -3,50 +3,50 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import shutil
 import socket
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from durability import limits
-from durability.errors import AuthenticationError, PeerError, RefusedError, SetupError, UsageError
+from durability.errors import AuthenticationError, PeerError, RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import Value as AnyValue
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, ClientFailed, Export, Fetch, List, Listing, Notice, Stop
+from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
+from durability_lab.support.local_server import join_server
 from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server.connections.client_connection import ClientConnection
 from durability_server.server import Server
+from tests.joined import NOWHERE, joined
 from tests.waiting import DEADLINE_S, until
 
 Value = Mapping[str, AnyValue]
 MakePlan = Callable[..., Plan]
-TOKEN = b"a token of both machines"
 
 
 class Served:
     """A real server that can be stopped and started again on the same port and store."""
 
-    def __init__(self, store: Path, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, store: Path) -> None:
         self._store = store
-        self._tls = tls
-        self._port = 0
+        self.port = 0
         self.server: Server | None = None
 
-    async def start(self, token: bytes = TOKEN) -> Endpoint:
-        self.server = Server(store_url=f"sqlite:///{self._store}", token=token, tls=self._tls)
-        host, self._port = await self.server.start("127.0.0.1", self._port)
-        return Endpoint(host=host, port=self._port, token=token)
+    async def start(self, store: str = "store.sqlite") -> Endpoint:
+        self.server = Server(store_url=f"sqlite:///{self._store.with_name(store)}")
+        host, self.port = await self.server.start("127.0.0.1", self.port, directory=None)
+        return await joined(self.server, host, self.port, credential=self._store.with_name("credential.json"))
 
     async def stop(self) -> None:
         if self.server is not None:
@@ -179,8 +179,8 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
     """Where the server has the stop and only its answer is lost, `finish` succeeds after the reconnect."""
     where, plan = await served.start(), make_plan()
     async with (
-        TcpProxy(where.host, where.port) as proxy,
-        running(endpoint(proxy.address, TOKEN, ca=None, fingerprint=None), plan, facts) as heard,
+        TcpProxy("127.0.0.1", served.port) as proxy,
+        running(replace(where, addresses=(parse_address(proxy.address),)), plan, facts) as heard,
     ):
         heard.link.acknowledge((5, 5), 0)
         await heard.until_granted(5, 5)
@@ -203,16 +203,15 @@ async def test_a_stop_whose_answer_was_lost_has_stopped_the_run(
         assert heard.link.final is None
 
 
-async def test_a_server_with_another_token_is_waited_for_with_words(
+async def test_a_server_that_forgot_its_clients_is_waited_for_with_words(
     served: Served, facts: Value, make_plan: MakePlan
 ) -> None:
-    """A server that was restarted with another token does not end the run: the link says what is wrong and
-    goes on once the token is back."""
+    """A server that was restarted on another store does not end the run: the link says what is wrong and goes
+    on once the store is back."""
     async with running(await served.start(), make_plan(), facts) as heard:
         await served.stop()
-        await served.start(b"another token")
-        await until(lambda: "token" in heard.link.trouble)
-        assert "start it with the earlier token" in heard.link.trouble
+        await served.start("another.sqlite")
+        await until(lambda: "fingerprint" in heard.link.trouble)
         assert heard.link.final is None
         await served.stop()
         await served.start()
@@ -221,11 +220,39 @@ async def test_a_server_with_another_token_is_waited_for_with_words(
         assert heard.link.trouble == ""
 
 
-async def test_a_wrong_token_is_said_to_be_one(served: Served) -> None:
-    """A client with another token is told so by name."""
+async def test_a_client_that_is_not_known_is_waited_for_with_words(
+    served: Served, facts: Value, make_plan: MakePlan, tmp_path: Path
+) -> None:
+    """A store of before the join knows the certificate, and not the client."""
     where = await served.start()
-    with pytest.raises(AuthenticationError, match="token"):
-        await connect(Endpoint(host=where.host, port=where.port, token=b"another"), "query")
+    assert served.server is not None
+    early = await served.server.invite()
+    await served.stop()
+    shutil.copy(tmp_path / "store.sqlite", tmp_path / "earlier.sqlite")
+    await served.start()
+    late = tmp_path / "late.json"
+    await join_server(early, str(where), late)
+    async with running(endpoint(str(where), late), make_plan(), facts) as heard:
+        await served.stop()
+        await served.start("earlier.sqlite")
+        await until(lambda: "no longer knows this client" in heard.link.trouble)
+        assert "start it on the store of before" in heard.link.trouble
+        assert heard.link.final is None
+
+
+async def test_an_unknown_client_is_said_to_be_one(served: Served) -> None:
+    """A client with another secret is told what to type."""
+    where = await served.start()
+    with pytest.raises(AuthenticationError, match="clients invite"):
+        await connect(replace(where, secret=bytes(32)), "query")
+
+
+async def test_the_first_address_that_answers_is_taken(served: Served) -> None:
+    """A server with several addresses is found at any of them."""
+    where = await served.start()
+    query = await connect(replace(where, addresses=(*NOWHERE.addresses, *where.addresses)), "query")
+    assert (await query.request(List(limit=5), Listing)).rows == ()
+    query.close()
 
 
 async def test_nobody_listening_is_said_with_the_address() -> None:
@@ -233,14 +260,14 @@ async def test_nobody_listening_is_said_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(PeerError, match=f"127.0.0.1:{port}.*durability serve"):
-        await connect(Endpoint(host="127.0.0.1", port=port, token=b""), "run")
+        await connect(Endpoint(addresses=(("127.0.0.1", port),)), "run")
 
 
 async def test_a_peer_that_never_speaks_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listener that accepts and says nothing does not hold the client for ever."""
     monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(PeerError, match="does not answer"):
-        await connect(Endpoint(host="127.0.0.1", port=mute.getsockname()[1], token=b""), "run")
+        await connect(Endpoint(addresses=(("127.0.0.1", mute.getsockname()[1]),)), "run")
 
 
 async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
@@ -251,8 +278,8 @@ async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
         writer.close()
 
     other = await asyncio.start_server(answer, "127.0.0.1", 0)
-    with pytest.raises(PeerError, match="durability client or server"):
-        await connect(Endpoint(host="127.0.0.1", port=other.sockets[0].getsockname()[1], token=b""), "run")
+    with pytest.raises(PeerError, match="TLS"):
+        await connect(Endpoint(addresses=(("127.0.0.1", other.sockets[0].getsockname()[1]),)), "run")
     other.close()
 
 
@@ -266,67 +293,3 @@ async def test_requests_of_the_other_roles(served: Served, facts: Value) -> None
     with pytest.raises(RefusedError) as refusal:
         await verify.request(Fetch(run=12345, facts=facts, end=False), Listing)
     assert refusal.value.code == "run-unknown"
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A self-signed certificate for 127.0.0.1 with its key in one file."""
-    directory = tmp_path_factory.mktemp("tls")
-    command = (
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=lab"
-    )
-    subprocess.run(
-        [
-            *command.split(),
-            "-addext",
-            "subjectAltName=IP:127.0.0.1",
-            "-keyout",
-            "key.pem",
-            "-out",
-            "cert.pem",
-        ],
-        cwd=directory,
-        check=True,
-        capture_output=True,
-    )
-    pem = directory / "both.pem"
-    pem.write_text((directory / "key.pem").read_text() + (directory / "cert.pem").read_text())
-    return pem
-
-
-@pytest.mark.parametrize("how", ["ca", "fingerprint"])
-async def test_tls_by_authority_and_by_fingerprint(tmp_path: Path, certificate: Path, how: str) -> None:
-    """Both ways to trust the server's certificate lead to an open session."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    served = Served(tmp_path / "store.sqlite", context)
-    where = await served.start()
-    der = ssl.PEM_cert_to_DER_cert((certificate.parent / "cert.pem").read_text())
-    options = {
-        "ca": certificate.parent / "cert.pem" if how == "ca" else None,
-        "fingerprint": hashlib.sha256(der).hexdigest() if how == "fingerprint" else None,
-    }
-    connection = await connect(endpoint(str(where), TOKEN, **options), "query")  # type: ignore[arg-type]
-    await connection.request(List(limit=1), Listing)
-    connection.close()
-    wrong = endpoint(str(where), TOKEN, ca=None, fingerprint="00" * 32)
-    with pytest.raises(PeerError, match="fingerprint"):
-        await connect(wrong, "query")
-    with pytest.raises(PeerError):
-        await connect(where, "query")
-    await served.stop()
-
-
-@pytest.mark.parametrize(
-    ("ca", "fingerprint", "error"),
-    [
-        (Path("x"), "00" * 32, UsageError),
-        (None, "00" * 31, UsageError),
-        (None, "not hex", UsageError),
-        (Path("/nonexistent/ca.pem"), None, SetupError),
-    ],
-)
-def test_tls_options_that_cannot_be(ca: Path | None, fingerprint: str | None, error: type[Exception]) -> None:
-    """Options that contradict each other, or that name nothing, are refused in words."""
-    with pytest.raises(error):
-        endpoint("127.0.0.1:1", TOKEN, ca=ca, fingerprint=fingerprint)

@@ -24,7 +24,6 @@ from durability.formats.mixing import U64
 from durability.formats.plan import Plan, TargetKind
 from durability.formats.record import parse
 from durability.protocol.messages import CaseFile, Export, Fetch, Show, Shown
-from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.run_command import CLEAN_END, RunSummary, run
@@ -35,11 +34,11 @@ from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch, SimulatedStorage
 from durability_server.server import Server
 from tests.client.verify.targets import existing_plan, job_of, scanned
+from tests.joined import NOWHERE, joined
 from tests.waiting import DEADLINE_S, until
 
 pytestmark = pytest.mark.slow  # whole runs, of seconds each
 
-TOKEN = b"a token of both machines"
 SIZE_BYTES = 4 << 20
 
 
@@ -83,11 +82,14 @@ class Lab:
         self.store = directory / "store.sqlite"
         self.port = 0
         self.server: Server | None = None
+        self.endpoint = NOWHERE
         self.lines = Lines()
 
     async def start(self) -> None:
-        self.server = Server(store_url=f"sqlite:///{self.store}", token=TOKEN)
-        _, self.port = await self.server.start("127.0.0.1", self.port)
+        self.server = Server(store_url=f"sqlite:///{self.store}")
+        host, self.port = await self.server.start("127.0.0.1", self.port, directory=None)
+        credential = self.store.with_name("credential.json")
+        self.endpoint = await joined(self.server, host, self.port, credential=credential)
 
     async def stop(self) -> None:
         if self.server is not None:
@@ -96,8 +98,7 @@ class Lab:
 
     def options(self, **changes: Any) -> RunOptions:
         options = RunOptions(
-            server=f"127.0.0.1:{self.port}",
-            token=TOKEN,
+            endpoint=self.endpoint,
             size_bytes=SIZE_BYTES,
             json=True,
             allow_shared_blocks=True,
@@ -115,7 +116,7 @@ class Lab:
 
     async def case(self, run_id: int) -> dict[str, Any]:
         """The case that the server has of a run."""
-        query = await connect(Endpoint(host="127.0.0.1", port=self.port, token=TOKEN), "query")
+        query = await connect(self.endpoint, "query")
         case = (await query.request(Export(run=run_id), CaseFile)).case
         query.close()
         return dict(case)
@@ -159,7 +160,7 @@ async def test_a_run_of_some_time(
         assert sectors.intact.all()
         assert sectors.seq.tolist() == np.repeat(expected, plan.record_bytes // 512).tolist()
     assert 0 < len(summary.latencies) <= sum(summary.frontiers)
-    query = await connect(Endpoint(host="127.0.0.1", port=lab.port, token=TOKEN), "query")
+    query = await connect(lab.endpoint, "query")
     shown = await query.request(Show(run=summary.run), Shown)
     query.close()
     assert json.dumps(shown.document)
@@ -372,7 +373,7 @@ async def test_a_run_that_the_server_ended_stops(
     task = lab.run(storage)
     run_id = int((await lab.lines.until_under_way(task))["run"], 16)
     monkeypatch.setattr(limits, "SILENCE_NS", 0)
-    verify = await connect(Endpoint(host="127.0.0.1", port=lab.port, token=TOKEN), "verify")
+    verify = await connect(lab.endpoint, "verify")
     await verify.request(Fetch(run=run_id, facts={}, end=True), CaseFile)
     verify.close()
     with pytest.raises(RefusedError):
@@ -397,7 +398,7 @@ async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
     """Where no server answers, the target is not even created."""
     with pytest.raises(PeerError):
         await run(
-            RunOptions(server="127.0.0.1:1", token=TOKEN, size_bytes=SIZE_BYTES),
+            RunOptions(endpoint=NOWHERE, size_bytes=SIZE_BYTES),
             KernelStorage(tmp_path / "target"),
             io.StringIO(),
         )
@@ -430,7 +431,7 @@ async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelSto
 )
 def test_options_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
     """They are refused in the words of the command line, before anything is touched."""
-    options = RunOptions(server="127.0.0.1:1", token=b"")
+    options = RunOptions(endpoint=NOWHERE)
     check_options(options)
     with pytest.raises(UsageError, match=message):
         check_options(replace(options, **changes))
@@ -448,7 +449,7 @@ def test_the_plan_fits_the_size_that_was_asked_for(
     facts: Facts, size_bytes: int, kind: TargetKind, group: int
 ) -> None:
     """Superblocks, slots and, on a device, the control arm stay within --size, and use nearly all of it."""
-    options = RunOptions(server="127.0.0.1:1", token=b"", size_bytes=size_bytes, group=group, writers=1)
+    options = RunOptions(endpoint=NOWHERE, size_bytes=size_bytes, group=group, writers=1)
     plan = make_plan(options, facts, kind)
     assert size_bytes * 0.9 <= plan.main_bytes <= size_bytes
     assert plan.credit % group == 0 and plan.credit <= limits.CREDIT_MAX
@@ -456,7 +457,7 @@ def test_the_plan_fits_the_size_that_was_asked_for(
 
 def test_a_size_too_small_for_its_writers_is_refused(facts: Facts) -> None:
     """The message says how many records there would be and how many are needed."""
-    options = RunOptions(server="127.0.0.1:1", token=b"", size_bytes=1 << 20, writers=64)
+    options = RunOptions(endpoint=NOWHERE, size_bytes=1 << 20, writers=64)
     with pytest.raises(UsageError, match=r"3 records.*at least 8 are needed"):
         make_plan(options, facts, "file")
 
@@ -464,7 +465,7 @@ def test_a_size_too_small_for_its_writers_is_refused(facts: Facts) -> None:
 @pytest.mark.parametrize("workload", ["append", "create", "rename", "unlink"])
 def test_names_need_a_file(facts: Facts, workload: str) -> None:
     """A log cannot grow on a device, and a device has no names."""
-    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload)
+    options = RunOptions(endpoint=NOWHERE, workload=workload)
     with pytest.raises(UsageError, match=f"{workload} needs a file"):
         make_plan(options, facts, "device")
 
@@ -472,7 +473,7 @@ def test_names_need_a_file(facts: Facts, workload: str) -> None:
 @pytest.mark.parametrize("workload", ["create", "rename", "unlink"])
 def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: str) -> None:
     """64 MiB of names where nothing is said; each takes its record in whole blocks, and its inode."""
-    options = RunOptions(server="127.0.0.1:1", token=b"", workload=workload, record_bytes=512)
+    options = RunOptions(endpoint=NOWHERE, workload=workload, record_bytes=512)
     plan = make_plan(options, facts, "file")
     each = safety_checks.name_bytes(512, facts)
     assert (64 << 20) * 0.99 <= plan.slots * each <= 64 << 20
@@ -486,7 +487,7 @@ def test_names_are_fewer_unless_a_size_is_given(facts: Facts, workload: str) -> 
 def test_a_group_of_names_fits_the_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """More files than the process may have open at once are refused; of writes in place no file is."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 100))
-    options = RunOptions(server="127.0.0.1:1", token=b"", workload="rename", group=37)
+    options = RunOptions(endpoint=NOWHERE, workload="rename", group=37)
     with pytest.raises(UsageError, match=r"--group 37 with --workload .* may have 36"):
         check_options(options)
     check_options(replace(options, group=36))
@@ -495,7 +496,7 @@ def test_a_group_of_names_fits_the_open_files(monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_two_runs_are_alike(facts: Facts) -> None:
     """Run and seed are fresh each time; the tag of the target stays."""
-    options = RunOptions(server="127.0.0.1:1", token=b"")
+    options = RunOptions(endpoint=NOWHERE)
     plans = [make_plan(options, facts, "file") for _ in range(3)]
     assert len({plan.run for plan in plans}) == len({plan.seed for plan in plans}) == 3
     assert len({plan.target for plan in plans}) == 1

@@ -18,7 +18,6 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, Export
 from durability_client import queries
-from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
@@ -36,17 +35,13 @@ DEADLINE_S = 60
 
 
 def options(lab: LocalServer, **changes: Any) -> RunOptions:
-    made = RunOptions(server=lab.address, token=lab.token, size_bytes=SIZE_BYTES, destroy_data=True)
+    made = RunOptions(endpoint=lab.endpoint, size_bytes=SIZE_BYTES, destroy_data=True)
     return replace(made, **changes)
-
-
-def endpoint_of(lab: LocalServer) -> Endpoint:
-    return endpoint(lab.address, lab.token, ca=None, fingerprint=None)
 
 
 async def case_of(lab: LocalServer, run_id: int) -> Case:
     """The case that the server has of a run."""
-    asker = await connect(endpoint_of(lab), "query")
+    asker = await connect(lab.endpoint, "query")
     case = case_from_value((await asker.request(Export(run=run_id), CaseFile)).case)
     asker.close()
     return case
@@ -63,10 +58,10 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
         )
         statistics = (await case_of(lab, summary.run)).statistics
         answer, page, shown = io.StringIO(), io.StringIO(), io.StringIO()
-        wanted = VerifyOptions(target=directory / "target", endpoint=endpoint_of(lab))
+        wanted = VerifyOptions(target=directory / "target", endpoint=lab.endpoint)
         await verify(replace(wanted, json=True), out=answer)
         await verify(wanted, out=page)
-        await queries.show(endpoint_of(lab), summary.run, json=False, out=shown)
+        await queries.show(lab.endpoint, summary.run, json=False, out=shown)
     assert statistics is not None
     assert statistics.operations == summary.frontiers
     assert len(statistics.latencies()) == len(summary.latencies) > 0

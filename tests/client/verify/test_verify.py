@@ -32,7 +32,6 @@ from durability.formats.case import case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
-from durability_client.link.endpoint import Endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
@@ -41,10 +40,10 @@ from durability_server.server import Server
 from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
+from tests.joined import joined
 from tests.sample_facts import drive, facts
 
 MakePlan = Callable[..., Plan]
-TOKEN = b"a token of both machines"
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
 KEYS = """
 schema run verdict reasons subject cut acked checked at_risk in_flight in_flight_damaged findings
@@ -56,9 +55,10 @@ pytestmark = pytest.mark.slow  # each starts a server and a scan
 
 @pytest.fixture
 async def lab(tmp_path: Path, make_plan: MakePlan) -> AsyncIterator[Lab]:
-    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}", token=TOKEN)
-    host, port = await server.start("127.0.0.1", 0)
-    lab = Lab(tmp_path, Endpoint(host=host, port=port, token=TOKEN), make_plan)
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
+    host, port = await server.start("127.0.0.1", 0, directory=None)
+    where = await joined(server, host, port, credential=tmp_path / "credential.json")
+    lab = Lab(tmp_path, where, make_plan)
     yield lab
     lab.end()
     await server.stop()

@@ -17,7 +17,6 @@ import pytest
 from durability.errors import EXIT_INCONCLUSIVE
 from durability.formats.case import DriveState
 from durability.units import parse_run
-from durability_client.link.endpoint import endpoint
 from durability_client.queries import export
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
@@ -63,7 +62,7 @@ async def drained() -> None:
 
 async def rebooted(lab: LocalServer, run: str, target: Path) -> str:
     """The case of a run as it would be if the machine had been restarted a minute after the last frame."""
-    peer = endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+    peer = lab.endpoint
     out = io.StringIO()
     await export(peer, parse_run(run), output=None, out=out)
     case = json.loads(out.getvalue())

@@ -17,7 +17,6 @@ import pytest
 
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
 from durability.protocol.messages import List, Listing
-from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import ATTESTATION, Answer, cycle, power_on, powered, running, verify
@@ -59,7 +58,7 @@ async def _attested(lab: LocalServer, rig: BlockRig, *options: str) -> Answer:
 
 async def _listed(lab: LocalServer, run: str) -> Any:
     """The verdict of `run` in `durability runs`."""
-    place = endpoint(lab.address, lab.token, ca=None, fingerprint=None)
+    place = lab.endpoint
     with closing(await connect(place, "query")) as connection:
         rows = (await connection.request(List(limit=50), Listing)).rows
     return next(row["verdict"] for row in rows if row["run"] == run)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 from durability import limits
@@ -28,8 +29,8 @@ def served(story: Story) -> str:
     """What comes of a story that begins with a server."""
 
     async def tell() -> str:
-        lab = Lab()
         with tempfile.TemporaryDirectory(prefix="durability-lab-") as directory:
+            lab = Lab(Path(directory))
             try:
                 running = await lab.start(f"sqlite:///{directory}/store")
                 return await story(lab, running.address, lab.plan())

@@ -1,0 +1,21 @@
+"""A client that has joined a server of the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from durability.units import format_address
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_lab.support.local_server import join_server
+from durability_server.server import Server
+
+
+async def joined(server: Server, host: str, port: int, *, credential: Path) -> Endpoint:
+    """The server as this client has it, which joins it unless the file `credential` says that it has."""
+    address = format_address(host, port)
+    if not credential.exists():
+        await join_server(await server.invite(), address, credential)
+    return endpoint(address, credential)
+
+
+NOWHERE = Endpoint(addresses=(("127.0.0.1", 1),))  # where no server is
