@@ -110,17 +110,20 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
 def _check_outputs(options: BenchOptions) -> None:
     """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
     two. Raises UsageError, SetupError, TargetError."""
-    named = {"-o": options.output, "--html": options.html}
-    for option, path in named.items():
+    if options.output and options.html and saved_results.same_file(options.html, options.output):
+        raise UsageError("-o and --html name the same file; name two files")
+    outputs = (
+        ("-o", options.output, saved_results.check_result),
+        ("--html", options.html, saved_results.check_page),
+    )
+    for option, path, check in outputs:
         if path is None:
             continue
         if saved_results.same_file(path, options.target):
             raise UsageError(f"{option} names TARGET, which a result must not replace; name another file")
-        saved_results.check_output(path)
+        check(path)
     if options.output is None:
         saved_results.check_default()
-    elif options.html and saved_results.same_file(options.html, options.output):
-        raise UsageError("-o and --html name the same file; name two files")
 
 
 def _exit_code(ending: BaseException) -> int:

@@ -1,9 +1,12 @@
-"""Mounted file systems as this process sees them, from /proc; empty where there is none."""
+"""Mounted file systems, from /proc: those that this process sees, and those of all mount namespaces. Empty where
+there is no /proc."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +31,24 @@ def mounts() -> list[Mount]:
     except OSError:
         return []
     return [parse_mount(line) for line in text.splitlines()]
+
+
+def foreign_mounts() -> Iterator[tuple[int, Mount]]:
+    """Every mount of other mount namespaces, with a process that sees it; as far as this user may look."""
+    with suppress(OSError):
+        seen = {_namespace("self")}
+        for entry in sorted(filter(str.isdecimal, os.listdir("/proc")), key=int):  # noqa: PTH208 - names
+            with suppress(OSError):  # it ended, or it is another user's
+                namespace = _namespace(entry)
+                if namespace in seen:
+                    continue
+                lines = Path("/proc", entry, "mountinfo").read_text(errors="surrogateescape").splitlines()
+                seen.add(namespace)
+                yield from ((int(entry), parse_mount(line)) for line in lines)
+
+
+def _namespace(process: str) -> str:
+    return str(Path("/proc", process, "ns", "mnt").readlink())
 
 
 def mount_of(path: Path) -> Mount | None:

@@ -79,10 +79,15 @@ def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
     """The place that TARGET (absolute, symbolic links resolved) means. Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise TargetError(
+            f"{path} does not exist, expected a directory, a file in one or a block device; create it, or mount "
+            "its file system"
+        ) from error
     except OSError:
         mode = 0
     if stat.S_ISDIR(mode):
-        safety_checks.check_directory(path)
+        safety_checks.check_directory(path, consent)
         return Directory(path, size_bytes=size_bytes)
     safety_checks.check_path(path, consent)
     if stat.S_ISBLK(mode):
