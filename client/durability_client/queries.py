@@ -62,7 +62,8 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
 async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
     """Write the case of `run` to the file `output`, else to `out`, for `verify --from-export`.
 
-    A file that exists is not replaced. Raises as `show` does, and SetupError where the file cannot be written.
+    A file that exists is not replaced. Raises as `show` does, and SetupError where the file cannot be
+    written.
     """
     if output is not None:
         output_files.check_new(output, _EXPORT)

@@ -196,7 +196,7 @@ def start_of(name: str, *, sys: Path = SYS) -> int:
 
 
 def wwid_of(name: str, *, sys: Path = SYS) -> str:
-    """The world-wide name of the drive `name`; "" where it has none. What cheap bridges make up is left out."""
+    """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register."""
     wwid = _first_text(_class(name, sys) / "wwid", _class(name, sys) / "device" / "wwid")
     return wwid if wwid.startswith(("naa.", "eui.", "uuid.")) else ""
 
@@ -208,8 +208,10 @@ def all_names(*, sys: Path = SYS) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A loop device that is set up. `backing`: path of its file or device, as the kernel tells it; `end_bytes`
-    None: up to its end."""
+    """A loop device that is set up. `backing`: path of its file or device, as the kernel tells it.
+
+    `end_bytes` None: up to its end.
+    """
 
     name: str
     backing: str

@@ -1,9 +1,9 @@
 """What uses a block device or a file, so that nothing may overwrite it, whatever the user allows.
 
-A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any mount
-namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is held by
-another program with O_EXCL. The same bytes have: a loop device and the device behind it, two loop devices over
-the same range of a file, and two paths to one drive.
+A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any
+mount namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is
+held by another program with O_EXCL. The same bytes have: a loop device and the device behind it, two loop
+devices over the same range of a file, and two paths to one drive.
 
 Looks only at what the kernel tells and writes nothing. A program that opened a device without O_EXCL does not
 count: udev and smartd do that all the time.

@@ -1,5 +1,5 @@
-"""Mounted file systems, from /proc: those that this process sees, and those of all mount namespaces. Empty where
-there is no /proc."""
+"""Mounted file systems, from /proc: those that this process sees, and those of other mount namespaces. Empty
+where there is no /proc."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Files that a command makes for its user: written whole or not at all, and never in place of other data.
 
-`create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of the
-same kind, which `is_ours` recognises. Both refuse symbolic links that others made (see `path_walk`), write to
-a temporary file beside the new one, and make file and name durable.
+`create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of
+the same kind, which `is_ours` recognises. Both refuse symbolic links that others made (see `path_walk`),
+write to a temporary file beside the new one, and make file and name durable.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _write(place: Place, path: Path, data: bytes, what: str, is_ours: IsOurs | N
                 os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
         finally:
             with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=place.fd)  # noqa: PTH108 - in a directory that is open
+                os.unlink(temporary, dir_fd=place.fd)
         _sync_directory(place.fd)
     except FileExistsError as error:
         raise SetupError(
@@ -142,7 +142,7 @@ def _name(place: Place, temporary: str) -> None:
     # A file system without hard links, such as vfat: the name is taken first, and then replaced.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     os.close(os.open(place.name, flags, 0o666, dir_fd=place.fd))
-    os.rename(temporary, place.name, **both)
+    os.rename(temporary, place.name, **both)  # noqa: PTH104 - in a directory that is open
 
 
 def _sync_directory(fd: int) -> None:

@@ -54,7 +54,7 @@ def place_of(path: Path, *, follow_last: bool = False) -> Iterator[Place]:
 
 
 def real_path(path: str | Path) -> Path:
-    """`path` without symbolic links, as far as it exists. Raises SetupError for a link that is not followed."""
+    """`path` without symbolic links, as far as it exists. Raises SetupError for a link that is refused."""
     walk = _Walk(Path(path))
     try:
         with suppress(OSError):  # what is not there, or may not be entered, has no links to follow
@@ -116,9 +116,9 @@ class _Walk:
         changed = (link.st_dev, link.st_ino) != (again.st_dev, again.st_ino)
         if changed or link.st_uid not in {os.geteuid(), 0, directory.st_uid}:
             raise SetupError(
-                f"{Path(self.directory, self.name)} is a symbolic link of user {_user(again.st_uid)}, expected "
-                f"one of this user, of root or of the owner of {self.directory}, so it is not followed; name "
-                "the file that you mean, or remove the link"
+                f"{Path(self.directory, self.name)} is a symbolic link of user {_user(again.st_uid)}, "
+                f"expected one of this user, of root or of the owner of {self.directory}, so it is not "
+                "followed; name the file that you mean, or remove the link"
             )
         self._links += 1
         if self._links > _LINKS_MAX:

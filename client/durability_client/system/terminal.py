@@ -40,6 +40,8 @@ def confirmed(question: str) -> bool:
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    except ValueError:  # what was typed is no text
+        return False
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)

@@ -67,9 +67,11 @@ def file_system_of(path: Path) -> FileSystem | None:
 
 
 def is_on_root(path: Path) -> bool:
-    """Whether `path` lies on the root file system, wherever that is mounted; False where that is unknown."""
+    """Whether `path`, a directory, lies on the root file system, wherever that is mounted."""
     mount, root = mount_of(path), mount_of(Path("/"))
-    return mount is not None and root is not None and mount.device_number == root.device_number
+    if mount is None or root is None:  # no Linux, or a chroot, whose root is no mount
+        return path.stat().st_dev == Path("/").stat().st_dev
+    return mount.device_number == root.device_number
 
 
 def drives_below(path: Path) -> tuple[str, ...]:

@@ -153,8 +153,8 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
 class KernelStorage:
     """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original.
 
-    Symbolic links are resolved once, here, and never followed to write. Raises SetupError for one that another
-    user made (see `path_walk`).
+    Symbolic links are resolved once, here, and never followed to write. Raises SetupError for one that
+    another user made (see `path_walk`).
     """
 
     def __init__(self, path: str | Path) -> None:

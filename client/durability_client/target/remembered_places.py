@@ -27,6 +27,7 @@ from durability_client.target import discovery
 
 _SCHEMA = "durability.places/1"
 _PLACES_MAX = 1000
+_MOUNTED = "a file system that is mounted for the test"
 _BYTES_MAX = 4 << 20
 
 
@@ -42,35 +43,35 @@ class _Known:
         return f"{self.type} on {self.source}{f' (UUID {self.uuid})' if self.uuid else ''}"
 
 
-def check_place(path: Path, directory: Path, *, force: bool) -> None:
-    """Ask about the file system of `directory`, in which the target `path` lies, or is the target itself; then
-    remember it. Raises TargetError without consent."""
-    file_system = discovery.file_system_of(directory)
-    if file_system is None:  # no Linux
+def check(path: Path, directory: Path, *, force: bool) -> None:
+    """Ask about the file system of `directory`, in which the target `path` lies or which it is; remember it.
+
+    Raises TargetError without consent.
+    """
+    file_system, is_root = discovery.file_system_of(directory), discovery.is_on_root(directory)
+    if file_system is None:  # no Linux, or no /proc
+        if is_root and not force:
+            _ask(f"{path} is on the root file system, expected {_MOUNTED}")
         return
     places = _read()
-    known = _known(file_system)
-    is_root, last = discovery.is_on_root(directory), places.get(str(directory))
-    if not force:
-        if is_root:
-            _ask(
-                f"{path} is on the root file system ({known}, mounted at {file_system.mount_point}), expected "
-                f"{f'{last} as last time' if last is not None else 'one that is mounted for the test'}"
-            )
-        elif last is not None and not _is_same(last, known):
-            _ask(
-                f"{path} is on {known}, mounted at {file_system.mount_point}, expected {last} as the last time "
-                f"in {directory}"
-            )
+    known, last = _known(file_system), places.get(str(directory))
+    where = f"{known}, mounted at {file_system.mount_point}"
+    if is_root and not force:
+        expected = _MOUNTED if last is None else f"{last} as last time"
+        _ask(f"{path} is on the root file system ({where}), expected {expected}")
+    elif last is not None and not _is_same(last, known) and not force:
+        _ask(f"{path} is on another file system than last time ({where}), expected {last}")
     if not is_root and last != known:
         _write({**places, str(directory): known})
 
 
 def _ask(found: str) -> None:
     """Raises TargetError without a yes."""
-    what_to_do = "mount the right file system, or add --force to write there"
     if not confirmed(fitted(f"{found}. Write there? Type yes or no:", sys.stderr, indent=2)):
-        raise TargetError(f"{found}; {what_to_do}")
+        raise TargetError(
+            f"{found}; mount the right file system, or add --force to write there (a yes at a terminal does, "
+            "too)"
+        )
 
 
 def _known(file_system: FileSystem) -> _Known:

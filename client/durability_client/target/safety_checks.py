@@ -1,7 +1,7 @@
 """Refusals before anything is written: targets that hold other data, and plans that prove nothing.
 
-Three checks: of the path (`check_path`), of the plan against the facts (`check_plan`) and, under the lock, of
-the target's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says
+Four checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
+(`check_plan`) and, under the lock, of the target's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says
 what the user allowed.
 """
 
@@ -25,8 +25,8 @@ from durability.formats.plan import MAIN, Plan
 from durability.formats.record import KIND_SUPERBLOCK, Sectors, parse
 from durability_client.system import block_devices, device_users
 from durability_client.system.programs import find_tool
+from durability_client.target import remembered_places
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.remembered_places import check_place
 from durability_client.target.signatures import signature_of
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
@@ -57,15 +57,11 @@ def name_bytes(record_bytes: int, facts: Facts) -> int:
 
 
 def check_path(path: Path, consent: Consent) -> None:
-    """Refuse a path that cannot be a target, before its lock is taken; a person at the terminal may be asked.
-
-    Raises TargetError, UsageError.
-    """
+    """Refuse a path that cannot be a target, before its lock is taken. Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
         _check_new_file(path)
-        check_place(path, path.parent, force=consent.force)
         return
     except OSError as error:
         raise TargetError(f"{path}: cannot be examined: {error.strerror}") from error
@@ -75,13 +71,18 @@ def check_path(path: Path, consent: Consent) -> None:
     else:
         _check_writable(path, path.parent)
         _check_file(path)
-        check_place(path, path.parent, force=consent.force)
 
 
-def check_directory(directory: Path, consent: Consent) -> None:
-    """Refuse a directory in which no file can be made, or which nobody meant. Raises TargetError."""
+def check_directory(directory: Path) -> None:
+    """Refuse a directory in which no file can be made. Raises TargetError."""
     _check_writable(directory, directory)
-    check_place(directory, directory, force=consent.force)
+
+
+def check_place(path: Path, consent: Consent) -> None:
+    """Refuse a file or directory on a file system that is probably not meant, unless a person at the terminal
+    says yes (see `remembered_places`); call it after the other checks of the path. Raises TargetError."""
+    if not path.is_block_device():
+        remembered_places.check(path, path if path.is_dir() else path.parent, force=consent.force)
 
 
 def check_evidence(path: Path, consent: Consent) -> None:
@@ -306,8 +307,10 @@ def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
 
 
 def _has_superblock(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
-    """Whether a sector of a superblock is in its place at the beginning or the end of the file; a cut may have
-    lost the others."""
+    """Whether a sector of a superblock is in its place at the beginning or the end of the file.
+
+    One is enough, since a cut may have lost the others.
+    """
     for offset, sectors in _ends(storage, suffix, buffer):
         places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset)
         in_place = sectors.intact & (sectors.kind == KIND_SUPERBLOCK) & (sectors.offset == places)

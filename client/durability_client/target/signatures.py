@@ -1,7 +1,7 @@
 """What a device or file holds for others: file systems, partition tables, swap, RAID, LVM and ZFS members.
 
-blkid is always asked; it looks at both ends. A header of a GPT counts too, at either end: blkid says nothing of one
-without its protective MBR, as when a run has overwritten the beginning of a disk.
+blkid is always asked; it looks at both ends. A header of a GPT counts too, at either end: blkid says nothing
+of one without its protective MBR, as when a run has overwritten the beginning of a disk.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OF_THE_PARTITION = ("DEVNAME", "PART_ENTRY_")
 
 
 def signature_of(path: Path) -> str:
-    """What is recognised in the device or file, "" for nothing. Raises TargetError where blkid cannot tell."""
+    """What is recognised in the device or file, "" for nothing. Raises TargetError if blkid cannot tell."""
     done = run_tool("blkid", "-p", "-o", "export", str(path))
     if done.returncode not in (0, _NOTHING_FOUND):
         why = done.stderr.strip() or f"exit code {done.returncode}"

@@ -75,26 +75,34 @@ class Place(Protocol):
         """Remove everything; a sentence on what could not be removed, else ""."""
 
 
-def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
-    """The place that TARGET (absolute, symbolic links resolved) means. Raises TargetError, UsageError."""
+def check_target(path: Path, consent: Consent) -> None:
+    """Refuse what TARGET (absolute, symbolic links resolved) must not be. Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
+        # Its parent would be measured, which is the system's disk where a mount point was mistyped.
         raise TargetError(
-            f"{path} does not exist, expected a directory, a file in one or a block device; create it, or mount "
-            "its file system"
+            f"{path} does not exist, expected a directory, a file in one or a block device; create it, or "
+            "mount its file system"
         ) from error
     except OSError:
         mode = 0
     if stat.S_ISDIR(mode):
-        safety_checks.check_directory(path, consent)
-        return Directory(path, size_bytes=size_bytes)
+        safety_checks.check_directory(path)
+        return
     safety_checks.check_path(path, consent)
     if stat.S_ISBLK(mode):
         safety_checks.check_evidence(path, consent)
+    else:
+        safety_checks.check_contents(KernelStorage(path))
+
+
+def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
+    """The place that TARGET means. Raises as `check_target`."""
+    check_target(path, consent)
+    if path.is_block_device():
         return Device(path, size_bytes=size_bytes)
-    safety_checks.check_contents(KernelStorage(path))
-    return Directory(path.parent, size_bytes=size_bytes)
+    return Directory(path if path.is_dir() else path.parent, size_bytes=size_bytes)
 
 
 def memory(size_bytes: int) -> Place | None:
@@ -284,7 +292,7 @@ def remove_leftovers(parent: Path) -> list[Path]:
     """Remove working directories in `parent` whose measurement was killed; those removed."""
     removed = []
     for directory in _working_directories(parent):
-        if _lock_of(directory) == "free":
+        if _is_own(directory) and _lock_of(directory) == "free":
             with suppress(OSError):
                 _remove(directory)
                 removed.append(directory)
@@ -297,6 +305,14 @@ def _working_directories(parent: Path) -> list[Path]:
         names = sorted(filter(_NAMES.fullmatch, os.listdir(parent)))  # noqa: PTH208 - names are compared
         return [parent / name for name in names]
     return []
+
+
+def _is_own(directory: Path) -> bool:
+    """Whether it is a directory, and this user's: another's may become a link while it is being removed."""
+    with suppress(OSError):
+        found = directory.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
 
 
 def _remove(directory: Path) -> None:
