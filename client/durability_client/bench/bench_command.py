@@ -67,6 +67,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
+    workspace.check_size(wanted.cells, wanted.size_bytes)
     _check_target(options.target, wanted.consent)
     with StopSignals() as stop_signals:
         try:

@@ -66,7 +66,19 @@ def use_of_file(path: Path) -> Use | None:
 
 
 def _uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
-    """Uses of `name` and of devices with the same bytes, apart from those in `seen`."""
+    """Uses of `name`, of what lies below a loop device, and of devices with the same bytes; apart from loop
+    devices in `seen`."""
+    seen = (*seen, name, block_devices.whole_of(name, sys=sys))
+    yield from _direct_uses(name, seen, sys)
+    for same in _same_bytes(name, sys):
+        if same not in seen:
+            yield from _direct_uses(same, (*seen, same), sys)
+    loop = block_devices.loop_of(block_devices.whole_of(name, sys=sys), sys=sys)
+    if loop is not None and (below := _name_of_node(loop.backing)) is not None:
+        yield from _uses(below, seen, sys)
+
+
+def _direct_uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
     family = (name, *block_devices.partitions_of(name, sys=sys))
     yield from _mounted(family)
     for swap in _swaps():
@@ -75,17 +87,14 @@ def _uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
     for member in family:
         if holders := ", ".join(block_devices.holders_of(member, sys=sys)):
             yield Use(name=member, text=f"held by {holders}", remedy="release it first")
-    whole = block_devices.whole_of(name, sys=sys)
-    seen, over = (*seen, name, whole), {*family, whole}
+    over = {*family, block_devices.whole_of(name, sys=sys)}
     for loop in _loops(sys):
         if loop.name not in seen and _name_of_node(loop.backing) in over:
             yield _backs(name, loop)
     for member in family:
         if _is_claimed(member):
-            yield Use(name=member, text="held by a mount, swap or another program", remedy="release it first")
-    for same in _same_bytes(name, sys):
-        if same not in seen:
-            yield from _uses(same, seen, sys)
+            text = "held by a mount, swap or another program"
+            yield Use(name=member, text=text, remedy="release it first")
 
 
 def _mounted(family: tuple[str, ...]) -> Iterator[Use]:
@@ -106,8 +115,6 @@ def _same_bytes(name: str, sys: Path) -> Iterator[str]:
     """Other devices, a part of whose bytes are those of `name`."""
     loop = block_devices.loop_of(block_devices.whole_of(name, sys=sys), sys=sys)
     if loop is not None:
-        if (below := _name_of_node(loop.backing)) is not None:
-            yield below
         yield from (other.name for other in _loops(sys) if other.name != loop.name and _overlap(loop, other))
     whole = block_devices.whole_of(name, sys=sys)
     wwid = block_devices.wwid_of(whole, sys=sys)

@@ -107,7 +107,12 @@ class _Walk:
 
     def _follow_link(self) -> bool:
         """Put what a link says in the place of its name; whether it is one."""
-        link = os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+        try:
+            link = os.stat(self.name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            if self.rest:
+                raise
+            return False  # a name that is free
         if not stat.S_ISLNK(link.st_mode):
             return False
         said = os.readlink(self.name, dir_fd=self.fd)

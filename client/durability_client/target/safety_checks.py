@@ -1,8 +1,8 @@
 """Refusals before anything is written: targets that hold other data, and plans that prove nothing.
 
 Four checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
-(`check_plan`) and, under the lock, of the target's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says
-what the user allowed.
+(`check_plan`) and, under the lock, of the target's contents (`check_contents`). They refuse everything that
+this tool did not create; `Consent` says what the user allowed.
 """
 
 from __future__ import annotations

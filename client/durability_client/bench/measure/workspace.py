@@ -80,6 +80,7 @@ def check_target(path: Path, consent: Consent) -> None:
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as error:
+        safety_checks.check_path(path, consent)
         # Its parent would be measured, which is the system's disk where a mount point was mistyped.
         raise TargetError(
             f"{path} does not exist, expected a directory, a file in one or a block device; create it, or "

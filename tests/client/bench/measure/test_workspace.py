@@ -76,12 +76,22 @@ def test_a_directory_is_a_place(tmp_path: Path) -> None:
 
 
 def test_a_file_means_its_directory(opened: Callable[..., Place], tmp_path: Path) -> None:
-    """A TARGET that does not exist is not made: the files of the measurement lie beside where it would be."""
+    """The files of the measurement lie beside a TARGET that is a file, which is not written."""
+    (tmp_path / "target").touch()
     place = _prepared(opened(tmp_path / "target"), tiny())
     assert place.where == tmp_path
     (task,) = place.begin(tiny(), 1)
     assert Path(task.path).parent.parent == tmp_path
-    assert not (tmp_path / "target").exists()
+    assert not (tmp_path / "target").stat().st_size
+
+
+def test_what_does_not_exist_is_not_measured(tmp_path: Path) -> None:
+    """A mistyped TARGET does not mean its parent, which may be on the system's disk; nothing is made there."""
+    with pytest.raises(
+        TargetError, match=f"{tmp_path / 'typo'} does not exist, expected a directory, a file in"
+    ):
+        place_of(tmp_path / "typo", NO_CONSENT, size_bytes=SIZE_BYTES)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_strangers_file_is_refused(tmp_path: Path) -> None:
