@@ -1,4 +1,4 @@
-"""What uses a device or a file: real loop devices, mounts in other namespaces, swap, and trees of other machines."""
+"""What uses a device or a file: loop devices, mounts of other namespaces, swap, trees of other machines."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def _drive(root: Path, name: str, wwid: str, *, holders: str = "") -> None:
     ("wwid", "in_use"), [("naa.5000c500a1b2c3d4", True), ("t10.ATA     QEMU HARDDISK  0001", False)]
 )
 def test_another_path_to_the_drive_is_in_use(tmp_path: Path, wwid: str, in_use: bool) -> None:
-    """One path is a part of a multipath device, the other is free for the kernel; names that cheap bridges make
-    up are not believed."""
+    """One path is a part of a multipath device, the other is free for the kernel; names that bridges make up
+    are not believed."""
     _drive(tmp_path, "sdx", wwid)
     _drive(tmp_path, "sdy", wwid, holders="dm-7")
     _drive(tmp_path, "sdz", "naa.5000c500ffffffff", holders="dm-8")

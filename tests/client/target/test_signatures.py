@@ -141,15 +141,15 @@ def test_an_empty_partition_is_empty(loop_machine: None, tmp_path: Path) -> None
 
 
 def test_a_tested_file_that_was_put_to_other_use_is_refused(tmp_path: Path, make_plan: MakePlan) -> None:
-    """A file system was made in it, or other data lie where the superblocks were; --force changes nothing."""
+    """Swap was made in it, or other data lie where the superblocks were; --force changes nothing."""
     path = tmp_path / "target"
     storage = KernelStorage(path)
     TargetFiles(storage, make_plan(slots=20_000)).create()
     check_path(path, DESTROY)
     check_contents(storage)
-    _make(path, "ext4")
+    _make(path, "swap")
     with pytest.raises(
-        NotOursError, match="carries ext4, expected a file of this tool only; name another file"
+        NotOursError, match="carries swap, expected a file of this tool only; name another file"
     ):
         check_path(path, FORCE)
     path.unlink()

@@ -86,7 +86,7 @@ def test_a_file_means_its_directory(opened: Callable[..., Place], tmp_path: Path
 
 
 def test_what_does_not_exist_is_not_measured(tmp_path: Path) -> None:
-    """A mistyped TARGET does not mean its parent, which may be on the system's disk; nothing is made there."""
+    """A mistyped TARGET does not mean its parent, which may be on the system's disk."""
     with pytest.raises(
         TargetError, match=f"{tmp_path / 'typo'} does not exist, expected a directory, a file in"
     ):
