@@ -166,7 +166,7 @@ def _loops(sys: Path) -> Iterator[Loop]:
 
 def _swaps() -> list[str]:
     try:
-        lines = Path("/proc/swaps").read_text(errors="surrogateescape").splitlines()[1:]
+        lines = os.fsdecode(Path("/proc/swaps").read_bytes()).split("\n")[1:]
     except OSError:
         return []
     return [line.split()[0].replace("\\040", " ") for line in lines if line.strip()]

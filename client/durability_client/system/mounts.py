@@ -27,10 +27,10 @@ class Mount:
 def mounts() -> list[Mount]:
     """Every mount that this process sees, in the order in which they were made; empty without /proc."""
     try:
-        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        text = Path("/proc/self/mountinfo").read_bytes()
     except OSError:
         return []
-    return [parse_mount(line) for line in text.splitlines()]
+    return _parse(text)
 
 
 def foreign_mounts() -> Iterator[tuple[int, Mount]]:
@@ -42,9 +42,9 @@ def foreign_mounts() -> Iterator[tuple[int, Mount]]:
                 namespace = _namespace(entry)
                 if namespace in seen:
                     continue
-                lines = Path("/proc", entry, "mountinfo").read_text(errors="surrogateescape").splitlines()
+                text = Path("/proc", entry, "mountinfo").read_bytes()
                 seen.add(namespace)
-                yield from ((int(entry), parse_mount(line)) for line in lines)
+                yield from ((int(entry), mount) for mount in _parse(text))
 
 
 def _namespace(process: str) -> str:
@@ -58,6 +58,11 @@ def mount_of(path: Path) -> Mount | None:
         existing = existing.parent
     mount_id = _mount_id(existing)
     return next((mount for mount in mounts() if mount.id == mount_id), None)
+
+
+def _parse(text: bytes) -> list[Mount]:
+    # Of all characters at which Python ends a line, the kernel escapes only the line feed in a name.
+    return [parse_mount(os.fsdecode(line)) for line in text.split(b"\n") if line]
 
 
 def parse_mount(line: str) -> Mount:

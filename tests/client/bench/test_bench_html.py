@@ -37,7 +37,7 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_result_that_is_shown_has_a_page(results: tuple[Path, Path], tmp_path: Path) -> None:
-    """`--show FILE --html PAGE` prints the table and makes the page, as readable as any file; it replaces only a page."""
+    """`--show FILE --html PAGE` prints the table and makes the page, as readable as any file."""
     page = tmp_path / "page.html"
     page.write_text("of yesterday")
     done = _durability("bench", "--show", results[0], "--html", page)

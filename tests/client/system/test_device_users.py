@@ -21,6 +21,14 @@ def _use(device: Path) -> str:
     return "" if use is None else f"{use.name} is {use.text}; {use.remedy}"
 
 
+def test_mount_points_of_any_name_are_read(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Also those with characters at which Python, but not the kernel, ends a line."""
+    device, name = make_loop(), "a\x1c\x85\u2028\r\x0b\n- b\\040"
+    with _mounted(device, tmp_path / name):
+        use = use_of_device(device.name)
+    assert use is not None and use.text == f"mounted at {tmp_path / name}"
+
+
 @contextmanager
 def _looped(backing: Path, *options: str) -> Iterator[Path]:
     """A loop device over a device or file, for the time of a block."""

@@ -1,4 +1,4 @@
-"""The root file system, and another file system than the last time: asked about at a terminal, else refused."""
+"""The root file system, and another one than last time: asked about at a terminal, refused elsewhere."""
 
 from __future__ import annotations
 
@@ -85,8 +85,7 @@ def _at_terminal(environment: dict[str, str], typed: bytes, *arguments: str | Pa
 
 @pytest.mark.slow
 def test_the_root_file_system_takes_force(environment: dict[str, str], root_directory: Path) -> None:
-    """Without a terminal `bench` and `run` say what they found, what they expected and what to type; nothing is
-    made."""
+    """Without a terminal `bench` and `run` say what they found, expected and want typed; nothing is made."""
     for command in (("bench", root_directory, *SMALL), ("run", root_directory / "target")):
         token = ("--token-file", _token(environment)) if command[0] == "run" else ()
         done = subprocess.run(

@@ -156,7 +156,7 @@ def test_a_tested_file_that_was_put_to_other_use_is_refused(tmp_path: Path, make
     plan = make_plan()
     TargetFiles(storage, plan).create()
     with path.open("r+b") as file:  # records are left in the first 64 KiB, no superblock is
-        records = file.read()[plan.extents()[0].offset_bytes :][: 64 << 10]
+        records = file.read()[next(iter(plan.extents())).offset_bytes :][: 64 << 10]
         for offset in plan.superblock_offsets:
             file.seek(offset)
             file.write(records)
