@@ -58,7 +58,9 @@ def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
             yield place
     except (FileNotFoundError, NotADirectoryError) as error:
         parent = Path(os.path.realpath(path)).parent if follow_last else path.parent
-        raise SetupError(f"{path}: the directory {parent} does not exist; create it first") from error
+        raise SetupError(
+            f"{path}: {what} cannot be written there: the directory {parent} does not exist; create it first"
+        ) from error
     except OSError as error:  # a directory on the way may not be searched
         raise SetupError(
             f"{path}: {what} cannot be written there: {error.strerror}; name another file"

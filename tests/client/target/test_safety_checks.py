@@ -359,7 +359,7 @@ def test_names_take_what_is_planned_for_them(
 def test_a_device_behind_a_mounted_loop_device_is_refused_whatever_was_said(
     make_loop: Callable[..., Path], make_plan: MakePlan, tmp_path: Path
 ) -> None:
-    """Also after a run on it, and though the kernel lets it be opened with O_EXCL; --force changes nothing."""
+    """Also after a run on it, and though the kernel lets it be opened with O_EXCL."""
     device, directory = make_loop(), tmp_path / "mount"
     directory.mkdir()
     TargetFiles(KernelStorage(device), make_plan(target_kind="device")).create()

@@ -319,14 +319,23 @@ def _is_own(directory: Path) -> bool:
 def _remove(directory: Path) -> None:
     """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
 
+    It is emptied by its descriptor: the owner of the directory above it may have put a link in its place.
     Raises OSError.
     """
-    for entry in list(directory.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != _LOCK:
-            entry.unlink()
-    shutil.rmtree(directory)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it is another user's now")
+        for name in os.listdir(fd):  # noqa: PTH208 - by the descriptor
+            if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=fd)
+            elif name != _LOCK:
+                os.unlink(name, dir_fd=fd)
+        with suppress(FileNotFoundError):
+            os.unlink(_LOCK, dir_fd=fd)
+    finally:
+        os.close(fd)
+    directory.rmdir()
 
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
@@ -400,6 +409,7 @@ def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[i
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
     """The file past the page cache where its file system can."""
+    flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags | getattr(os, "O_DIRECT", 0), _MODE)
     except OSError as error:

@@ -315,6 +315,36 @@ def test_a_killed_measurement_is_cleared_away(tmp_path: Path) -> None:
         live.close()
 
 
+def test_a_link_in_place_of_the_working_directory_is_not_emptied(tmp_path: Path) -> None:
+    """The owner of the directory above can put one there; what it names keeps its files."""
+    parent, precious = tmp_path / "parent", tmp_path / "precious"
+    parent.mkdir()
+    precious.mkdir()
+    (precious / "file").touch()
+    place = Directory(parent, size_bytes=SIZE_BYTES)
+    (own,) = parent.iterdir()
+    own.rename(tmp_path / "away")
+    own.symlink_to(precious)
+    assert "could not be removed" in place.close()
+    assert [entry.name for entry in precious.iterdir()] == ["file"]
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(os.geteuid() != 0, reason="making another user's directory needs root")
+def test_leftovers_of_other_users_stay(tmp_path: Path) -> None:
+    """Their owner could put a link in the place of one while it is removed."""
+    place = Directory(tmp_path, size_bytes=SIZE_BYTES)
+    (own,) = tmp_path.iterdir()
+    lock = (own / "lock").read_bytes()
+    place.close()
+    own.mkdir()
+    (own / "lock").write_bytes(lock)
+    os.chown(own, 1234, 1234)
+    assert remove_leftovers(tmp_path) == []
+    os.chown(own, os.geteuid(), -1)
+    assert remove_leftovers(tmp_path) == [own]
+
+
 def test_what_cannot_be_removed_is_not_said_to_be(make_mount: Callable[..., tuple[Path, Path]]) -> None:
     """A leftover that the file system will not give up stays, is told so, and goes when it can."""
     _, parent = make_mount("ext4")
