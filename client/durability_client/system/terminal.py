@@ -35,7 +35,11 @@ def confirmed(question: str) -> bool:
     """
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(question, end=" ", file=sys.stderr, flush=True)
+    # A path in it must not move the cursor or hide what is asked.
+    plain = "".join(
+        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in question
+    )
+    print(plain, end=" ", file=sys.stderr, flush=True)
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:

@@ -106,6 +106,7 @@ def test_the_root_file_system_takes_force(environment: dict[str, str], root_dire
         (COMMAND, "bench", root_directory, *SMALL, "--force"),
         env=environment,
         capture_output=True,
+        text=True,
         timeout=DEADLINE_S,
         check=False,
     )
@@ -145,6 +146,16 @@ def test_run_asks_too(environment: dict[str, str], root_directory: Path, typed: 
     assert got == code, said
     assert ("127.0.0.1" in said) == (code == 5)
     assert "Traceback" not in said
+
+
+@pytest.mark.slow
+def test_a_path_cannot_hide_the_question(environment: dict[str, str], root_directory: Path) -> None:
+    """Its control characters do not reach the terminal."""
+    target = root_directory / "\x1b[2J\u202e"
+    target.touch()
+    got, said = _at_terminal(environment, b"no\n", "bench", target, *SMALL)
+    assert (got, "\x1b[2J" in said, "\u202e" in said) == (5, False, False)
+    assert "Write there?" in said
 
 
 def test_an_unmounted_mount_point_is_refused(
