@@ -25,11 +25,14 @@ from durability.bench.result import Result
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability_client.bench import saved_results
+from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
 from durability_client.bench.report import html_page, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
 from durability_client.system.terminal import Terminal
+from durability_client.target import safety_checks
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
 SIZE_BYTES = 256 * MIB
@@ -64,6 +67,8 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
+    workspace.check_size(wanted.cells, wanted.size_bytes)
+    _check_target(options.target, wanted.consent)
     with StopSignals() as stop_signals:
         try:
             with Bar(err) as bar:
@@ -110,17 +115,27 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
 def _check_outputs(options: BenchOptions) -> None:
     """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
     two. Raises UsageError, SetupError, TargetError."""
-    named = {"-o": options.output, "--html": options.html}
-    for option, path in named.items():
+    if options.output and options.html and saved_results.same_file(options.html, options.output):
+        raise UsageError("-o and --html name the same file; name two files")
+    outputs = (
+        ("-o", options.output, saved_results.check_result),
+        ("--html", options.html, saved_results.check_page),
+    )
+    for option, path, check in outputs:
         if path is None:
             continue
         if saved_results.same_file(path, options.target):
             raise UsageError(f"{option} names TARGET, which a result must not replace; name another file")
-        saved_results.check_output(path)
+        check(path)
     if options.output is None:
         saved_results.check_default()
-    elif options.html and saved_results.same_file(options.html, options.output):
-        raise UsageError("-o and --html name the same file; name two files")
+
+
+def _check_target(target: Path, consent: Consent) -> None:
+    """Refuse or ask before a progress bar is drawn. Raises TargetError, UsageError."""
+    path = KernelStorage(target).path
+    workspace.check_target(path, consent)
+    safety_checks.check_place(path, consent)
 
 
 def _exit_code(ending: BaseException) -> int:

@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
 
-from durability.errors import SetupError
 from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
+from durability_client.system import output_files
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write(outcome: Outcome, path: Path) -> None:
-    """Write the report of `outcome` to `path`. Raises SetupError."""
-    tree = ElementTree.ElementTree(suites(outcome))
-    ElementTree.indent(tree)
-    try:
-        tree.write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise SetupError(f"cannot write the JUnit report {path}: {error.strerror}") from error
+    """Write the report of `outcome` to `path`, in the place of an earlier report too. Raises SetupError."""
+    root = suites(outcome)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    output_files.replace(path, text, "a JUnit report", _is_report)
+
+
+def _is_report(head: bytes) -> bool:
+    return b'<testsuite name="durability"' in head
 
 
 def suites(outcome: Outcome) -> ElementTree.Element:

@@ -74,5 +74,16 @@ def test_characters_that_xml_cannot_hold_are_replaced(make_plan: MakePlan, tmp_p
 
 def test_report_that_cannot_be_written_is_said(make_plan: MakePlan, tmp_path: Path) -> None:
     """The message names the file."""
-    with pytest.raises(SetupError, match=r"cannot write the JUnit report .*nowhere/report\.xml"):
+    with pytest.raises(SetupError, match=r"nowhere/report\.xml: a JUnit report cannot be written there"):
         junit.write(judged(make_plan), tmp_path / "nowhere" / "report.xml")
+
+
+def test_only_an_earlier_report_is_replaced(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A job that keeps its directory gets the new report; a mistyped name costs no file."""
+    report, other = tmp_path / "report.xml", tmp_path / "notes.xml"
+    junit.write(judged(make_plan), report)
+    junit.write(judged(make_plan), report)
+    other.write_text("<notes/>")
+    with pytest.raises(SetupError, match="exists and is not a JUnit report of this tool"):
+        junit.write(judged(make_plan), other)
+    assert other.read_text() == "<notes/>"
