@@ -17,8 +17,9 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from durability import limits
+from durability import limits, plain_text
 from durability.errors import SetupError, UsageError
 from durability.units import format_address, is_loopback, parse_address
 from durability_server import clock
@@ -125,6 +126,16 @@ class Server:
         )
 
 
+class _PlainFormatter(logging.Formatter):
+    """Makes each message one plain line, so that a peer's words forge no line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return plain_text.as_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return plain_text.as_text(super().formatException(ei))
+
+
 async def serve(
     *,
     listen: str,
@@ -140,7 +151,9 @@ async def serve(
         raise UsageError(
             f"{listen} can be reached from other machines, which needs a token: add --token-file FILE"
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     _raise_file_limit()
     server = Server(store_url=store_url, token=token, tls=tls)
     stop = asyncio.Event()

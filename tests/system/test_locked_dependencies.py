@@ -32,10 +32,14 @@ def _locked(lock: str) -> list[Requirement]:
     return [Requirement(entry["requirement"]) for entry in entries]
 
 
+def _environment() -> dict[str, str]:
+    return {name: str(value) for name, value in default_environment().items()}
+
+
 def _versions(lock: str, machine: dict[str, str]) -> dict[str, str]:
     """The version of each distribution that the lock gives a machine; it gives one."""
-    environment = {**default_environment(), **machine}
-    versions = {}
+    environment = {**_environment(), **machine}
+    versions: dict[str, str] = {}
     for entry in _locked(lock):
         (exact,) = entry.specifier
         assert exact.operator == "=="
@@ -89,8 +93,7 @@ def test_the_lock_is_within_the_ranges(lock: str, extras: tuple[str, ...], machi
 def test_the_lock_holds_every_dependency(lock: str, extras: tuple[str, ...]) -> None:
     """What a dependency needs in turn is locked too, in a version that it accepts; nothing else is."""
     versions = _versions(lock, {})
-    environment = {name: str(value) for name, value in default_environment().items()}
-    needed = list(_needed(_ranges(*extras), environment))
+    needed = list(_needed(_ranges(*extras), _environment()))
     for requirement in needed:
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)], prereleases=True)
     assert set(versions) == {canonicalize_name(requirement.name) for requirement in needed}

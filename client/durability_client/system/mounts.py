@@ -24,10 +24,11 @@ class Mount:
 def mounts() -> list[Mount]:
     """Every mount that this process sees, in the order in which they were made; empty without /proc."""
     try:
-        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     except OSError:
         return []
-    return [parse_mount(line) for line in text.splitlines()]
+    # The kernel escapes a line feed in a name, but nothing else that Python takes for the end of a line.
+    return [parse_mount(line) for line in text.removesuffix("\n").split("\n")]
 
 
 def mount_of(path: Path) -> Mount | None:

@@ -1,5 +1,5 @@
 """Where tables and long lines go: rich's console, but for what it does when its reader leaves, and lines that
-a terminal does not break within a word."""
+are plain and that a terminal does not break within a word."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import NoReturn, TextIO
 
 from rich.console import Console
 
+from durability import plain_text
+
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
-    """`text` with its lines broken between words for the terminal that `stream` is, each continued after
-    `indent` blanks; elsewhere as it is, so that programs find whole lines."""
+    """`text` as plain text, its lines broken between words for the terminal that `stream` is, each continued
+    after `indent` blanks; elsewhere not broken, so that programs find whole lines."""
+    text = plain_text.as_text(text)
     if not stream.isatty():
         return text
     wrapper = TextWrapper(
