@@ -71,11 +71,13 @@ class Server:
         """Opens the store and listens; port 0 means any. `listener`: a bound socket, in place of `host` and
         `port`. Returns the address. Raises StoreError and SetupError."""
         try:
-            await self._thread.call(self._store.open)
+            failure = await self._thread.call(self._store.open)
             self._listener = await self._listen(host, port, listener)
         except SetupError:
             await self._close_store()
             raise
+        if failure is not None:
+            self._registry.committer.begin_without(failure)
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._manager.watch()),
