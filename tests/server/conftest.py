@@ -487,7 +487,7 @@ def small_disk(mount_small: MountSmall) -> SmallDisk:
 class MountSmall(Protocol):
     """Mounts a small file system of a kind."""
 
-    def __call__(self, kind: str, *, size_mib: int = 4) -> SmallDisk: ...
+    def __call__(self, kind: str, *, size_mib: int = 4, readable: bool = False) -> SmallDisk: ...
 
 
 # The least that these file systems take.
@@ -501,9 +501,13 @@ def mount_small(tmp_path: Path) -> Iterator[MountSmall]:
         _cannot("mounting a small file system needs root")
     with ExitStack() as stack:
 
-        def mount(kind: str, *, size_mib: int = 4) -> SmallDisk:
-            directory = tmp_path / f"small-{kind}"
-            directory.mkdir()
+        def mount(kind: str, *, size_mib: int = 4, readable: bool = False) -> SmallDisk:
+            if readable:  # by other users too, which pytest's directories are not
+                directory = Path(tempfile.mkdtemp(prefix="durability-small-"))
+                stack.callback(directory.rmdir)
+            else:
+                directory = tmp_path / f"small-{kind}"
+                directory.mkdir()
             command = ["mount", "-t", kind, "-o", f"size={size_mib}m", "tmpfs", str(directory)]
             if kind in _SMALL_MIB:
                 image = tmp_path / f"{kind}.img"
