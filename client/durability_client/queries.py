@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
+from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
@@ -56,7 +57,7 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
         print(to_json({"schema": SHOW_SCHEMA, **document}), file=out)
         return
     for line in _page(document):
-        print(line, file=out)
+        print(plain_text.as_line(line), file=out)
 
 
 async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
@@ -78,7 +79,7 @@ async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: Text
 def _table(rows: Sequence[Row]) -> Iterator[str]:
     """Aligned columns, the widest cell of each giving its width; a cell without a value is a dash."""
     cells = [[name.replace("_", " ") for name in _COLUMNS]]
-    cells += [[str(row.get(name) or "-") for name in _COLUMNS] for row in rows]
+    cells += [[plain_text.as_line(str(row.get(name) or "-")) for name in _COLUMNS] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()

@@ -17,8 +17,9 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from durability import limits
+from durability import limits, plain_text
 from durability.errors import SetupError, UsageError
 from durability.units import format_address, is_loopback, parse_address
 from durability_server import clock
@@ -70,11 +71,13 @@ class Server:
         """Opens the store and listens; port 0 means any. `listener`: a bound socket, in place of `host` and
         `port`. Returns the address. Raises StoreError and SetupError."""
         try:
-            await self._thread.call(self._store.open)
+            failure = await self._thread.call(self._store.open)
             self._listener = await self._listen(host, port, listener)
         except SetupError:
             await self._close_store()
             raise
+        if failure is not None:
+            self._registry.committer.begin_without(failure)
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._manager.watch()),
@@ -125,6 +128,16 @@ class Server:
         )
 
 
+class _PlainFormatter(logging.Formatter):
+    """Makes each message one plain line, so that a peer's words forge no line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return plain_text.as_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return plain_text.as_text(super().formatException(ei))
+
+
 async def serve(
     *,
     listen: str,
@@ -140,7 +153,9 @@ async def serve(
         raise UsageError(
             f"{listen} can be reached from other machines, which needs a token: add --token-file FILE"
         )
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     _raise_file_limit()
     server = Server(store_url=store_url, token=token, tls=tls)
     stop = asyncio.Event()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.catalogue import Mode
 from durability.bench.cells import MIB, Cell
@@ -83,7 +84,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
         return EXIT_OK if kept else EXIT_ENVIRONMENT
     # The result's own words have hashes in the place of serials.
     why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
-    print(f"durability: {why}; the result is partial", file=err)
+    _say(f"durability: {why}; the result is partial", err)
     with suppress(OSError):  # of a terminal that is closed, which is what has ended it
         _print(outcome.result, out, json=options.json)
     return _exit_code(outcome.ending)
@@ -190,16 +191,16 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
     if output is not None:
         try:
             saved_results.save(result, output)
-            print(f"the result is in {output}", file=err)
+            _say(f"the result is in {output}", err)
             return True
         except SetupError as error:
-            print(f"durability: {error}", file=err)
+            _say(f"durability: {error}", err)
     try:
         path = saved_results.default_path(result)
         saved_results.save(result, path)
-        print(f"the result is in {path}", file=err)
+        _say(f"the result is in {path}", err)
     except SetupError as error:
-        print(f"durability: the result was not saved: {error}", file=err)
+        _say(f"durability: the result was not saved: {error}", err)
         return False
     return output is None
 
@@ -216,10 +217,14 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
             apart_from=() if options.output is None else (options.output,),
         )
     except (SetupError, UsageError) as error:
-        print(f"durability: {error}", file=err)
+        _say(f"durability: {error}", err)
         return False
-    print(f"the page is in {html}", file=err)
+    _say(f"the page is in {html}", err)
     return True
+
+
+def _say(text: str, err: TextIO) -> None:
+    print(plain_text.as_text(text), file=err)
 
 
 def _print(result: Result, out: TextIO, *, json: bool) -> None:

@@ -1,5 +1,5 @@
 """Where tables and long lines go: rich's console, but for what it does when its reader leaves, and lines that
-a terminal does not break within a word. And the only question that commands ask."""
+are plain and that a terminal does not break within a word. And the only question that commands ask."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from typing import NoReturn, TextIO
 
 from rich.console import Console
 
+from durability import plain_text
+
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
-    """`text` with its lines broken between words for the terminal that `stream` is, each continued after
-    `indent` blanks; elsewhere as it is, so that programs find whole lines."""
+    """`text` as plain text, its lines broken between words for the terminal that `stream` is, each continued
+    after `indent` blanks; elsewhere not broken, so that programs find whole lines."""
+    text = plain_text.as_text(text)
     if not stream.isatty():
         return text
     wrapper = TextWrapper(
@@ -35,11 +38,7 @@ def confirmed(question: str) -> bool:
     """
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    # A path in it must not move the cursor or hide what is asked.
-    plain = "".join(
-        one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in question
-    )
-    print(plain, end=" ", file=sys.stderr, flush=True)
+    print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
     main = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:

@@ -29,7 +29,7 @@ def signature_of(path: Path) -> str:
             f"{path}: blkid cannot tell its contents ({why}); erase it with wipefs if you do not need it, or "
             "add --force"
         )
-    tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines() if line)
+    tags = dict(line.partition("=")[::2] for line in done.stdout.split("\n") if line)
     if any(not tag.startswith(_OF_THE_PARTITION) for tag in tags):
         return tags.get("TYPE") or tags.get("PTTYPE") or "something"
     return _gpt(path)

@@ -7,6 +7,7 @@ verified, a claim to a run without its secret, a verify of a live run.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import cast, get_args
 
@@ -178,7 +179,8 @@ class Requests:
             older.channel.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
-            session.notice_outage(self._committer.failure)
+            # After the answer: the protocol allows no notice before it.
+            asyncio.get_running_loop().call_soon(session.notice_outage, self._committer.failure)
         return messages.Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
 
     async def _arm(self, channel: Channel, message: messages.Arm) -> Message:

@@ -63,13 +63,15 @@ def test_inconclusive_is_an_error_and_no_pass(make_plan: MakePlan, tmp_path: Pat
     assert [suite.get(name) for name in ("failures", "errors", "skipped")] == ["0", "1", "10"]
 
 
-def test_characters_that_xml_cannot_hold_are_replaced(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_characters_that_xml_cannot_hold_are_escaped(make_plan: MakePlan, tmp_path: Path) -> None:
     """A path may hold any byte; the report stays readable."""
-    suite = suite_of(judged(make_plan, now=facts(uptime_s=5000, path="/mnt/\x1b\udc80 & <file>")), tmp_path)
+    suite = suite_of(
+        judged(make_plan, now=facts(uptime_s=5000, path="/mnt/\x1b\udc80\uffff & <file>")), tmp_path
+    )
 
     target = suite.find("properties/property[@name='target']")
     assert target is not None
-    assert target.get("value") == "/mnt/\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} & <file>"
+    assert target.get("value") == r"/mnt/\x1b\x80\uffff & <file>"
 
 
 def test_report_that_cannot_be_written_is_said(make_plan: MakePlan, tmp_path: Path) -> None:
