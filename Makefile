@@ -17,7 +17,7 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile)
 
-.PHONY: help demo quick quick-tests test nightly check coverage lint types format setup packages clean
+.PHONY: help demo quick quick-tests test nightly check coverage lint types format lock setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
@@ -30,6 +30,7 @@ help:
 	@echo 'make lint         Check format, lint rules and which package imports which.'
 	@echo 'make types        Check types (mypy --strict).'
 	@echo 'make format       Format the code and mend what ruff can mend.'
+	@echo 'make lock         Renew the locked versions in requirements/: the newest that setup.cfg allows.'
 	@echo 'make setup        Install all that the other targets need.'
 	@echo 'make packages     Install the packages of the lab (Debian, as root), and fetch its kernel.'
 	@echo 'make clean        Remove the virtual environment, caches and builds.'
@@ -70,17 +71,33 @@ format: $(INSTALLED)
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# One file for every Python and processor. The lock names no index: pip asks the one that it is set up with.
+COMPILE = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command 'make lock' --output-file
+LOCKS := $(addprefix requirements/,build.txt runtime.txt dev.txt)
+PRINT_BUILD = import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")
+
+lock: $(INSTALLED)
+	@$(BIN)/python -c '$(PRINT_BUILD)' | $(COMPILE) requirements/build.txt -
+	@$(COMPILE) requirements/dev.txt --build-constraints requirements/build.txt --extra dev setup.cfg
+	@$(COMPILE) requirements/runtime.txt --build-constraints requirements/build.txt \
+		--constraints requirements/dev.txt --extra postgresql setup.cfg
+
 setup: $(INSTALLED) packages
 
 packages:
 	@lab/debian-packages $(PACKAGES)
 	@lab/guest-kernel
 
+PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Wheels only, because a source package would be built with what nothing locks.
 # Debian's python3 comes without what `venv` needs.
-$(INSTALLED): setup.cfg pyproject.toml durability/__init__.py
+$(INSTALLED): setup.cfg pyproject.toml durability/__init__.py $(LOCKS)
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || lab/debian-packages python3-venv
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(PIP_INSTALL) --require-hashes --only-binary :all: -r requirements/build.txt -r requirements/dev.txt
+	@$(PIP_INSTALL) --no-build-isolation --no-deps --editable .
 	@touch $@
 
 clean:

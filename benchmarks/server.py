@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import resource
+import secrets
 import sys
 import time
 from collections.abc import Callable

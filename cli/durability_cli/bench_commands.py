@@ -22,14 +22,19 @@ def bench(
     target: Annotated[
         Path | None,
         typer.Argument(
-            metavar="TARGET", parser=path, help="Directory, file in a directory, or block device."
+            metavar="TARGET", parser=path, help="Existing directory, file in one, or block device."
         ),
     ] = None,
     *,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", parser=path, help="Result file.", show_default="state directory"
+            "-o",
+            "--output",
+            metavar="FILE",
+            parser=path,
+            help="New file for the result.",
+            show_default="state directory",
         ),
     ] = None,
     quick: Annotated[
@@ -59,7 +64,11 @@ def bench(
     engine: Annotated[Engine, typer.Option(help="fio: also measure with fio.")] = "durability",
     destroy_data: DestroyData = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Allow a known signature or an unverified run.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Allow a known signature, an unverified run or an unexpected file system.",
+        ),
     ] = False,
     show_serials: Annotated[
         bool, typer.Option("--show-serials", help="Do not hash serial numbers in the result.")

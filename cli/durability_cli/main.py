@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 import durability
+from durability import plain_text
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
@@ -37,6 +38,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Performance": ("bench", "compare"),
     "Test the tester": ("demo", "lab"),
 }
+
+
+_UsageError: Any = typer.BadParameter.__base__  # typer has no public name for it
 
 
 class _ReaderGoneError(Exception):
@@ -60,14 +64,25 @@ class _Commands(TyperGroup):
     def make_context(self, *given: Any, **named: Any) -> Any:
         try:
             return super().make_context(*given, **named)  # which prints what --help and --version ask for
+        except _UsageError as error:
+            _make_plain(error)
+            raise
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except _UsageError as error:
+            _make_plain(error)
+            raise
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+
+
+def _make_plain(error: Any) -> None:
+    """A shell's pattern may have put anything on the command line: names of files."""
+    error.message = plain_text.as_line(error.message)
 
 
 app = typer.Typer(
@@ -130,10 +145,8 @@ def _failure(text: str, exit_code: int) -> int:
     from durability_client.system.terminal import fitted
 
     if os.environ.get(TRACEBACK_VARIABLE) == "1":
-        traceback.print_exc()
-    # The text may quote another program's output, which must not move the terminal's cursor.
-    plain = "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
-    print(fitted(f"durability: {plain}", sys.stderr, indent=2), file=sys.stderr)
+        print(plain_text.as_text(traceback.format_exc()), end="", file=sys.stderr)
+    print(fitted(f"durability: {text}", sys.stderr, indent=2), file=sys.stderr)
     return exit_code
 
 

@@ -222,7 +222,8 @@ AllowSharedBlocks = Annotated[
 Force = Annotated[
     bool,
     typer.Option(
-        "--force", help="Allow a known signature, an unverified run or a file system without journal."
+        "--force",
+        help="Allow a known signature, an unverified run, an unexpected file system or one without journal.",
     ),
 ]
 
@@ -259,7 +260,9 @@ Junit = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="A
 # Of `export` and `demo`.
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", parser=path, metavar="FILE", help="Output file.", show_default="stdout"),
+    typer.Option(
+        "-o", "--output", parser=path, metavar="FILE", help="New file for the export.", show_default="stdout"
+    ),
 ]
 DemoSeed = Annotated[
     int | None,

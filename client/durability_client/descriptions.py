@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from durability import plain_text
 from durability.evidence.flushes import LeafFlushes
 from durability.formats.facts import Drive, Facts
 from durability.formats.histogram import PERCENTS, supported
@@ -33,7 +34,7 @@ def describe(facts: Facts) -> Iterator[str]:
     for drive in facts.drives:
         yield from _drive_lines(drive)
     for warning in facts.warnings:
-        yield f"warning: {warning.text} [{warning.code}]"
+        yield plain_text.as_line(f"warning: {warning.text} [{warning.code}]")
 
 
 def describe_commits(plan: Plan, statistics: Statistics) -> Iterator[tuple[str, str]]:
@@ -105,7 +106,7 @@ def _drive_lines(drive: Drive) -> Iterator[str]:
 
 
 def _line(name: str, text: str) -> str:
-    return f"{name:<{VALUES_AT - 1}} {text}"
+    return plain_text.as_line(f"{name:<{VALUES_AT - 1}} {text}")
 
 
 def _number(value: int | None) -> str:

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
-from durability.errors import SetupError
+from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
@@ -27,12 +27,14 @@ from durability_client.descriptions import (
 )
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_client.system import output_files
 from durability_client.tables import table
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"
 _COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
 _TEXT_CHARACTERS = 160  # of an event
+_EXPORT = "an export"
 
 Row = Mapping[str, Any]
 
@@ -56,28 +58,23 @@ async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None
         print(to_json({"schema": SHOW_SCHEMA, **document}), file=out)
         return
     for line in _page(document):
-        print(line, file=out)
+        print(plain_text.as_line(line), file=out)
 
 
 async def export(endpoint: Endpoint, run: int, *, output: Path | None, out: TextIO) -> None:
     """Write the case of `run` to the file `output`, else to `out`, for `verify --from-export`.
 
-    The file is opened once the case is here, so that a failed export leaves an earlier one alone. Raises as
-    `show` does, and SetupError where the file cannot be written.
+    A file that exists is not replaced. Raises as `show` does, and SetupError where the file cannot be
+    written.
     """
+    if output is not None:
+        output_files.check_new(output, _EXPORT)
     with closing(await connect(endpoint, "query")) as connection:
         text = to_json((await connection.request(Export(run=run), CaseFile)).case)
     if output is None:
         print(text, file=out)
     else:
-        _save(text, output)
-
-
-def _save(text: str, output: Path) -> None:
-    try:
-        output.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        raise SetupError(f"cannot write the export {output}: {error.strerror}") from error
+        output_files.create(output, f"{text}\n".encode(), _EXPORT)
 
 
 def _page(document: Row) -> Iterator[str]:

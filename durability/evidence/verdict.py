@@ -193,6 +193,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
     """What is wrong with the record of the run itself."""
     if case is None:
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
+        if not any(scan.newest_seen):  # seq 1 is what shows that the server had heard of the prefill
+            yield _reason("not-armed", "or at least no operation of it is on the target")
     elif case.armed is None:
         yield _reason("not-armed")
     elif case.tainted:

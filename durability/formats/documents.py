@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from durability import plain_text
 from durability.errors import FormatError
 from durability.formats.packing import Value
 
@@ -53,17 +54,17 @@ def from_value(kind: type[T], value: object) -> T:
 
 
 def shown(text: str) -> str:
-    """`text` of a stranger for a message: what does not print as an escape, and no more than a line of it."""
+    """`text` of a stranger for a message: one plain line, and no more than a line of it."""
     kept = text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in kept)
+    return plain_text.as_line(kept)
 
 
 def escaped(document: T) -> T:
-    """`document`, a dataclass or a part of one, with bytes that are not UTF-8 as backslash escapes. Names of
-    files can have such bytes, which os.fsdecode gives as surrogates, and no coding takes those."""
+    """`document`, a dataclass or a part of one, with all its strings as plain lines: what the system says of
+    files and drives may hold anything, and no peer takes what is not plain."""
     value: Any = document
     if isinstance(value, str):
-        value = value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        value = plain_text.as_line(value)
     elif isinstance(value, tuple):
         value = tuple(escaped(part) for part in value)
     elif is_dataclass(value) and not isinstance(value, type):
@@ -74,8 +75,8 @@ def escaped(document: T) -> T:
 
 
 def to_json(value: object) -> str:
-    """One line of JSON, keys in the order given."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """One plain line of JSON, keys in the order given; what is not plain is escaped, so nothing is lost."""
+    return plain_text.as_json(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
 def from_json(text: str | bytes) -> object:

@@ -2,8 +2,9 @@
 
 A field reads what msgpack decoded and refuses everything that is not exactly its type and within its bounds.
 It writes through the same check, so that a wrong value fails where it was made and not on the other machine;
-only text is made to fit instead, because an error report must not fail over the words in it. Refuses to
-coerce: a float or a bool is not an integer.
+only words are made to fit instead: an error report must not fail over the words in it, nor a document over
+the model of a drive. All strings are plain (`plain_text`). Refuses to coerce: a float or a bool is not an
+integer.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+from durability import plain_text
 
 U64_MAX = (1 << 64) - 1
 NESTING_MAX = 32
 
+_PLAIN = "without control or invisible characters"
 _CODE = re.compile(r"[a-z][a-z0-9-]{0,31}", re.ASCII)
-# A peer's words end up on terminals and in logs: no control characters, no lone surrogates, and nothing that
-# changes the direction of what is read.
-_NOT_PLAIN = "\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-_NOT_PLAIN_LINE = re.compile(f"[{_NOT_PLAIN}]")
-_NOT_PLAIN_TEXT = re.compile(f"(?!\n)[{_NOT_PLAIN}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +106,9 @@ def name(bytes_max: int) -> Field:
     """One line of plain text, at most `bytes_max` bytes of UTF-8; it is refused, not changed."""
 
     def check(value: Any) -> str:
-        if type(value) is str and not _NOT_PLAIN_LINE.search(value) and len(value.encode()) <= bytes_max:
+        if type(value) is str and plain_text.is_line(value) and len(value.encode()) <= bytes_max:
             return value
-        raise ValueError(f"expected one line of at most {bytes_max} bytes without control characters")
+        raise ValueError(f"expected one line of at most {bytes_max} bytes {_PLAIN}")
 
     return Field(check, check, 5 + bytes_max)
 
@@ -118,49 +117,59 @@ def text(bytes_max: int) -> Field:
     """Sentences for a person; when written they are cut to `bytes_max` bytes of UTF-8 and made plain."""
 
     def read(value: Any) -> str:
-        if type(value) is str and not _NOT_PLAIN_TEXT.search(value) and len(value.encode()) <= bytes_max:
+        if type(value) is str and plain_text.is_text(value) and len(value.encode()) <= bytes_max:
             return value
-        raise ValueError(f"expected text of at most {bytes_max} bytes without control characters")
+        raise ValueError(f"expected text of at most {bytes_max} bytes {_PLAIN}")
 
     def write(value: Any) -> str:
-        plain = _NOT_PLAIN_TEXT.sub("\N{REPLACEMENT CHARACTER}", str(value))
-        return plain.encode()[:bytes_max].decode(errors="ignore")
+        return plain_text.as_text(str(value)).encode()[:bytes_max].decode(errors="ignore")
 
     return Field(read, write, 5 + bytes_max)
 
 
 def document(bytes_max: int) -> Field:
-    """A map of JSON-like values: no bytes, no NaN or infinity, nested at most `NESTING_MAX` deep."""
+    """A map of JSON-like values: no bytes, no NaN or infinity, nested at most `NESTING_MAX` deep; strings are
+    plain text, and made so when written."""
 
-    def check(value: Any) -> Mapping[str, Any]:
+    def read(value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
             raise ValueError("expected a map")
-        _check_plain(value)
+        _check_texts(_strings(value))
         return value
 
-    return Field(check, check, bytes_max)
+    def write(value: Any) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            raise ValueError("expected a map")
+        return cast("Mapping[str, Any]", _made_plain(value, _strings(value)))
+
+    return Field(read, write, bytes_max)
 
 
 def documents(count_max: int, bytes_max: int) -> Field:
     """A tuple of at most `count_max` documents, `bytes_max` together."""
+    row = document(bytes_max)
 
-    def check(value: Any) -> tuple[Mapping[str, Any], ...]:
+    def rows(value: Any) -> tuple[Any, ...]:
         if type(value) not in (tuple, list) or len(value) > count_max:
             raise ValueError(f"expected at most {count_max} maps")
-        for row in value:
-            if not isinstance(row, Mapping):
-                raise ValueError("expected maps only")
-            _check_plain(row)
+        if not all(isinstance(one, Mapping) for one in value):
+            raise ValueError("expected maps only")
         return tuple(value)
 
-    return Field(check, check, bytes_max)
+    return Field(
+        lambda value: tuple(map(row.read, rows(value))),
+        lambda value: tuple(map(row.write, rows(value))),
+        bytes_max,
+    )
 
 
-_PLAIN = {type(None), bool, int, str}
+_SIMPLE = {type(None), bool, int, str}
 
 
-def _check_plain(value: Mapping[str, Any]) -> None:
-    """Goes down level by level; a list of numbers, the bulk of a timeline, costs no loop in Python."""
+def _strings(value: Mapping[str, Any]) -> list[str]:
+    """All strings of a map, its keys included. Goes down level by level; a list of numbers, the bulk of a
+    timeline, costs no loop in Python. Raises ValueError for what a document cannot hold."""
+    strings: list[str] = []
     level: list[Any] = [value]
     for _ in range(NESTING_MAX):
         below: list[Any] = []
@@ -168,14 +177,17 @@ def _check_plain(value: Mapping[str, Any]) -> None:
             if isinstance(container, Mapping):
                 if {*map(type, container)} - {str}:
                     raise ValueError("expected maps with string keys only")
+                strings += container
                 items = container.values()
             else:
                 items = container
-            if {*map(type, items)} <= _PLAIN:
-                continue
-            below += filter(_is_container, items)
+            kinds = {*map(type, items)}
+            if str in kinds:
+                strings += (item for item in items if type(item) is str)
+            if not kinds <= _SIMPLE:
+                below += filter(_is_container, items)
         if not below:
-            return
+            return strings
         level = below
     raise ValueError(f"expected maps and lists nested at most {NESTING_MAX} deep")
 
@@ -183,6 +195,24 @@ def _check_plain(value: Mapping[str, Any]) -> None:
 def _is_container(item: Any) -> bool:
     if isinstance(item, Mapping | list | tuple):
         return True
-    if type(item) in _PLAIN or (type(item) is float and math.isfinite(item)):
+    if type(item) in _SIMPLE or (type(item) is float and math.isfinite(item)):
         return False
     raise ValueError(f"expected plain values, not {item!r:.40}")
+
+
+def _check_texts(strings: list[str]) -> None:
+    if not plain_text.is_text("".join(strings)):
+        raise ValueError(f"expected plain text {_PLAIN}")
+
+
+def _made_plain(value: Any, strings: list[str]) -> Any:
+    """`value` with `strings`, those that it holds, made plain."""
+    return value if plain_text.is_text("".join(strings)) else _escaped(value)
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return plain_text.as_text(value)
+    if isinstance(value, Mapping):
+        return {plain_text.as_text(key): _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list | tuple) else value

@@ -15,7 +15,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from durability import plain_text
 from durability.errors import SetupError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
@@ -123,7 +125,9 @@ class Server:
         log.info("stopped")
 
     async def _open_store(self) -> None:
-        await self._thread.call(self._store.open)
+        failure = await self._thread.call(self._store.open)
+        if failure is not None:
+            self._registry.committer.begin_without(failure)
         key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
@@ -175,6 +179,16 @@ def _new_identity() -> tuple[bytes, bytes]:
     return identity.key, identity.certificate
 
 
+class _PlainFormatter(logging.Formatter):
+    """Makes each message one plain line, so that a peer's words forge no line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return plain_text.as_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return plain_text.as_text(super().formatException(ei))
+
+
 async def serve(
     *,
     listen: str,
@@ -186,7 +200,9 @@ async def serve(
     `directory`. `ready` gets the server and the address it listens on. Raises UsageError, SetupError or
     StoreError if it cannot start."""
     host, port = parse_address(listen)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     raise_file_limit()
     server = Server(store_url=store_url)
     stop = asyncio.Event()

@@ -29,6 +29,14 @@ def loop_machine() -> None:
     assert not problem, problem
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A state directory of the tests' own: runs and measurements remember there where they wrote."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
     """A directory in memory, where there is one: for tests that sync very often and cut no power."""

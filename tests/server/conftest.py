@@ -13,10 +13,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import pytest
 
@@ -26,6 +26,7 @@ from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from durability.protocol import messages
+from durability.protocol.auth import APPLICATION
 from durability.protocol.frame import FrameDecoder
 from durability.protocol.join_code import parse_join_code
 from durability.protocol.local_address import socket_name
@@ -327,8 +328,10 @@ def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def local_directory() -> Iterator[Path]:
     """Where local sockets lie: a path that is short enough for them."""
-    with tempfile.TemporaryDirectory(prefix="durability-test-") as directory:
-        yield Path(directory)
+    with tempfile.TemporaryDirectory(prefix="durability-test-") as state:
+        directory = Path(state, APPLICATION)  # where commands find them with XDG_STATE_HOME
+        directory.mkdir()
+        yield directory
 
 
 @pytest.fixture
@@ -443,6 +446,23 @@ class PostgreSQL:
         self._run("createdb", f"--host={self._directory}", "--username=lab", name)
         return f"postgresql://lab@/{name}?host={self._directory}"
 
+    @contextmanager
+    def database_in(self, place: Path) -> Iterator[str]:
+        """Makes an empty database whose tables lie in the directory `place`; its URL."""
+        place.mkdir()
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(place, account.pw_uid, account.pw_gid)
+        name = f"space{next(self._numbers)}"
+        psql = ("psql", f"--host={self._directory}", "--username=lab", "--dbname=postgres", "--quiet")
+        self._run(*psql, f"--command=CREATE TABLESPACE {name} LOCATION '{place}'")
+        self._run(*psql, f"--command=CREATE DATABASE {name} TABLESPACE {name}")
+        try:
+            yield f"postgresql://lab@/{name}?host={self._directory}"
+        finally:
+            self._run(*psql, f"--command=DROP DATABASE {name} WITH (FORCE)")
+            self._run(*psql, f"--command=DROP TABLESPACE {name}")
+
     def _run(self, program: str, *arguments: str) -> None:
         # PostgreSQL refuses to run as root.
         user = "postgres" if os.geteuid() == 0 else None
@@ -503,32 +523,69 @@ class SmallDisk:
     """A file system that can be filled up and given free again."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._ballast = directory / "ballast"
 
     @property
     def store_url(self) -> str:
         """A store on it."""
-        return f"sqlite:///{self._directory / 'store.sqlite'}"
+        return f"sqlite:///{self.directory / 'store.sqlite'}"
 
     def fill(self) -> None:
         """Leaves not one block free."""
-        with self._ballast.open("wb", buffering=0) as ballast, suppress(OSError):
-            while ballast.write(bytes(4096)):
-                pass
+        with self._ballast.open("ab", buffering=0) as ballast:
+            for size in (1 << 20, 4096, 1):
+                with suppress(OSError):
+                    while ballast.write(bytes(size)):
+                        pass
+            with suppress(OSError):
+                os.fsync(ballast.fileno())
 
     def free(self) -> None:
         """Gives the space free."""
         self._ballast.unlink()
+        os.sync()
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of 4 MiB."""
+def small_disk(mount_small: MountSmall) -> SmallDisk:
+    """A file system of a few MiB."""
+    return mount_small("tmpfs")
+
+
+class MountSmall(Protocol):
+    """Mounts a small file system of a kind."""
+
+    def __call__(self, kind: str, *, size_mib: int = 4, readable: bool = False) -> SmallDisk: ...
+
+
+# The least that these file systems take.
+_SMALL_MIB = {"ext4": 8, "xfs": 300, "btrfs": 120}
+
+
+@pytest.fixture
+def mount_small(tmp_path: Path) -> Iterator[MountSmall]:
+    """A function that mounts a small file system; each is unmounted at the end."""
     if os.geteuid() != 0:
         _cannot("mounting a small file system needs root")
-    directory = tmp_path / "small"
-    directory.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(directory)], check=True)
-    yield SmallDisk(directory)
-    subprocess.run(["umount", str(directory)], check=True)
+    with ExitStack() as stack:
+
+        def mount(kind: str, *, size_mib: int = 4, readable: bool = False) -> SmallDisk:
+            if readable:  # by other users too, which pytest's directories are not
+                directory = Path(tempfile.mkdtemp(prefix="durability-small-"))
+                stack.callback(directory.rmdir)
+            else:
+                directory = tmp_path / f"small-{kind}"
+                directory.mkdir()
+            command = ["mount", "-t", kind, "-o", f"size={size_mib}m", "tmpfs", str(directory)]
+            if kind in _SMALL_MIB:
+                image = tmp_path / f"{kind}.img"
+                with image.open("wb") as file:
+                    file.truncate(_SMALL_MIB[kind] << 20)
+                subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True)
+                command = ["mount", "-o", "loop", str(image), str(directory)]
+            subprocess.run(command, check=True)
+            stack.callback(subprocess.run, ["umount", str(directory)], check=True)
+            return SmallDisk(directory)
+
+        yield mount

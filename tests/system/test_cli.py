@@ -184,10 +184,10 @@ def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:
 
 
 def test_an_error_moves_no_cursor(environment: dict[str, str], tmp_path: Path) -> None:
-    """Control characters of what an error quotes are replaced."""
+    """Control characters of what an error quotes are escaped."""
     done = _durability(environment, "bench", "--show", tmp_path / "\x1b[2Jnone")
     assert done.returncode == EXIT_ENVIRONMENT
-    assert "\N{REPLACEMENT CHARACTER}[2Jnone" in done.stderr
+    assert r"\x1b[2Jnone" in done.stderr
     assert "\x1b" not in done.stderr
 
 
@@ -289,7 +289,7 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
     """run, runs, show, export and verify speak the documented JSON; a clean stop is inconclusive, exit 4."""
     target = tmp_path / "target"
     small = ("--size", "4MiB", "--duration", "1.5", "--label", "of a test", "--json")
-    done = _durability(environment, "run", target, "--server", server, *small)
+    done = _durability(environment, "run", target, "--force", "--server", server, *small)
     assert done.returncode == 0, done.stderr
     lines = _documents(done.stdout)
     assert {line["schema"] for line in lines} == {"durability.run/1"}
@@ -326,7 +326,9 @@ def test_a_target_may_have_a_name_that_is_no_text(
 ) -> None:
     """It is written, judged, and told with escapes."""
     target = Path(os.fsdecode(bytes(tmp_path / "odd") + b"\xfe"))
-    done = _durability(environment, "run", target, "--server", server, "--size", "4MiB", "--duration", "0.5")
+    done = _durability(
+        environment, "run", target, "--force", "--server", server, "--size", "4MiB", "--duration", "0.5"
+    )
     assert done.returncode == 0, done.stderr
     done = _durability(environment, "verify", target, "--server", server, "--json")
     assert done.returncode == 4, done.stderr
@@ -337,13 +339,18 @@ def test_a_target_may_have_a_name_that_is_no_text(
 def test_a_failed_export_leaves_an_earlier_one_alone(
     environment: dict[str, str], tmp_path: Path, server: str
 ) -> None:
-    """An export that the server refuses keeps the file that it was to replace, and ends with 5."""
-    kept = tmp_path / "case.json"
+    """An export never replaces a file, and one that the server refuses makes none; both end with 5."""
+    kept, new = tmp_path / "case.json", tmp_path / "new.json"
     kept.write_text("an earlier export")
-    done = _durability(environment, "export", "0123456789abcdef", "--server", server, "-o", kept)
-    assert done.returncode == 5
-    assert "no run 0123456789abcdef" in done.stderr
+    for output, words in (
+        (kept, f"{kept} exists, so it is not overwritten; name another file"),
+        (new, "no run 0123456789abcdef"),
+    ):
+        done = _durability(environment, "export", "0123456789abcdef", "--server", server, "-o", output)
+        assert done.returncode == 5
+        assert words in done.stderr
     assert kept.read_text() == "an earlier export"
+    assert not new.exists()
 
 
 @pytest.mark.slow
@@ -353,7 +360,7 @@ def test_a_signal_stops_a_run_cleanly(
 ) -> None:
     """Ctrl-C or SIGTERM while records are written ends with 128 + the signal, after a clean stop."""
     with subprocess.Popen(
-        [COMMAND, "run", str(tmp_path / "target"), "--server", server, "--size", "4MiB", "--json"],
+        [COMMAND, "run", str(tmp_path / "target"), "--force", "--server", server, "--size", "4MiB", "--json"],
         env=environment,
         stdout=subprocess.PIPE,
         text=True,

@@ -56,6 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "wheel",
         "--quiet",
         "--no-deps",
+        "--no-build-isolation",
         "-w",
         folder,
         folder / "sources",
@@ -67,10 +68,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path) -> Path:
-    """The `bin` of a fresh environment that holds the wheel and what its metadata asks for."""
+    """The `bin` of a fresh environment with the locked packages and the wheel, which needs no others."""
     environment = wheel.parent / "environment"
     _output(sys.executable, "-m", "venv", environment, cwd=wheel.parent)
-    _output(environment / "bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=wheel.parent)
+    pip = (environment / "bin/python", "-m", "pip", "install", "--quiet")
+    locked = ("--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements/runtime.txt")
+    _output(*pip, *locked, cwd=wheel.parent)
+    _output(*pip, "--no-index", wheel, cwd=wheel.parent)
     return environment / "bin"
 
 

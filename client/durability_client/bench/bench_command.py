@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.catalogue import Mode
 from durability.bench.cells import MIB, Cell
@@ -25,11 +26,14 @@ from durability.bench.result import Result
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability_client.bench import saved_results
+from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
 from durability_client.bench.report import html_page, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
 from durability_client.system.terminal import Terminal
+from durability_client.target import safety_checks
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
 
 SIZE_BYTES = 256 * MIB
@@ -64,6 +68,8 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     """Measure, save, print; the exit code. Raises DurabilityError where nothing was measured."""
     wanted = _wanted(options)
     _check_outputs(options)
+    workspace.check_size(wanted.cells, wanted.size_bytes)
+    _check_target(options.target, wanted.consent)
     with StopSignals() as stop_signals:
         try:
             with Bar(err) as bar:
@@ -78,7 +84,7 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
         return EXIT_OK if kept else EXIT_ENVIRONMENT
     # The result's own words have hashes in the place of serials.
     why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
-    print(f"durability: {why}; the result is partial", file=err)
+    _say(f"durability: {why}; the result is partial", err)
     with suppress(OSError):  # of a terminal that is closed, which is what has ended it
         _print(outcome.result, out, json=options.json)
     return _exit_code(outcome.ending)
@@ -110,17 +116,27 @@ def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json
 def _check_outputs(options: BenchOptions) -> None:
     """Refuse, before a minute is spent, what cannot be kept, or would replace what is measured or one of the
     two. Raises UsageError, SetupError, TargetError."""
-    named = {"-o": options.output, "--html": options.html}
-    for option, path in named.items():
+    if options.output and options.html and saved_results.same_file(options.html, options.output):
+        raise UsageError("-o and --html name the same file; name two files")
+    outputs = (
+        ("-o", options.output, saved_results.check_result),
+        ("--html", options.html, saved_results.check_page),
+    )
+    for option, path, check in outputs:
         if path is None:
             continue
         if saved_results.same_file(path, options.target):
             raise UsageError(f"{option} names TARGET, which a result must not replace; name another file")
-        saved_results.check_output(path)
+        check(path)
     if options.output is None:
         saved_results.check_default()
-    elif options.html and saved_results.same_file(options.html, options.output):
-        raise UsageError("-o and --html name the same file; name two files")
+
+
+def _check_target(target: Path, consent: Consent) -> None:
+    """Refuse or ask before a progress bar is drawn. Raises TargetError, UsageError."""
+    path = KernelStorage(target).path
+    workspace.check_target(path, consent)
+    safety_checks.check_place(path, consent)
 
 
 def _exit_code(ending: BaseException) -> int:
@@ -175,16 +191,16 @@ def _save(result: Result, output: Path | None, err: TextIO) -> bool:
     if output is not None:
         try:
             saved_results.save(result, output)
-            print(f"the result is in {output}", file=err)
+            _say(f"the result is in {output}", err)
             return True
         except SetupError as error:
-            print(f"durability: {error}", file=err)
+            _say(f"durability: {error}", err)
     try:
         path = saved_results.default_path(result)
         saved_results.save(result, path)
-        print(f"the result is in {path}", file=err)
+        _say(f"the result is in {path}", err)
     except SetupError as error:
-        print(f"durability: the result was not saved: {error}", file=err)
+        _say(f"durability: the result was not saved: {error}", err)
         return False
     return output is None
 
@@ -201,10 +217,14 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
             apart_from=() if options.output is None else (options.output,),
         )
     except (SetupError, UsageError) as error:
-        print(f"durability: {error}", file=err)
+        _say(f"durability: {error}", err)
         return False
-    print(f"the page is in {html}", file=err)
+    _say(f"the page is in {html}", err)
     return True
+
+
+def _say(text: str, err: TextIO) -> None:
+    print(plain_text.as_text(text), file=err)
 
 
 def _print(result: Result, out: TextIO, *, json: bool) -> None:

@@ -13,6 +13,7 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from durability import plain_text
 from durability_client.system.processes import signals_blocked
 
 _PLAIN_LINE_S = 10.0  # between lines without a terminal
@@ -50,6 +51,7 @@ class Bar:
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        text = plain_text.as_line(text)
         if self._terminal:
             with signals_blocked():
                 self._console.print(text, markup=False, highlight=False)
@@ -68,6 +70,7 @@ class Bar:
         self._show(f"{_clock(left_s)} left  {doing}", done_s, done_s + left_s)
 
     def _show(self, text: str, done: float, total: float) -> None:
+        text = plain_text.as_line(text)
         if self._terminal:
             with signals_blocked():  # a drawing that is broken off keeps all later ones to itself
                 self._progress.update(self._task, description=text, completed=done, total=total, refresh=True)

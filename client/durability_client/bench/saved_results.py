@@ -1,17 +1,13 @@
 """Result files: written whole or not at all, and read with a clear word on what is wrong with one.
 
 A result goes to the state directory unless another place is named, since a measurement that was not kept
-cannot be compared later. A file that exists is replaced only when it was named.
+cannot be compared later. A result never replaces a file; a page replaces an earlier page.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
-import tempfile
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -21,29 +17,25 @@ from durability import limits
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError, SetupError, UsageError
 from durability.protocol.auth import APPLICATION
-from durability_client.target.safety_checks import holds_run
+from durability_client.system import output_files
+
+_RESULT, _PAGE = "a result", "a page"
+# What every page of this tool begins with: its template has it.
+_PAGE_HEAD = (
+    b'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    b'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+    b"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+)
 
 
-def check_output(path: Path) -> None:
-    """Refuse a path where no file can be written, whose file is not a regular one, or which holds a run.
+def check_result(path: Path) -> None:
+    """Refuse a path where no new result can be made. Raises SetupError."""
+    output_files.check_new(path, _RESULT)
 
-    Raises SetupError, and TargetError if that cannot be determined.
-    """
-    path = Path(os.path.realpath(path))
-    directory = path.parent
-    try:
-        if path.is_dir():
-            raise SetupError(f"{path} is a directory; name a file in it")
-        if not directory.is_dir():
-            raise SetupError(f"{path}: the directory {directory} does not exist; create it first")
-        if not os.access(directory, os.W_OK) or (path.exists() and not path.is_file()):
-            raise SetupError(f"{path}: a result cannot be written there; name another file")
-        if path.exists() and holds_run(path):
-            raise SetupError(f"{path} holds a run of this tool, which is not overwritten; name another file")
-    except OSError as error:  # a directory on the way may not be searched
-        raise SetupError(
-            f"{path}: a result cannot be written there: {error.strerror}; name another file"
-        ) from error
+
+def check_page(path: Path) -> None:
+    """Refuse a path where no page can be made, nor one replaced. Raises SetupError."""
+    output_files.check_replaceable(path, _PAGE, _is_page)
 
 
 def check_default() -> None:
@@ -71,16 +63,21 @@ def default_path(result: Result) -> Path:
 
 
 def save(result: Result, path: Path) -> None:
-    """Write `result` to `path`, durably and at once. Raises SetupError; then what was there still is."""
-    _replace(path, encode(result), "the result")
+    """Write `result` to a new file `path`, durably and at once. Raises SetupError; then what was there still
+    is."""
+    output_files.create(path, encode(result), _RESULT)
 
 
 def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None:
-    """Write an HTML page in the same way. Raises SetupError, and UsageError where `path` is one of the files
-    that it is made of."""
+    """Write an HTML page in the same way, in the place of an earlier page too. Raises SetupError, and
+    UsageError where `path` is one of the files that it is made of."""
     if any(same_file(path, other) for other in apart_from):
         raise UsageError(f"--html {path} would replace the result that it shows; name another file")
-    _replace(path, page.encode(), "the page")
+    output_files.replace(path, page.encode(), _PAGE, _is_page)
+
+
+def _is_page(head: bytes) -> bool:
+    return head.startswith(_PAGE_HEAD)
 
 
 def same_file(path: Path, other: Path) -> bool:
@@ -91,49 +88,6 @@ def same_file(path: Path, other: Path) -> bool:
         return path.samefile(other)
     except OSError:  # one is not there, or may not be looked at
         return False
-
-
-def _replace(path: Path, data: bytes, what: str) -> None:
-    """Put a file with `data` in the place of `path`, of a symbolic link in that of what it means."""
-    check_output(path)
-    path = Path(os.path.realpath(path))
-    temporary = ""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as file:
-            temporary = file.name
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(_mode(path))
-        Path(temporary).replace(path)
-        _sync_directory(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            Path(temporary).unlink()
-        if isinstance(error, OSError):
-            raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
-        raise
-
-
-def _mode(path: Path) -> int:
-    """The mode that a file at `path` has, or would be made with."""
-    with suppress(OSError):
-        return stat.S_IMODE(path.stat().st_mode)
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make a name durable, as far as the file system can: some refuse to sync a directory."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(fd)
 
 
 def load(path: Path) -> Result:

@@ -100,6 +100,7 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
     if isinstance(storage, KernelStorage):
         sync_call(options.sync)  # refuses a method that this system does not have
         safety_checks.check_path(storage.path, consent)
+        safety_checks.check_place(storage.path, consent)
     facts = await asyncio.to_thread(storage.facts)
     plan = make_plan(options, facts, storage.kind)
     safety_checks.check_plan(facts, plan, consent)

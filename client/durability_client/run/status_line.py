@@ -23,6 +23,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from durability import plain_text
 from durability.formats.documents import to_json
 from durability.units import duration
 from durability_client.descriptions import VALUES_AT
@@ -69,7 +70,7 @@ class StatusLine:
     def say(self, text: str) -> None:
         """A line for people that stays."""
         self.end_line()
-        print(fitted(text, self._err, indent=VALUES_AT), file=self._err, flush=True)
+        print(fitted(plain_text.as_line(text), self._err, indent=VALUES_AT), file=self._err, flush=True)
 
     def show(self, sample: Sample) -> None:
         """Show one second."""
@@ -169,7 +170,7 @@ def _parts(sample: Sample) -> list[str]:
         f"commit p50 {_known(sample.p50_ns)}  p99 {_known(sample.p99_ns)}  max {_known(sample.max_ns)}",
         f"acked {sample.acked:,}",
         f"server {sample.unconfirmed:,} unconfirmed, RTT {_known(sample.rtt_ns)}",
-        f"{sample.state}{': ' if sample.detail else ''}{sample.detail}",
+        f"{sample.state}{': ' if sample.detail else ''}{plain_text.as_line(sample.detail)}",
     ]
 
 

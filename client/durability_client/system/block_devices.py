@@ -185,6 +185,50 @@ def holders_of(name: str, *, sys: Path = SYS) -> list[str]:
     return sorted(entry.name for entry in _class(name, sys).glob("holders/*"))
 
 
+def whole_of(name: str, *, sys: Path = SYS) -> str:
+    """The whole device of the partition `name`; `name` itself for any other device."""
+    return _below(name, sys)[0] if _is_partition(name, sys) else name
+
+
+def start_of(name: str, *, sys: Path = SYS) -> int:
+    """The byte of its whole device at which the device `name` starts."""
+    return (_number(_class(name, sys) / "start") or 0) * _SYS_SECTOR_BYTES
+
+
+def wwid_of(name: str, *, sys: Path = SYS) -> str:
+    """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register."""
+    wwid = _first_text(_class(name, sys) / "wwid", _class(name, sys) / "device" / "wwid")
+    return wwid if wwid.startswith(("naa.", "eui.", "uuid.")) else ""
+
+
+def all_names(*, sys: Path = SYS) -> list[str]:
+    """The kernel's names of all block devices, partitions included."""
+    return sorted(entry.name for entry in (sys / "class" / "block").glob("*"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop device that is set up. `backing`: path of its file or device, as the kernel tells it.
+
+    `end_bytes` None: up to its end.
+    """
+
+    name: str
+    backing: str
+    start_bytes: int
+    end_bytes: int | None
+
+
+def loop_of(name: str, *, sys: Path = SYS) -> Loop | None:
+    """What the loop device `name` is set up over; None for another device."""
+    directory = _class(name, sys) / "loop"
+    backing = _text(directory / "backing_file")
+    if not backing:
+        return None
+    start, size = _number(directory / "offset") or 0, _number(directory / "sizelimit") or 0
+    return Loop(name=name, backing=backing, start_bytes=start, end_bytes=start + size if size else None)
+
+
 def _class(name: str, sys: Path) -> Path:
     return sys / "class" / "block" / name
 

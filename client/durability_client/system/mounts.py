@@ -1,9 +1,12 @@
-"""Mounted file systems as this process sees them, from /proc; empty where there is none."""
+"""Mounted file systems, from /proc: those that this process sees, and those of other mount namespaces. Empty
+where there is no /proc."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,10 +27,28 @@ class Mount:
 def mounts() -> list[Mount]:
     """Every mount that this process sees, in the order in which they were made; empty without /proc."""
     try:
-        text = Path("/proc/self/mountinfo").read_text(errors="surrogateescape")
+        text = Path("/proc/self/mountinfo").read_bytes()
     except OSError:
         return []
-    return [parse_mount(line) for line in text.splitlines()]
+    return _parse(text)
+
+
+def foreign_mounts() -> Iterator[tuple[int, Mount]]:
+    """Every mount of other mount namespaces, with a process that sees it; as far as this user may look."""
+    with suppress(OSError):
+        seen = {_namespace("self")}
+        for entry in sorted(filter(str.isdecimal, os.listdir("/proc")), key=int):  # noqa: PTH208 - names
+            with suppress(OSError):  # it ended, or it is another user's
+                namespace = _namespace(entry)
+                if namespace in seen:
+                    continue
+                text = Path("/proc", entry, "mountinfo").read_bytes()
+                seen.add(namespace)
+                yield from ((int(entry), mount) for mount in _parse(text))
+
+
+def _namespace(process: str) -> str:
+    return str(Path("/proc", process, "ns", "mnt").readlink())
 
 
 def mount_of(path: Path) -> Mount | None:
@@ -37,6 +58,11 @@ def mount_of(path: Path) -> Mount | None:
         existing = existing.parent
     mount_id = _mount_id(existing)
     return next((mount for mount in mounts() if mount.id == mount_id), None)
+
+
+def _parse(text: bytes) -> list[Mount]:
+    # Of all characters at which Python ends a line, the kernel escapes only the line feed in a name.
+    return [parse_mount(os.fsdecode(line)) for line in text.split(b"\n") if line]
 
 
 def parse_mount(line: str) -> Mount:

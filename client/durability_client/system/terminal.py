@@ -1,19 +1,25 @@
 """Where tables and long lines go: rich's console, but for what it does when its reader leaves, and lines that
-a terminal does not break within a word."""
+are plain and that a terminal does not break within a word. And the only question that commands ask."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
+import sys
+import threading
 from textwrap import TextWrapper
 from typing import NoReturn, TextIO
 
 from rich.console import Console
 
+from durability import plain_text
+
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
-    """`text` with its lines broken between words for the terminal that `stream` is, each continued after
-    `indent` blanks; elsewhere as it is, so that programs find whole lines."""
+    """`text` as plain text, its lines broken between words for the terminal that `stream` is, each continued
+    after `indent` blanks; elsewhere not broken, so that programs find whole lines."""
+    text = plain_text.as_text(text)
     if not stream.isatty():
         return text
     wrapper = TextWrapper(
@@ -23,6 +29,25 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
         break_on_hyphens=False,
     )
     return "\n".join(row for line in text.splitlines() for row in wrapper.wrap(line) or [""])
+
+
+def confirmed(question: str) -> bool:
+    """Whether a person answers `question` with yes; False without a terminal on both stdin and stderr.
+
+    Ctrl-C raises KeyboardInterrupt, in an event loop too.
+    """
+    if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
+    try:
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    except ValueError:  # what was typed is no text
+        return False
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 class Terminal(Console):

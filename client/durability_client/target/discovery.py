@@ -60,6 +60,20 @@ def collect(path: Path, kind: TargetKind) -> Facts:
     return escaped(facts)
 
 
+def file_system_of(path: Path) -> FileSystem | None:
+    """The file system that holds `path`, or its nearest parent that exists; None where that is unknown."""
+    mount = mount_of(path)
+    return None if mount is None else escaped(_file_system(mount, _names_below(mount)))
+
+
+def is_on_root(path: Path) -> bool:
+    """Whether `path`, a directory, lies on the root file system, wherever that is mounted."""
+    mount, root = mount_of(path), mount_of(Path("/"))
+    if mount is None or root is None:  # no Linux, or a chroot, whose root is no mount
+        return path.stat().st_dev == Path("/").stat().st_dev
+    return mount.device_number == root.device_number
+
+
 def drives_below(path: Path) -> tuple[str, ...]:
     """The kernel's names of the drives under the file system that holds `path`; () where it has none."""
     mount = mount_of(path)

@@ -18,6 +18,7 @@ from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind, parse_name
 from durability_client.system import block_devices
+from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
 from durability_client.target.drive_watch import KernelDriveWatch
 from durability_client.target.storage import Buffer, PresentDrive, WritableBuffer
@@ -150,10 +151,14 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
 
 
 class KernelStorage:
-    """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original."""
+    """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original.
+
+    Symbolic links are resolved once, here, and never followed to write. Raises SetupError for one that
+    another user made (see `path_walk`).
+    """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(os.path.realpath(path))
+        self.path = real_path(path)
         self._lock_fd: int | None = None
 
     def __reduce__(self) -> tuple[type[KernelStorage], tuple[Path]]:
@@ -257,7 +262,8 @@ class KernelStorage:
         exclusive = os.O_EXCL if self.kind == "device" else (os.O_CREAT if create else 0)
         try:
             with _damaged_is_missing():
-                fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | exclusive, _MODE)
+                flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+                fd = os.open(self.path, flags | exclusive, _MODE)
         except FileNotFoundError:
             if create:
                 raise TargetError(f"{self.path}: its directory does not exist; create it first") from None
@@ -311,12 +317,13 @@ class KernelStorage:
 
     def _open(self, suffix: str, flags: int, *, direct: bool) -> int:
         path = self.path_of(suffix)
+        flags |= os.O_CLOEXEC | os.O_NOFOLLOW
         if not direct:
-            return os.open(path, flags | os.O_CLOEXEC, _MODE)
+            return os.open(path, flags, _MODE)
         if _O_DIRECT is None:
             raise UsageError("--direct needs O_DIRECT, which this system does not have; remove --direct")
         try:
-            return os.open(path, flags | _O_DIRECT | os.O_CLOEXEC, _MODE)
+            return os.open(path, flags | _O_DIRECT, _MODE)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise

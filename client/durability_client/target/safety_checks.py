@@ -1,8 +1,8 @@
 """Refusals before anything is written: targets that hold other data, and plans that prove nothing.
 
-Three checks: of the path (`check_path`), of the plan against the facts (`check_plan`) and, under the lock, of
-the target's contents (`check_contents`). They refuse everything that this tool did not create; `Consent` says
-what the user allowed.
+Four checks: of the path (`check_path`), of its file system (`check_place`), of the plan against the facts
+(`check_plan`) and, under the lock, of the target's contents (`check_contents`). They refuse everything that
+this tool did not create; `Consent` says what the user allowed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
+from durability.formats.mixing import U64
 from durability.formats.plan import MAIN, Plan
-from durability.formats.record import parse
-from durability_client.system import block_devices
-from durability_client.system.mounts import mounts
-from durability_client.system.programs import run_tool
+from durability.formats.record import KIND_SUPERBLOCK, Sectors, parse
+from durability_client.system import block_devices, device_users
+from durability_client.system.programs import find_tool
+from durability_client.target import remembered_places
 from durability_client.target.kernel_storage import KernelStorage
+from durability_client.target.signatures import signature_of
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
 
-_NOTHING_FOUND = 2  # exit code of blkid -p: no signature
 _NAME_BYTES = 1024  # for a file's inode and directory entry: xfs takes some 600, btrfs twice 400
 
 
@@ -67,11 +70,19 @@ def check_path(path: Path, consent: Consent) -> None:
         _check_device(path, consent)
     else:
         _check_writable(path, path.parent)
+        _check_file(path)
 
 
 def check_directory(directory: Path) -> None:
     """Refuse a directory in which no file can be made. Raises TargetError."""
     _check_writable(directory, directory)
+
+
+def check_place(path: Path, consent: Consent) -> None:
+    """Refuse a file or directory on a file system that is probably not meant, unless a person at the terminal
+    says yes (see `remembered_places`); call it after the other checks of the path. Raises TargetError."""
+    if not path.is_block_device():
+        remembered_places.check(path, path if path.is_dir() else path.parent, force=consent.force)
 
 
 def check_evidence(path: Path, consent: Consent) -> None:
@@ -156,7 +167,8 @@ def check_contents(storage: Storage) -> None:
             empty = not storage.size(suffix)
             if empty and (made or suffix == MAIN):
                 continue
-            if empty or not _is_ours(storage, suffix, buffer):
+            is_ours = _has_superblock if suffix == MAIN else _is_ours
+            if empty or not is_ours(storage, suffix, buffer):
                 raise NotOursError(
                     f"{storage.path}{suffix} exists and was not written by this tool; name another file, or "
                     "remove it if you do not need it"
@@ -229,26 +241,41 @@ def _check_device(path: Path, consent: Consent) -> None:
         raise UsageError(
             f"{path} is a block device, and a run overwrites all of it; add --destroy-data to allow this"
         )
-    in_use = {name, *block_devices.partitions_of(name)}
-    for mount in mounts():
-        if block_devices.name_of(mount.device_number) in in_use:
-            raise TargetBusyError(
-                f"{path} is mounted at {mount.mount_point}; unmount it, or name a file on it"
-            )
+    _check_unused(path, device_users.use_of_device(name))
     if block_devices.is_read_only(name):
         raise TargetError(f"{path}: the device is read-only; make it writable (blockdev --setrw {path})")
     try:
         os.close(os.open(path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC))
     except OSError as error:
         if error.errno == errno.EBUSY:
-            holders = ", ".join(block_devices.holders_of(name)) or "a mount, swap or another program"
-            raise TargetBusyError(f"{path} is held by {holders}; release it first") from error
+            raise TargetBusyError(
+                f"{path} is held by a mount, swap or another program; release it first"
+            ) from error
         raise TargetError(f"{path}: cannot be opened for writing: {error.strerror}") from error
     if consent.force:
         return
+    if kind := signature_of(path):
+        raise NotOursError(
+            f"{path} carries {kind}; erase it with wipefs if you do not need it, or add --force"
+        )
+
+
+def _check_file(path: Path) -> None:
+    """Refuse a file that others use, or made something of since a run wrote it."""
+    _check_unused(path, device_users.use_of_file(path))
     with mmap.mmap(-1, limits.SUPERBLOCK_BYTES) as buffer:
-        if not _is_ours(KernelStorage(path), MAIN, buffer):
-            _check_signature(path)
+        ours = _is_ours(KernelStorage(path), MAIN, buffer)
+    if ours and find_tool("blkid") is not None and (kind := signature_of(path)):
+        raise NotOursError(
+            f"{path} carries {kind}, expected a file of this tool only; name another file, or remove it if "
+            "you do not need it"
+        )
+
+
+def _check_unused(path: Path, use: device_users.Use | None) -> None:
+    if use is not None:
+        subject = path if use.name in {path.name, str(path), path.resolve().name} else f"{path}: {use.name}"
+        raise TargetBusyError(f"{subject} is {use.text}; {use.remedy}")
 
 
 def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
@@ -276,11 +303,29 @@ def _check_blocks(facts: Facts, plan: Plan, consent: Consent) -> None:
 
 def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
     """Whether any sector at the beginning or the end of the file is one of this tool's."""
+    return any(sectors.header_ok.any() for _, sectors in _ends(storage, suffix, buffer))
+
+
+def _has_superblock(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
+    """Whether a sector of a superblock is in its place at the beginning or the end of the file.
+
+    One is enough, since a cut may have lost the others.
+    """
+    for offset, sectors in _ends(storage, suffix, buffer):
+        places = np.arange(len(sectors.offset), dtype=U64) * U64(limits.SECTOR_BYTES) + U64(offset)
+        in_place = sectors.intact & (sectors.kind == KIND_SUPERBLOCK) & (sectors.offset == places)
+        if in_place.any():
+            return True
+    return False
+
+
+def _ends(storage: Storage, suffix: str, buffer: mmap.mmap) -> list[tuple[int, Sectors]]:
+    """What lies at the beginning and at the end of the file, with its offset."""
     try:
         file = storage.open(suffix)
         try:
             last = max(0, file.size() - limits.SUPERBLOCK_BYTES) // mmap.PAGESIZE * mmap.PAGESIZE
-            return any(_holds_our_sector(file, offset, buffer) for offset in sorted({0, last}))
+            return [(offset, _sectors(file, offset, buffer)) for offset in sorted({0, last})]
         finally:
             file.close()
     except OSError as error:
@@ -289,21 +334,6 @@ def _is_ours(storage: Storage, suffix: str, buffer: mmap.mmap) -> bool:
         ) from error
 
 
-def _holds_our_sector(file: TargetFile, offset: int, buffer: mmap.mmap) -> bool:
+def _sectors(file: TargetFile, offset: int, buffer: mmap.mmap) -> Sectors:
     got = file.pread_into(buffer, offset) // limits.SECTOR_BYTES * limits.SECTOR_BYTES
-    return bool(got) and bool(parse(buffer[:got]).header_ok.any())
-
-
-def _check_signature(path: Path) -> None:
-    """Refuse a device on which blkid recognises a file system, RAID member, partition table or the like."""
-    done = run_tool("blkid", "-p", "-o", "export", str(path))
-    if done.returncode == _NOTHING_FOUND:
-        return
-    if done.returncode:
-        raise TargetError(
-            f"{path}: blkid cannot tell its contents ({done.stderr.strip() or done.returncode}); erase it "
-            "with wipefs if you do not need it, or add --force"
-        )
-    tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    kind = tags.get("TYPE") or tags.get("PTTYPE") or "something"
-    raise NotOursError(f"{path} carries {kind}; erase it with wipefs if you do not need it, or add --force")
+    return parse(bytes(buffer[:got]))

@@ -6,26 +6,26 @@ it, never a pass: a job that could not test the drive must not look like a job t
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import get_args
 from xml.etree import ElementTree
 
-from durability.errors import SetupError
+from durability import plain_text
 from durability.evidence.document import Outcome
 from durability.evidence.judgement import FindingClass
-
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+from durability_client.system import output_files
 
 
 def write(outcome: Outcome, path: Path) -> None:
-    """Write the report of `outcome` to `path`. Raises SetupError."""
-    tree = ElementTree.ElementTree(suites(outcome))
-    ElementTree.indent(tree)
-    try:
-        tree.write(path, encoding="utf-8", xml_declaration=True)
-    except OSError as error:
-        raise SetupError(f"cannot write the JUnit report {path}: {error.strerror}") from error
+    """Write the report of `outcome` to `path`, in the place of an earlier report too. Raises SetupError."""
+    root = suites(outcome)
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    output_files.replace(path, text, "a JUnit report", _is_report)
+
+
+def _is_report(head: bytes) -> bool:
+    return b'<testsuite name="durability"' in head
 
 
 def suites(outcome: Outcome) -> ElementTree.Element:
@@ -41,7 +41,7 @@ def suites(outcome: Outcome) -> ElementTree.Element:
     suite = ElementTree.SubElement(root, "testsuite", attributes)
     properties = ElementTree.SubElement(suite, "properties")
     for name, value in _properties(outcome):
-        ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
+        ElementTree.SubElement(properties, "property", {"name": name, "value": plain_text.as_line(value)})
     suite.extend(cases)
     return root
 
@@ -82,12 +82,6 @@ def _case(name: str) -> ElementTree.Element:
 
 
 def _result(case: ElementTree.Element, kind: str, message: str, text: str) -> None:
-    attributes = (
-        {"message": _clean(message)} if kind == "skipped" else {"message": _clean(message), "type": kind}
-    )
-    ElementTree.SubElement(case, kind, attributes).text = _clean(text) or None
-
-
-def _clean(text: str) -> str:
-    """`text` without the characters that XML cannot hold, as a path may have them."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    message = plain_text.as_line(message)
+    attributes = {"message": message} if kind == "skipped" else {"message": message, "type": kind}
+    ElementTree.SubElement(case, kind, attributes).text = plain_text.as_text(text) or None

@@ -79,7 +79,7 @@ def _recognise(device: Path) -> tuple[str, str]:
         raise TargetError(
             f"{device} has the signatures of several file systems; mount it yourself with its type (mount -t)"
         )
-    tags = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    tags = dict(line.partition("=")[::2] for line in done.stdout.split("\n") if line)
     return tags.get("TYPE", ""), tags.get("UUID", "")
 
 

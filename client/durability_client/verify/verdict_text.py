@@ -16,6 +16,7 @@ from typing import TextIO, get_args
 
 from rich.text import Text
 
+from durability import plain_text
 from durability.evidence.document import Outcome
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.judgement import FindingClass
@@ -97,7 +98,7 @@ def write(outcome: Outcome, out: TextIO) -> None:
     width = min(console.width, _WIDTH_MAX)
     verdict_lines = TextWrapper(width=width, subsequent_indent="  ", break_on_hyphens=False)
     style = _STYLES[outcome.verdict.word]
-    for line in verdict_lines.wrap(first_line(outcome)):
+    for line in verdict_lines.wrap(plain_text.as_line(first_line(outcome))):
         console.print(Text(line, style=style))
     for section in sections(outcome):
         if section.rows:
@@ -106,7 +107,7 @@ def write(outcome: Outcome, out: TextIO) -> None:
             for line in _lines(section.rows, width):
                 console.print(Text(line))
     console.print()
-    for line in verdict_lines.wrap(last_line(outcome)):
+    for line in verdict_lines.wrap(plain_text.as_line(last_line(outcome))):
         console.print(Text(line, style=style))
 
 
@@ -178,7 +179,9 @@ def _lines(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:
     wrapper = TextWrapper(width=width, subsequent_indent=indent, break_on_hyphens=False)
     for name, text in rows:
         wrapper.initial_indent = f"  {name:<{column}}  "
-        whole = _COMMAND.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+        whole = _COMMAND.sub(
+            lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), plain_text.as_line(text)
+        )
         yield from (line.replace("\N{NO-BREAK SPACE}", " ") for line in wrapper.wrap(whole))
 
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
 
-from durability import limits
+from durability import limits, plain_text
 from durability.errors import PeerError, RefusedError, SetupError, TargetError, UsageError, WrongTargetError
 from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome, Requirements
@@ -96,7 +96,8 @@ async def verify(
         try:
             await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
-            print(f"warning: the server did not store this verdict and its evidence: {error}", file=err)
+            what = "the server did not store this verdict and its evidence"
+            print(plain_text.as_line(f"warning: {what}: {error}"), file=err)
     if options.json:
         print(to_json(document), file=out)
     else:
@@ -105,7 +106,7 @@ async def verify(
         try:
             junit.write(outcome, options.junit)
         except SetupError as error:  # the verdict stands, and so does its exit code
-            print(f"warning: {error}", file=err)
+            print(plain_text.as_line(f"warning: {error}"), file=err)
     return outcome.verdict.exit_code
 
 

@@ -18,6 +18,7 @@ from itertools import count as counting
 from pathlib import Path
 from typing import TextIO
 
+from durability import plain_text
 from durability.errors import EXIT_INTERNAL, EXIT_OK, FormatError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability.formats.packing import Value
@@ -143,7 +144,7 @@ def _replay(options: HistoriesOptions, file: Path, out: TextIO) -> int:
         for line in played.told:
             print(line, file=out)
         for what in played.wrong:
-            print(f"wrong: {what}", file=out)
+            print(plain_text.as_text(f"wrong: {what}"), file=out)
         if not played.wrong:
             print("every verdict is deserved", file=out)
     return EXIT_INTERNAL if played.wrong else EXIT_OK
@@ -230,8 +231,8 @@ def _tell(
         for name, number in counts.most_common(_SHOWN):
             print(f"  {number:7,d}  {name}", file=out)
     if failure is not None:
-        print(f"\nwrong: {failure.what}\n\n{failure.history}", file=out)
+        print(plain_text.as_text(f"\nwrong: {failure.what}\n\n{failure.history}"), file=out)
     if written is not None:
         where = "" if rig == "a" else f" --rig {rig}"
         again = f"durability lab histories{where} --replay {shlex.quote(str(written))}"
-        print(f"To play it again: {again}", file=out)
+        print(plain_text.as_line(f"To play it again: {again}"), file=out)

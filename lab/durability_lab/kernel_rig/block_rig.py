@@ -431,6 +431,7 @@ def _run(*command: str, before: tuple[str, ...] = ()) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        errors="replace",  # a tool may complain of a mount point whose name is no text
     )
     try:
         out, err = process.communicate(timeout=_DEADLINE_S)

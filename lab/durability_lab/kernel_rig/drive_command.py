@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TextIO
 
+from durability import plain_text
 from durability.errors import SetupError, UsageError
 from durability.units import format_size
 from durability_lab.drive import faults
@@ -115,7 +116,7 @@ def drive(options: DriveOptions, *, commands: TextIO | None, out: TextIO, err: T
             except (UsageError, SetupError) as error:
                 if not interactive:
                     raise
-                print(f"durability: {error}", file=err, flush=True)
+                print(plain_text.as_text(f"durability: {error}"), file=err, flush=True)
 
 
 def _words(commands: TextIO) -> Iterable[str]:
@@ -172,4 +173,5 @@ class _Console:
             self._mounted = True
         except MountError as error:
             self._mounted = False
-            print(f"the file system does not mount: {error}", file=self._err, flush=True)
+            what = plain_text.as_text(f"the file system does not mount: {error}")
+            print(what, file=self._err, flush=True)

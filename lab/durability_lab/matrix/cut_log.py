@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Literal, Self, TypeVar
 
 from durability.errors import FormatError, SetupError, UsageError
-from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability.formats.documents import escaped, from_json, from_value, to_json, to_value
 from durability_lab.matrix.graded_cut import GradedCut
 
 T = TypeVar("T")
@@ -137,7 +137,7 @@ def seed_of(path: Path | None) -> int | None:
 
 def _parse(kind: type[T], line: bytes, where: str) -> T:
     try:
-        return from_value(kind, from_json(line))
+        return escaped(from_value(kind, from_json(line)))
     except FormatError as error:
         raise FormatError(
             f"{where}: {error}. It is not a --state file of this version; name another file"

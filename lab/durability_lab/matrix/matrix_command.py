@@ -21,6 +21,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TextIO
 
+from durability import plain_text
 from durability.errors import FormatError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability.units import counted
@@ -219,7 +220,7 @@ def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out:
         text = detection_page.markdown(
             cells, log.graded_cuts, seed=seed, options=log.header.options, again=again
         )
-        options.markdown.write_text(text)
+        options.markdown.write_text(plain_text.as_text(text), encoding="utf-8")
 
 
 async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:

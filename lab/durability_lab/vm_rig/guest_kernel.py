@@ -110,6 +110,7 @@ def _modules(version: str, root: Path) -> tuple[Path, ...] | None:
             ("modprobe", "--dirname", str(root), "--set-version", version, "--show-depends", name),
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
         if done.returncode != 0:

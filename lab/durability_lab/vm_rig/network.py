@@ -92,6 +92,8 @@ def _bind() -> socket.socket:
 
 def _ip(*arguments: str) -> None:
     command = ("ip", *arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=_DEADLINE_S, check=False
+    )
     if done.returncode != 0:
         raise SetupError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()}")

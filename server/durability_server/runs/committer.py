@@ -54,6 +54,10 @@ class Committer:
         self._not_before_s = 0.0
         self.failure: str | None = None
 
+    def begin_without(self, why: str) -> None:
+        """The store cannot be written from the start, because of `why`; it is tried again until it can."""
+        self._failed((), StoreError(why))
+
     def touch(self, run: Run, *, urgent: bool = False) -> None:
         """`run` has changed; it is saved with the next commit, which is soon if `urgent`."""
         self._dirty[run] = None
@@ -105,7 +109,7 @@ class Committer:
         self._urgent.clear()
         self._saving, self._dirty = self._dirty, {}
         waiting, self._waiting = self._waiting, []
-        if not self._saving:
+        if not self._saving and self.failure is None:
             return
         snapshots = _snapshots(self._saving)
         try:

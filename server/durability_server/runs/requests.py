@@ -8,6 +8,7 @@ that has not ended. What one client says of its targets means nothing for the ru
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -181,7 +182,8 @@ class Requests:
             older.channel.fail("fenced", f"run {format_run(run.id)} continues on a newer connection")
         self._committer.touch(run)
         if self._committer.failure is not None:
-            session.notice_outage(self._committer.failure)
+            # After the answer: the protocol allows no notice before it.
+            asyncio.get_running_loop().call_soon(session.notice_outage, self._committer.failure)
         return messages.Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
 
     async def _arm(self, channel: Channel, message: messages.Arm) -> Message:

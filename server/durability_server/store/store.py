@@ -12,7 +12,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import (
     ColumnElement,
@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from durability.errors import RefusedError, StoreError
 from durability.evidence.strength import weightiest
-from durability.formats.case import Event, PastVerdict
+from durability.formats.case import Event, PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
@@ -65,9 +65,13 @@ class Store:
         self.name = self._database.name
         self.server_id = ""
         self.clients = ClientStore(self._database)
+        self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
-    def open(self) -> None:
-        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`."""
+    def open(self) -> str | None:
+        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`.
+
+        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
+        those runs read as `server-down`, and the first `save` that succeeds marks them."""
         with self._database.transaction() as db:
             tables.metadata.create_all(db)
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
@@ -82,8 +86,11 @@ class Store:
                 self.server_id = row.server_id
                 if row.format == 1:
                     tables.add_what_format_1_lacks(db)
-            live = tables.runs.c.session_end == "live"
-            db.execute(update(tables.runs).where(live).values(session_end="server-down"))
+        try:
+            self.save(())
+        except StoreError as error:
+            return str(error)
+        return None
 
     def identity(self, make: Callable[[], tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
         """The server's key and certificate, PEM, which `make` makes if the store has none."""
@@ -146,30 +153,22 @@ class Store:
     def save(self, changed: Sequence[RunSnapshot]) -> None:
         """Makes the state of all these runs durable, together."""
         with self._database.transaction() as db:
-            by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
-            db.execute(_UPDATE_RUN, [{"key": key, **_changing(one)} for key, one in by_key.items()])
-            frontiers = (
-                {"key": key, "number": writer, "acked": acked}
-                for key, snapshot in by_key.items()
-                for writer, acked in enumerate(snapshot.frontiers)
-            )
-            db.execute(_UPDATE_FRONTIER, list(frontiers))
-            for key, snapshot in by_key.items():
-                if snapshot.timeline is not None:
-                    _replace(db, tables.timelines, key, snapshot.timeline)
-                if snapshot.credits is not None:
-                    _replace(db, tables.credits, key, snapshot.credits)
-                if snapshot.statistics is not None:
-                    _replace(db, tables.statistics, key, pack(snapshot.statistics))
-                if snapshot.target_error is not None:
-                    _replace(db, tables.errors, key, pack(snapshot.target_error))
-                if snapshot.events:
-                    _save_events(db, key, snapshot.events)
+            if not self._marked:
+                _mark_left_live(db)
+            if changed:
+                _save(db, changed)
+        self._marked = True
+
+    def _seen(self, session_end: str) -> SessionEnd:
+        """The end of a session as it is stored; none is live of which this server has not said so."""
+        return "server-down" if session_end == "live" and not self._marked else cast(SessionEnd, session_end)
 
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.transaction() as db:
-            return _stored(db, _known(db, run))
+            stored = _stored(db, _known(db, run))
+        end = self._seen(stored.snapshot.session_end)
+        return replace(stored, snapshot=replace(stored.snapshot, session_end=end))
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
@@ -263,7 +262,10 @@ class Store:
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
             given = _verdicts(db, wanted)
-        return tuple(_listed(row, acked_of[row.run], weightiest(given[row.run])) for row in rows)
+        return tuple(
+            _listed(row, self._seen(row.session_end), acked_of[row.run], weightiest(given[row.run]))
+            for row in rows
+        )
 
     def documents(self, run: int) -> tuple[tuple[Value, ...], tuple[dict[str, Value], ...]]:
         """The newest verdict documents that fit an answer, oldest first; names and sizes of the evidence."""
@@ -328,6 +330,35 @@ _UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
+
+
+def _mark_left_live(db: Connection) -> None:
+    """Begins with a write that is always made, so that a store which cannot be written is known at once."""
+    db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
+    live = tables.runs.c.session_end == "live"
+    db.execute(update(tables.runs).where(live).values(session_end="server-down"))
+
+
+def _save(db: Connection, changed: Sequence[RunSnapshot]) -> None:
+    by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
+    db.execute(_UPDATE_RUN, [{"key": key, **_changing(one)} for key, one in by_key.items()])
+    frontiers = (
+        {"key": key, "number": writer, "acked": acked}
+        for key, snapshot in by_key.items()
+        for writer, acked in enumerate(snapshot.frontiers)
+    )
+    db.execute(_UPDATE_FRONTIER, list(frontiers))
+    for key, snapshot in by_key.items():
+        if snapshot.timeline is not None:
+            _replace(db, tables.timelines, key, snapshot.timeline)
+        if snapshot.credits is not None:
+            _replace(db, tables.credits, key, snapshot.credits)
+        if snapshot.statistics is not None:
+            _replace(db, tables.statistics, key, pack(snapshot.statistics))
+        if snapshot.target_error is not None:
+            _replace(db, tables.errors, key, pack(snapshot.target_error))
+        if snapshot.events:
+            _save_events(db, key, snapshot.events)
 
 
 def _changing(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
@@ -449,12 +480,12 @@ def _unverified(row: Row[Any]) -> PastVerdict | None:
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
-def _listed(row: Any, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+def _listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
     return {
         "run": row.run,
         "label": row.label,
         "state": state_of(row.finish, armed=row.is_armed),
-        "session_end": row.session_end,
+        "session_end": session_end,
         "verdict": standing.verdict if standing else "",
         "acked": acked,
         "path": row.path,

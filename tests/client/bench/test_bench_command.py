@@ -20,8 +20,9 @@ from tests.core.bench.results import Device, simulate
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
-SMALL = ("--size", "64MiB", "--only", "headline")
-MEMORY = ("--size", "64MiB", "--only", "fdatasync-memory")
+# The directory of the tests may be on the root file system.
+SMALL = ("--force", "--size", "64MiB", "--only", "headline")
+MEMORY = ("--force", "--size", "64MiB", "--only", "fdatasync-memory")
 
 
 pytestmark = pytest.mark.slow  # each starts the program, most measure
@@ -75,7 +76,7 @@ def test_names_that_are_no_text_are_measured_and_shown(
     place, page = (tmp_path / os.fsdecode(name) for name in (b"odd\xff", b"page\xff.html"))
     place.mkdir()
     output = tmp_path / "result.json"
-    options = ("--size", "2MiB", "--only", "headline", "--quick", "-o", output, "--html", page)
+    options = ("--force", "--size", "2MiB", "--only", "headline", "--quick", "-o", output, "--html", page)
     done = _durability(environment, "bench", place, *options, *printed)
     assert done.returncode == 0, done.stderr
     assert decode(output.read_bytes()).facts.path == f"{tmp_path}/odd\\xff"
@@ -160,7 +161,7 @@ def test_an_output_that_cannot_be_is_refused_first(
     for output, words in (
         (tmp_path, "is a directory"),
         (tmp_path / "no/result.json", "does not exist; create it first"),
-        (tmp_path / "dangling", "does not exist; create it first"),
+        (tmp_path / "dangling", "is a symbolic link, expected a name that is free"),
     ):
         done = _durability(environment, "bench", place, "-o", output)
         assert done.returncode == 5
@@ -178,15 +179,15 @@ def test_a_result_that_could_not_be_kept_is_not_measured(environment: dict[str, 
 def test_a_result_replaces_no_run(
     environment: dict[str, str], place: Path, tmp_path: Path, make_plan: Callable[..., Plan]
 ) -> None:
-    """A target of `durability run`, which may still be to verify, is no place for a result."""
+    """A target of `durability run`, which may still be to verify, is no place for a result or a page."""
     run, link = tmp_path / "run", tmp_path / "link"
     run.write_bytes(superblock(make_plan(), 0))
     before = run.read_bytes()
     link.symlink_to(run)
-    for output in (run, link):
-        done = _durability(environment, "bench", place, *MEMORY, "--quick", "-o", output)
+    for option, output in (("-o", run), ("-o", link), ("--html", run), ("--html", link)):
+        done = _durability(environment, "bench", place, *MEMORY, "--quick", option, output)
         assert done.returncode == 5
-        assert f"{run} holds a run of this tool, which is not overwritten; name another file" in done.stderr
+        assert str(output) in done.stderr and "; name " in done.stderr
     assert run.read_bytes() == before
 
 
@@ -201,7 +202,7 @@ def test_nothing_but_a_plain_file_is_replaced(
     named = {"A": str(result), "NODE": str(node)}
     done = _durability(environment, *(named.get(word, word) for word in command.split()))
     assert done.returncode == 5
-    assert f"{node}: a result cannot be written there" in done.stderr
+    assert f"{node}: a page cannot be written there" in done.stderr
     assert node.is_fifo()
 
 
@@ -246,7 +247,7 @@ def test_a_result_is_not_thrown_away(
     finally:
         subprocess.run(("umount", full), check=True)
     assert done.returncode == 5
-    assert f"cannot write the result {full / 'result.json'}: No space left on device" in done.stderr
+    assert f"cannot write a result {full / 'result.json'}: No space left on device" in done.stderr
     (kept,) = (tmp_path / "state/durability/bench").iterdir()
     assert decode(kept.read_bytes()).complete
     assert "4k-random-fdatasync-memory-overwritten" in done.stdout
@@ -283,12 +284,7 @@ def test_like_runs_are_compared(environment: dict[str, str], place: Path, tmp_pa
     """Two runs of one cell have a ratio, and the exit code is 0."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
     for path in paths:
-        assert (
-            _durability(
-                environment, "bench", place, "--size", "64MiB", "--only", "fdatasync-memory", "-o", path
-            ).returncode
-            == 0
-        )
+        assert _durability(environment, "bench", place, *MEMORY, "-o", path).returncode == 0
     done = _durability(environment, "compare", *paths, "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)

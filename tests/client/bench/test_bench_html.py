@@ -37,9 +37,14 @@ def results(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_result_that_is_shown_has_a_page(results: tuple[Path, Path], tmp_path: Path) -> None:
-    """`--show FILE --html PAGE` prints the table and makes the page, readable for all as any file is."""
+    """`--show FILE --html PAGE` prints the table and makes the page, as readable as any file."""
     page = tmp_path / "page.html"
     page.write_text("of yesterday")
+    done = _durability("bench", "--show", results[0], "--html", page)
+    assert (done.returncode, page.read_text()) == (5, "of yesterday")
+    assert "exists and is not a page of this tool" in done.stderr
+    page.unlink()
+    assert _durability("bench", "--show", results[1], "--html", page).returncode == 0
     done = _durability("bench", "--show", results[0], "--html", page)
     assert done.returncode == 0, done.stderr
     assert "plausibility:" in done.stdout
@@ -51,7 +56,16 @@ def test_a_measurement_has_a_page(tmp_path: Path) -> None:
     """`bench TARGET --html PAGE` makes it with the result, and says where it is."""
     target, page = tmp_path / "place", tmp_path / "page.html"
     target.mkdir()
-    options = ("--size", "64MiB", "--only", "fdatasync-memory", "--quick", "-o", tmp_path / "r.json")
+    options = (
+        "--force",
+        "--size",
+        "64MiB",
+        "--only",
+        "fdatasync-memory",
+        "--quick",
+        "-o",
+        tmp_path / "r.json",
+    )
     done = _durability("bench", target, *options, "--html", page)
     assert done.returncode == 0, done.stderr
     assert f"the page is in {page}" in done.stderr

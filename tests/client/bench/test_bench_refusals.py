@@ -68,9 +68,9 @@ def test_directories_that_may_not_be_searched(tmp_path: Path) -> None:
     """No result and no page can be kept there: said before anything is measured."""
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)
-    for option in ("-o", "--html"):
+    for option, what in (("-o", "a result"), ("--html", "a page")):
         sentence = _refused("bench", tmp_path, *SMALL, option, closed / "file", prefix=UNPRIVILEGED)
-        assert f"{closed / 'file'}: a result cannot be written there: Permission denied" in sentence
+        assert f"{closed / 'file'}: {what} cannot be written there: Permission denied" in sentence
     assert sorted(tmp_path.iterdir()) == [closed]
 
 
@@ -113,11 +113,14 @@ def test_devices_that_are_somebodys(make_loop: MakeLoop, tmp_path: Path) -> None
 
 
 def test_a_refused_run_leaves_the_output_alone(tmp_path: Path) -> None:
-    """A file that -o names is replaced by a result and by nothing else."""
+    """Nothing is made for -o before there is a result, and a file that exists is refused first."""
     output, theirs = tmp_path / "output.json", tmp_path / "theirs"
-    output.write_text("precious")
     theirs.write_text("precious")
     assert "exists and was not written by this tool" in _refused("bench", theirs, *SMALL, "-o", output)
+    assert not output.exists()
+    output.write_text("precious")
+    sentence = _refused("bench", tmp_path, *SMALL, "-o", output)
+    assert f"{output} exists, so it is not overwritten; name another file" in sentence
     assert output.read_text() == theirs.read_text() == "precious"
 
 

@@ -16,6 +16,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from durability import plain_text
 from durability.bench.catalogue import PROBE, QUICK
 from durability.bench.compare import compare
 from durability.bench.json_documents import comparison_document, summary_document
@@ -118,7 +119,7 @@ def check(document: Any) -> Result | None:
         result = decode(json.dumps(document).encode())
     except FormatError as error:
         said = str(error)
-        assert said.isprintable() and len(said) < 600, said
+        assert plain_text.is_line(said) and len(said) < 600, said
         return None
     show_in_every_way(result)
     return result

@@ -131,8 +131,10 @@ def _in_order(outcome: Measured) -> Iterator[Any]:
 
 
 def test_the_path_is_where_it_was_measured(clean: Path) -> None:
-    """A TARGET that would be a file in a directory is that directory to whoever reads the result."""
+    """A TARGET that is a file in a directory is that directory to whoever reads the result."""
+    (clean / "target").touch()
     assert measure(_options(clean / "target", tiny()), Ear()).result.facts.path == str(clean)
+    (clean / "target").unlink()
     assert measure(_options(clean, tiny()), Ear()).result.facts.path == str(clean)
 
 

@@ -16,8 +16,8 @@ from tests.core.bench.results import Device, simulate
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
-LONG = ("--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory")
-SHORT = ("--size", "64MiB", "--only", "fdatasync-memory", "--quick")
+LONG = ("--force", "--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory")
+SHORT = ("--force", "--size", "64MiB", "--only", "fdatasync-memory", "--quick")
 
 pytestmark = pytest.mark.slow  # each starts the program and measures
 

@@ -398,7 +398,7 @@ async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
     """Where no server answers, the target is not even created."""
     with pytest.raises(PeerError):
         await run(
-            RunOptions(endpoint=NOWHERE, size_bytes=SIZE_BYTES),
+            RunOptions(endpoint=NOWHERE, size_bytes=SIZE_BYTES, force=True),
             KernelStorage(tmp_path / "target"),
             io.StringIO(),
         )

@@ -354,3 +354,36 @@ def test_names_take_what_is_planned_for_them(
     after = os.statvfs(directory)
     taken = (before.f_bavail - after.f_bavail) * after.f_frsize
     assert taken <= 4000 * name_bytes(512, storage.facts()) + (2 << 20)
+
+
+def test_a_device_behind_a_mounted_loop_device_is_refused_whatever_was_said(
+    make_loop: Callable[..., Path], make_plan: MakePlan, tmp_path: Path
+) -> None:
+    """Also after a run on it, and though the kernel lets it be opened with O_EXCL."""
+    device, directory = make_loop(), tmp_path / "mount"
+    directory.mkdir()
+    TargetFiles(KernelStorage(device), make_plan(target_kind="device")).create()
+    command = ("losetup", "--find", "--show", str(device))
+    above = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        subprocess.run(("mkfs.ext4", "-q", above), check=True)
+        subprocess.run(("mount", above, directory), check=True)
+        try:
+            with pytest.raises(TargetBusyError, match=f"{device} is behind the loop device {above}; unmount"):
+                check_path(device, Consent(destroy_data=True, force=True))
+        finally:
+            subprocess.run(("umount", directory), check=True)
+    finally:
+        subprocess.run(("losetup", "--detach", above), check=True)
+    check_path(device, Consent(destroy_data=True, force=True))
+
+
+def test_a_file_behind_a_loop_device_is_refused(
+    make_loop: Callable[..., Path], make_plan: MakePlan, tmp_path: Path
+) -> None:
+    """Though a run wrote it: it is a disk now."""
+    device = make_loop()
+    backing = Path(Path("/sys/block", device.name, "loop/backing_file").read_text().strip())
+    TargetFiles(KernelStorage(backing), make_plan()).create()
+    with pytest.raises(TargetBusyError, match=f"{backing} is behind the loop device {device}"):
+        check_path(backing, Consent(force=True))

@@ -63,16 +63,29 @@ def test_inconclusive_is_an_error_and_no_pass(make_plan: MakePlan, tmp_path: Pat
     assert [suite.get(name) for name in ("failures", "errors", "skipped")] == ["0", "1", "10"]
 
 
-def test_characters_that_xml_cannot_hold_are_replaced(make_plan: MakePlan, tmp_path: Path) -> None:
+def test_characters_that_xml_cannot_hold_are_escaped(make_plan: MakePlan, tmp_path: Path) -> None:
     """A path may hold any byte; the report stays readable."""
-    suite = suite_of(judged(make_plan, now=facts(uptime_s=5000, path="/mnt/\x1b\udc80 & <file>")), tmp_path)
+    suite = suite_of(
+        judged(make_plan, now=facts(uptime_s=5000, path="/mnt/\x1b\udc80\uffff & <file>")), tmp_path
+    )
 
     target = suite.find("properties/property[@name='target']")
     assert target is not None
-    assert target.get("value") == "/mnt/\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} & <file>"
+    assert target.get("value") == r"/mnt/\x1b\x80\uffff & <file>"
 
 
 def test_report_that_cannot_be_written_is_said(make_plan: MakePlan, tmp_path: Path) -> None:
     """The message names the file."""
-    with pytest.raises(SetupError, match=r"cannot write the JUnit report .*nowhere/report\.xml"):
+    with pytest.raises(SetupError, match=r"nowhere/report\.xml: a JUnit report cannot be written there"):
         junit.write(judged(make_plan), tmp_path / "nowhere" / "report.xml")
+
+
+def test_only_an_earlier_report_is_replaced(make_plan: MakePlan, tmp_path: Path) -> None:
+    """A job that keeps its directory gets the new report; a mistyped name costs no file."""
+    report, other = tmp_path / "report.xml", tmp_path / "notes.xml"
+    junit.write(judged(make_plan), report)
+    junit.write(judged(make_plan), report)
+    other.write_text("<notes/>")
+    with pytest.raises(SetupError, match="exists and is not a JUnit report of this tool"):
+        junit.write(judged(make_plan), other)
+    assert other.read_text() == "<notes/>"

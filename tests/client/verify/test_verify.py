@@ -398,7 +398,7 @@ async def test_a_report_that_cannot_be_written_changes_no_verdict(lab: Lab) -> N
     answer = await lab.verify(junit=lab.directory / "missing" / "report.xml")
 
     assert (answer["exit"], answer["verdict"]) == (3, "loss")
-    assert "cannot write the JUnit report" in lab.said.getvalue()
+    assert "a JUnit report cannot be written there" in lab.said.getvalue()
 
 
 @pytest.mark.parametrize(

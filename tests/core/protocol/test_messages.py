@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability import limits
+from durability import limits, plain_text
 from durability.errors import FormatError, ProtocolError
 from durability.formats.packing import pack
 from durability.protocol import messages
@@ -19,11 +20,14 @@ plain = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(1 << 63), (1 << 64) - 1)
-    | st.text()
+    | st.text().map(plain_text.as_text)
     | st.floats(allow_nan=False, allow_infinity=False),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text().map(plain_text.as_text), inner),
 )
-documents = st.dictionaries(st.text(), plain)
+documents = st.dictionaries(st.text().map(plain_text.as_text), plain)
+anything = st.recursive(
+    st.text(st.characters()), lambda inner: st.lists(inner) | st.dictionaries(st.text(st.characters()), inner)
+)
 
 
 def test_every_kind_has_a_sample(samples: dict[type[Message], Message]) -> None:
@@ -55,6 +59,27 @@ def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
     assert decode(encode(message)) == message
 
 
+@given(st.dictionaries(st.text(st.characters()), anything))
+def test_any_strings_of_a_document_arrive_plain(document: dict[str, Any]) -> None:
+    """What a disk or a file calls itself can be sent in a document; it arrives as plain text."""
+    received = decode(encode(messages.Arm(facts=document)))
+    assert isinstance(received, messages.Arm)
+    assert plain_text.is_text("".join(_strings(received.facts)))
+    rows = decode(encode(messages.Listing(rows=(document, {}))))
+    assert isinstance(rows, messages.Listing)
+    assert rows.rows == (received.facts, {})
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All strings of a document, keys included."""
+    if isinstance(value, str):
+        yield value
+    for part in (
+        [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
+    ):
+        yield from _strings(part)
+
+
 @given(st.text(), st.booleans())
 def test_any_words_can_be_reported(words: str, long: bool) -> None:
     """An error report never fails over its words: they are cut and made plain, and the rest arrives."""
@@ -63,8 +88,8 @@ def test_any_words_can_be_reported(words: str, long: bool) -> None:
     received = decode(body)
     assert isinstance(received, messages.Failure)
     assert len(body) <= limits.FRAME_BYTES_HELLO_MAX
-    assert "\x1b" not in received.text
-    if words.isprintable() and not long and len(words) < 100:
+    assert plain_text.is_text(received.text)
+    if plain_text.is_text(words) and not long and len(words) < 100:
         assert received.text == words
 
 
@@ -94,6 +119,11 @@ WRONG: list[tuple[list[Any], str]] = [
     ([0x05, "ok", b"bytes"], "text: expected text"),
     ([0x13, []], "facts: expected a map"),
     ([0x13, {"a": b"bytes"}], "facts: expected plain values"),
+    ([0x13, {"a": "\x1b[2J"}], "facts: expected plain text"),
+    ([0x13, {"a": ["\x9b2J"]}], "facts: expected plain text"),
+    ([0x13, {"a": {"b\u202e": 1}}], "facts: expected plain text"),
+    ([0x13, {"a": "\u200b"}], "facts: expected plain text"),
+    ([0x31, [{}, {"label": "\u2066"}]], "rows: expected plain text"),
     ([0x13, {"a": [float("nan")]}], "facts: expected plain values"),
     ([0x31, [{}, 1]], "rows: expected maps only"),
     ([0x31, {}], "rows: expected at most"),

@@ -37,6 +37,8 @@ EXPECTED = {
     ),
     "h": ("durable", "inconclusive (too-few-cuts)", "durable", "inconclusive (superseded)", "durable"),
     "i": ("loss (device-smaller)", "loss (device-smaller, earlier-loss)"),
+    # Found by the search: a run of which only the superblock is left, and a server restored to before it.
+    "unarmed": ("inconclusive (no-server-log, not-armed, cut-not-shown, nothing-at-risk)",),
 }
 # The rule, as a mutant's name, without which the history is judged otherwise.
 NEEDS = {
@@ -49,6 +51,7 @@ NEEDS = {
     "g": "newer runs on the target ignored",
     "h": "the latest verdict stands",
     "i": "smaller drives accepted",
+    "unarmed": "runs without a log are armed",
 }
 
 

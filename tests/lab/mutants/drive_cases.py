@@ -207,6 +207,17 @@ def cut_during_the_prefill() -> str:
     return judged(disk, make_case(plan, (0,), armed=None))
 
 
+@lab_case("inconclusive: no-server-log, not-armed, cut-not-shown, nothing-at-risk; 24 foreign")
+def prefill_that_no_server_knows_of() -> str:
+    """The same over an earlier run, and the server was restored from a copy of before; an operation on the
+    target would show that the run had been armed."""
+    earlier, plan = disk_of(plan_of(run=7), 40), plan_of()
+    disk = Disk(plan)
+    for slot in range(40, plan.slots):
+        disk.put(0, slot, earlier.get(0, slot))
+    return judged(disk, None)
+
+
 # -- judging -------------------------------------------------------------------------------------------------
 
 

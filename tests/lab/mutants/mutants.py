@@ -202,6 +202,13 @@ _ACKNOWLEDGING = (
         noticed_by=("cut-during-the-prefill",),
         change=without(verdict._log_reasons, "elif case.armed is None:", "elif False:"),
     ),
+    Mutant(
+        name="runs without a log are armed",
+        rule=5,
+        taken_away="a run that the server does not know is judged by its superblock, as if it had been armed",
+        noticed_by=("prefill-that-no-server-knows-of",),
+        change=without(verdict._log_reasons, "if not any(scan.newest_seen):", "if False:"),
+    ),
 )
 
 MUTANTS = (*_ACKNOWLEDGING, *JUDGING, *THE_CUT)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
+import signal
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +19,7 @@ from durability.errors import RefusedError
 from durability.protocol import messages
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Client, Lab, ServerProcess, SmallDisk
+    from tests.server.conftest import Client, Lab, MountSmall, PostgreSQL, ServerProcess, SmallDisk
 
 
 async def _until_told(client: Client) -> tuple[int, ...]:
@@ -131,3 +134,112 @@ async def test_a_database_file_that_may_not_grow(
     assert (await client.get(messages.Credit)).grants > granted
     server.end()
     assert _integrity(sqlite_url) == "ok"
+
+
+@dataclass(frozen=True, slots=True)
+class FullStore:
+    """A store whose disk can be filled up and given room again. `runs`: how many it takes that they cannot be
+    marked in the room that is left in it."""
+
+    url: str
+    runs: int
+    fill: Callable[[], None]
+    free: Callable[[], None]
+
+
+@pytest.fixture(params=["tmpfs", "ext4", "xfs", "btrfs", "postgresql"])
+def full_store(request: pytest.FixtureRequest) -> Iterator[FullStore]:
+    """SQLite on small file systems, and a database of PostgreSQL in a tablespace on a small one."""
+    if request.param == "tmpfs":
+        disk: SmallDisk = request.getfixturevalue("small_disk")
+        yield FullStore(disk.store_url, 3, disk.fill, disk.free)
+    elif request.param == "postgresql":
+        mount_small: MountSmall = request.getfixturevalue("mount_small")
+        disk = mount_small("tmpfs", size_mib=24, readable=True)
+        server: PostgreSQL = request.getfixturevalue("postgresql")
+        with server.database_in(disk.directory / "space") as url:
+            yield FullStore(url, 60, disk.fill, disk.free)
+    else:
+        disk = request.getfixturevalue("mount_small")(request.param)
+        yield FullStore(disk.store_url, 3, disk.fill, disk.free)
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_server_starts_with_a_full_disk(
+    full_store: FullStore,
+    lab: Lab,
+    server_process: Callable[[str], ServerProcess],
+    signal_number: signal.Signals,
+) -> None:
+    """It lists, shows and exports what it has, with no run as live that an earlier server left so; it grants
+    nothing and says why to clients and in its log; with room again it goes on by itself."""
+    server = await server_process(full_store.url)
+    plans = [lab.plan(run=number) for number in range(1, full_store.runs + 1)]
+    for plan in plans:
+        client = await lab.connect(server.address)
+        await client.begin(plan, lab.facts(serial=f"S{plan.run}", uuid=f"uuid-{plan.run}"))
+        await client.acknowledge(5, 5)
+    full_store.fill()
+    assert server.end(signal_number) in (0, -signal.SIGKILL)
+    server.start()
+
+    asker = await lab.connect(server.address, "query")
+    rows = (await asker.ask(messages.List(limit=100), messages.Listing)).rows
+    ends = {row["session_end"] for row in rows}
+    assert (len(rows), ends & {"live"}) == (len(plans), set())
+    if signal_number == signal.SIGKILL:
+        assert ends == {"server-down"}
+    first, second = plans[0].run, plans[1].run
+    shown = (await asker.ask(messages.Show(run=first), messages.Shown)).document
+    assert shown["case"]["session_end"] != "live"  # type: ignore[index, call-overload]
+    assert (await asker.export(first)).frontiers == (5, 5)
+    assert "granting no credit until it works again" in server.log
+
+    client = await lab.connect(server.address)
+    assert (await client.resume(first)).grants == (5, 5)
+    client.say(messages.Ack(frontiers=(6, 6), control=0))
+    notice = await client.get(messages.Notice)
+    assert (notice.code, "cannot save" in notice.text) == ("store-unavailable", True)
+    other = await lab.connect(server.address)
+    with pytest.raises(RefusedError) as refused:
+        for number in range(100, 200):  # the smallest may still fit
+            await other.register(
+                lab.plan(run=number, writers=256, slots=100_000), lab.facts(serial=f"N{number}")
+            )
+            other = await lab.connect(server.address)
+    assert refused.value.code == "store-unavailable"
+    assert (await lab.exported(server.address, first, lambda case: case.frontiers == (6, 6))).grants == (5, 5)
+    assert not any(isinstance(message, messages.Credit) for message in client.received)
+
+    full_store.free()
+    assert (await client.get(messages.Credit)).grants == (6, 6)
+    assert (await client.get(messages.Notice)).code == "store-recovered"
+    assert ": works again" in server.log
+    assert (await asker.export(second)).session_end != "live"
+    await client.acknowledge(7, 7)
+    server.end()
+    server.start()
+    case = await lab.exported(server.address, first, lambda case: True)
+    assert (case.frontiers, case.session_end) == ((7, 7), "server-down")
+
+
+async def test_what_an_earlier_server_left_live_is_marked_without_any_client(
+    small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], ServerProcess]
+) -> None:
+    """The mark that could not be written is written when there is room, also if nobody connects."""
+    server = await server_process(small_disk.store_url)
+    client = await lab.connect(server.address)
+    await client.begin(lab.plan(), lab.facts())
+    await client.acknowledge(5, 5)
+    small_disk.fill()
+    server.end()
+    before = len(server.log)
+    server.start()
+    small_disk.free()
+    async with asyncio.timeout(60):
+        while ": works again" not in server.log[before:]:
+            await (await lab.connect(server.address, "query")).close()
+    server.end()
+    with closing(sqlite3.connect(str(make_url(small_disk.store_url).database))) as database:
+        assert database.execute("SELECT session_end FROM runs").fetchall() == [("server-down",)], server.log

@@ -178,9 +178,9 @@ def flags_of(cell: Cell) -> int:
 def _open(task: Task) -> Handles:
     cell, sync = task.cell, _sync_of(task.cell)
     if cell.workload == "create":
-        fd = os.open(task.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = os.open(task.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     else:
-        fd = os.open(task.path, os.O_RDWR | os.O_CLOEXEC | flags_of(cell))
+        fd = os.open(task.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | flags_of(cell))
     return Handles(
         fd=fd,
         write=os.pwrite,

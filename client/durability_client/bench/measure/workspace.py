@@ -75,21 +75,35 @@ class Place(Protocol):
         """Remove everything; a sentence on what could not be removed, else ""."""
 
 
-def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
-    """The place that TARGET (absolute, symbolic links resolved) means. Raises TargetError, UsageError."""
+def check_target(path: Path, consent: Consent) -> None:
+    """Refuse what TARGET (absolute, symbolic links resolved) must not be. Raises TargetError, UsageError."""
     try:
         mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        safety_checks.check_path(path, consent)
+        # Its parent would be measured, which is the system's disk where a mount point was mistyped.
+        raise TargetError(
+            f"{path} does not exist, expected a directory, a file in one or a block device; create it, or "
+            "mount its file system"
+        ) from error
     except OSError:
         mode = 0
     if stat.S_ISDIR(mode):
         safety_checks.check_directory(path)
-        return Directory(path, size_bytes=size_bytes)
+        return
     safety_checks.check_path(path, consent)
     if stat.S_ISBLK(mode):
         safety_checks.check_evidence(path, consent)
+    else:
+        safety_checks.check_contents(KernelStorage(path))
+
+
+def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
+    """The place that TARGET means. Raises as `check_target`."""
+    check_target(path, consent)
+    if path.is_block_device():
         return Device(path, size_bytes=size_bytes)
-    safety_checks.check_contents(KernelStorage(path))
-    return Directory(path.parent, size_bytes=size_bytes)
+    return Directory(path if path.is_dir() else path.parent, size_bytes=size_bytes)
 
 
 def memory(size_bytes: int) -> Place | None:
@@ -279,7 +293,7 @@ def remove_leftovers(parent: Path) -> list[Path]:
     """Remove working directories in `parent` whose measurement was killed; those removed."""
     removed = []
     for directory in _working_directories(parent):
-        if _lock_of(directory) == "free":
+        if _is_own(directory) and _lock_of(directory) == "free":
             with suppress(OSError):
                 _remove(directory)
                 removed.append(directory)
@@ -294,17 +308,34 @@ def _working_directories(parent: Path) -> list[Path]:
     return []
 
 
+def _is_own(directory: Path) -> bool:
+    """Whether it is a directory, and this user's: another's may become a link while it is being removed."""
+    with suppress(OSError):
+        found = directory.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return False
+
+
 def _remove(directory: Path) -> None:
     """Remove a working directory, its lock file last: what a kill or an error leaves of it is known again.
 
+    It is emptied by its descriptor: the owner of the directory above it may have put a link in its place.
     Raises OSError.
     """
-    for entry in list(directory.iterdir()):
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != _LOCK:
-            entry.unlink()
-    shutil.rmtree(directory)
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "it is another user's now")
+        for name in os.listdir(fd):  # noqa: PTH208 - by the descriptor
+            if stat.S_ISDIR(os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode):
+                shutil.rmtree(name, dir_fd=fd)
+            elif name != _LOCK:
+                os.unlink(name, dir_fd=fd)
+        with suppress(FileNotFoundError):
+            os.unlink(_LOCK, dir_fd=fd)
+    finally:
+        os.close(fd)
+    directory.rmdir()
 
 
 def _lock_of(directory: Path) -> Literal["held", "free", "not ours"]:
@@ -378,6 +409,7 @@ def _fill(path: Path, size_bytes: int, *, seed: int, create: bool) -> Iterator[i
 @contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
     """The file past the page cache where its file system can."""
+    flags |= os.O_NOFOLLOW
     try:
         fd = os.open(path, flags | getattr(os, "O_DIRECT", 0), _MODE)
     except OSError as error:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from durability import plain_text
 from durability.bench.compare import Row
 from durability.bench.intervals import Spread, paired_ratio
 from durability.bench.plausibility import ControlTime
@@ -24,14 +25,9 @@ SPARK_BARS = 20
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def plain(text: str) -> str:
-    """`text` without control characters, and without those that turn the direction of writing."""
-    return "".join(one if one.isprintable() else "�" for one in text)
-
-
 def name_of(summary: CellSummary) -> str:
     """The cell's name, and the engine's where it is not this tool."""
-    return plain(summary.cell.name) + (" (fio)" if summary.engine == "fio" else "")
+    return plain_text.as_line(summary.cell.name) + (" (fio)" if summary.engine == "fio" else "")
 
 
 def rate(spread: Spread | None) -> str:

@@ -14,6 +14,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 import durability
+from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
@@ -181,4 +182,4 @@ def _template(name: str) -> Template:
 
 def _without_control(value: object) -> object:
     """Text without what no page should hold; what is markup already has been through this."""
-    return figures.plain(value) if type(value) is str else value
+    return plain_text.as_line(value) if type(value) is str else value

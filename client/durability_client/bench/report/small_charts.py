@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from durability import plain_text
 from durability.bench.intervals import Ratio
 from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
@@ -79,7 +80,7 @@ def _over_time(measured: CellRounds) -> Figure:
     drawing.line((_LEFT, y.start), (_WIDTH - _RIGHT, y.start), "frame")
     under = "seconds" if len(rounds) == 1 else "when each round began"
     drawing.text(((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 4), under, "axis", "middle")
-    title = figures.plain(measured.cell.name)
+    title = plain_text.as_line(measured.cell.name)
     caption = f"{judged.word}: {judged.reason}"
     extremes = f"{figures.count(min(rates))} to {figures.count(max(rates))}"
     description = f"Operations per second over time: {extremes}. {caption}."

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Literal, TypeAlias
 
+from durability import plain_text
+
 Anchor: TypeAlias = Literal["start", "middle", "end"]
 Place: TypeAlias = tuple[float, float]
 
@@ -48,7 +50,8 @@ class Drawing:
         """A line of text whose base line is at `place`."""
         x, y = place
         self._parts.append(
-            f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" class="{escape(style)}">{escape(text)}</text>'
+            f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" class="{escape(style)}">'
+            f"{_escaped(text)}</text>"
         )
 
     def turned_text(self, place: Place, text: str, style: str = "label") -> None:
@@ -56,7 +59,7 @@ class Drawing:
         x, y = place
         self._parts.append(
             f'<text transform="translate({x:g} {y:g}) rotate(-90)" text-anchor="middle" '
-            f'class="{escape(style)}">{escape(text)}</text>'
+            f'class="{escape(style)}">{_escaped(text)}</text>'
         )
 
     def mark(self, place: Place, series: int, style: str = "mark") -> None:
@@ -80,5 +83,9 @@ class Drawing:
         return (
             f'<svg class="{escape(style)}" role="img" viewBox="0 0 {self.width:g} {self.height:g}" '
             f'width="{self.width:g}" height="{self.height:g}" xmlns="http://www.w3.org/2000/svg">'
-            f"<title>{escape(title)}</title><desc>{escape(description)}</desc>{''.join(self._parts)}</svg>"
+            f"<title>{_escaped(title)}</title><desc>{_escaped(description)}</desc>{''.join(self._parts)}</svg>"
         )
+
+
+def _escaped(text: str) -> str:
+    return escape(plain_text.as_line(text))

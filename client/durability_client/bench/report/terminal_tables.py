@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from durability import plain_text
 from durability.bench.cells import GROUPS, Group
 from durability.bench.compare import Comparison, Row
 from durability.bench.inflation import inflations
@@ -103,7 +104,7 @@ def _show_fact(name: str, text: str, console: Console) -> None:
         subsequent_indent=" " * (_NAMES + 1),
         break_on_hyphens=False,
     )
-    for line in wrapper.wrap(figures.plain(text)):
+    for line in wrapper.wrap(plain_text.as_line(text)):
         console.print(Text(line), soft_wrap=True)
 
 
@@ -119,7 +120,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         console.print()
         sheet = Sheet(
             title="Operations per second, and how they compare with the first",
-            headings=tuple(map(figures.plain, comparison.labels)),
+            headings=tuple(map(plain_text.as_line, comparison.labels)),
             lines=tuple(_compared(row) for row in comparison.rows),
         )
         if any(row.basis != "rate" for row in comparison.rows):
@@ -136,7 +137,7 @@ def _compared(row: Row) -> Line:
         group=row.cell.group,
         name=figures.name_of(row.summaries[0]),
         figures=tuple(figures.compared(row, number)[0] for number in range(len(row.summaries))),
-        notes=tuple(figures.plain(one.text) for one in row.against),
+        notes=tuple(plain_text.as_line(one.text) for one in row.against),
     )
 
 
@@ -172,7 +173,7 @@ def _rates(one: CellSummary) -> Line:
         name=figures.name_of(one),
         figures=(figures.rate(one.rate), figures.interval(one.rate), *figures.times(one.commit)),
         beside=(figures.spark(one.series, _SPARK_BARS), figures.state(one)),
-        notes=(*figures.beside_the_rate(one), *filter(None, [figures.plain(one.note)])),
+        notes=(*figures.beside_the_rate(one), *filter(None, [plain_text.as_line(one.note)])),
     )
 
 
@@ -270,7 +271,7 @@ def _show_verdict(verdict: Plausibility, console: Console) -> None:
     for line in _prose(verdict):
         _say(console, line, indent=2)
     for command in verdict.commands:  # on one line however narrow, to be copied
-        console.print(Text(figures.plain(f"  next: {command}")), soft_wrap=True)
+        console.print(Text(plain_text.as_line(f"  next: {command}")), soft_wrap=True)
 
 
 def _prose(verdict: Plausibility) -> Iterator[str]:
@@ -287,5 +288,5 @@ def _say(console: Console, text: str, style: str = "", indent: int = 0) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for line in wrapper.wrap(figures.plain(text)):
+    for line in wrapper.wrap(plain_text.as_line(text)):
         console.print(Text(line, style=style), soft_wrap=True)

@@ -76,12 +76,22 @@ def test_a_directory_is_a_place(tmp_path: Path) -> None:
 
 
 def test_a_file_means_its_directory(opened: Callable[..., Place], tmp_path: Path) -> None:
-    """A TARGET that does not exist is not made: the files of the measurement lie beside where it would be."""
+    """The files of the measurement lie beside a TARGET that is a file, which is not written."""
+    (tmp_path / "target").touch()
     place = _prepared(opened(tmp_path / "target"), tiny())
     assert place.where == tmp_path
     (task,) = place.begin(tiny(), 1)
     assert Path(task.path).parent.parent == tmp_path
-    assert not (tmp_path / "target").exists()
+    assert not (tmp_path / "target").stat().st_size
+
+
+def test_what_does_not_exist_is_not_measured(tmp_path: Path) -> None:
+    """A mistyped TARGET does not mean its parent, which may be on the system's disk."""
+    with pytest.raises(
+        TargetError, match=f"{tmp_path / 'typo'} does not exist, expected a directory, a file in"
+    ):
+        place_of(tmp_path / "typo", NO_CONSENT, size_bytes=SIZE_BYTES)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_strangers_file_is_refused(tmp_path: Path) -> None:
@@ -303,6 +313,36 @@ def test_a_killed_measurement_is_cleared_away(tmp_path: Path) -> None:
         assert remove_leftovers(tmp_path) == []
     finally:
         live.close()
+
+
+def test_a_link_in_place_of_the_working_directory_is_not_emptied(tmp_path: Path) -> None:
+    """The owner of the directory above can put one there; what it names keeps its files."""
+    parent, precious = tmp_path / "parent", tmp_path / "precious"
+    parent.mkdir()
+    precious.mkdir()
+    (precious / "file").touch()
+    place = Directory(parent, size_bytes=SIZE_BYTES)
+    (own,) = parent.iterdir()
+    own.rename(tmp_path / "away")
+    own.symlink_to(precious)
+    assert "could not be removed" in place.close()
+    assert [entry.name for entry in precious.iterdir()] == ["file"]
+
+
+@pytest.mark.lab
+@pytest.mark.skipif(os.geteuid() != 0, reason="making another user's directory needs root")
+def test_leftovers_of_other_users_stay(tmp_path: Path) -> None:
+    """Their owner could put a link in the place of one while it is removed."""
+    place = Directory(tmp_path, size_bytes=SIZE_BYTES)
+    (own,) = tmp_path.iterdir()
+    lock = (own / "lock").read_bytes()
+    place.close()
+    own.mkdir()
+    (own / "lock").write_bytes(lock)
+    os.chown(own, 1234, 1234)
+    assert remove_leftovers(tmp_path) == []
+    os.chown(own, os.geteuid(), -1)
+    assert remove_leftovers(tmp_path) == [own]
 
 
 def test_what_cannot_be_removed_is_not_said_to_be(make_mount: Callable[..., tuple[Path, Path]]) -> None:

@@ -1,0 +1,194 @@
+"""What uses a block device or a file, so that nothing may overwrite it, whatever the user allows.
+
+A device is in use if it, one of its partitions, or another device with the same bytes is mounted in any
+mount namespace, is swap, is a part of an md, dm, LVM, multipath or btrfs device, backs a loop device, or is
+held by another program with O_EXCL. The same bytes have: a loop device and the device behind it, two loop
+devices over the same range of a file, and two paths to one drive.
+
+Looks only at what the kernel tells and writes nothing. A program that opened a device without O_EXCL does not
+count: udev and smartd do that all the time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability_client.system import block_devices
+from durability_client.system.block_devices import SYS, Loop
+from durability_client.system.mounts import foreign_mounts, mounts
+
+_MAY_HANG = (
+    "fuse",
+    "nfs",
+    "cifs",
+    "smb3",
+    "9p",
+    "virtiofs",
+    "ceph",
+)  # types of file systems: no stat on these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """What uses the device `name`: "mounted at /mnt", and what to do about it."""
+
+    name: str
+    text: str
+    remedy: str
+
+
+def use_of_device(name: str, *, sys: Path = SYS) -> Use | None:
+    """The first use that is found of the block device `name`, None for none."""
+    return next(_uses(name, (), sys), None)
+
+
+def use_of_file(path: Path) -> Use | None:
+    """The loop device or swap that the file `path` backs, None for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    for swap in _swaps():
+        with suppress(OSError):
+            if Path(swap).samefile(path):
+                return Use(name=str(path), text="used as swap", remedy=f"release it first (swapoff {path})")
+    for loop in _loops(SYS):
+        backing = _stat(loop.backing)
+        if backing is not None and (backing.st_dev, backing.st_ino) == (found.st_dev, found.st_ino):
+            return _backs(str(path), loop)
+    return None
+
+
+def _uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
+    """Uses of `name`, of what lies below a loop device, and of devices with the same bytes; apart from loop
+    devices in `seen`."""
+    seen = (*seen, name, block_devices.whole_of(name, sys=sys))
+    yield from _direct_uses(name, seen, sys)
+    for same in _same_bytes(name, sys):
+        if same not in seen:
+            yield from _direct_uses(same, (*seen, same), sys)
+    loop = block_devices.loop_of(block_devices.whole_of(name, sys=sys), sys=sys)
+    if loop is not None and (below := _name_of_node(loop.backing)) is not None:
+        yield from _uses(below, seen, sys)
+
+
+def _direct_uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
+    family = (name, *block_devices.partitions_of(name, sys=sys))
+    yield from _mounted(family)
+    for swap in _swaps():
+        if (found := _name_of_node(swap)) in family:
+            yield Use(name=str(found), text="used as swap", remedy=f"release it first (swapoff {swap})")
+    for member in family:
+        if holders := ", ".join(block_devices.holders_of(member, sys=sys)):
+            yield Use(name=member, text=f"held by {holders}", remedy="release it first")
+    over = {*family, block_devices.whole_of(name, sys=sys)}
+    for loop in _loops(sys):
+        if loop.name not in seen and _name_of_node(loop.backing) in over:
+            yield _backs(name, loop)
+    for member in family:
+        if _is_claimed(member):
+            text = "held by a mount, swap or another program"
+            yield Use(name=member, text=text, remedy="release it first")
+
+
+def _mounted(family: tuple[str, ...]) -> Iterator[Use]:
+    here = ((None, mount) for mount in mounts())
+    for process, mount in (*here, *foreign_mounts()):
+        name = block_devices.name_of(mount.device_number) or _name_of_node(
+            mount.source
+        )  # btrfs has no number
+        if name in family:
+            text, remedy = f"mounted at {mount.mount_point}", "unmount it, or name a file on it"
+            if process is not None:
+                text += f" in the mount namespace of process {process}"
+                remedy = f"unmount it there (nsenter --target {process} --mount umount {mount.mount_point})"
+            yield Use(name=str(name), text=text, remedy=remedy)
+
+
+def _same_bytes(name: str, sys: Path) -> Iterator[str]:
+    """Other devices, a part of whose bytes are those of `name`."""
+    loop = block_devices.loop_of(block_devices.whole_of(name, sys=sys), sys=sys)
+    if loop is not None:
+        yield from (other.name for other in _loops(sys) if other.name != loop.name and _overlap(loop, other))
+    whole = block_devices.whole_of(name, sys=sys)
+    wwid = block_devices.wwid_of(whole, sys=sys)
+    for other in block_devices.all_names(sys=sys) if wwid else ():
+        is_path = block_devices.whole_of(other, sys=sys) == other and other != whole
+        if is_path and block_devices.wwid_of(other, sys=sys) == wwid:
+            yield _partition_at(other, block_devices.start_of(name, sys=sys), sys) if name != whole else other
+
+
+def _partition_at(name: str, start_bytes: int, sys: Path) -> str:
+    """The partition of `name` that starts there, `name` itself where there is none."""
+    parts = block_devices.partitions_of(name, sys=sys)
+    return next((one for one in parts if block_devices.start_of(one, sys=sys) == start_bytes), name)
+
+
+def _overlap(loop: Loop, other: Loop) -> bool:
+    if loop.backing != other.backing:
+        mine, theirs = _stat(loop.backing), _stat(other.backing)
+        if mine is None or theirs is None or not os.path.samestat(mine, theirs):
+            return False
+    ends = (one.end_bytes if one.end_bytes is not None else 1 << 63 for one in (loop, other))
+    return max(loop.start_bytes, other.start_bytes) < min(ends)
+
+
+def _backs(name: str, loop: Loop) -> Use:
+    device = f"/dev/{loop.name}"
+    return Use(
+        name=name,
+        text=f"behind the loop device {device}",
+        remedy=f"unmount that and detach it (losetup --detach {device})",
+    )
+
+
+def _is_claimed(name: str) -> bool:
+    """Whether a mount, swap, md, dm or another program holds the device with O_EXCL."""
+    try:
+        flags = os.O_RDONLY | os.O_EXCL | os.O_NONBLOCK | os.O_CLOEXEC
+        os.close(os.open(Path("/dev", name.replace("!", "/")), flags))
+    except OSError as error:
+        return error.errno == errno.EBUSY
+    return False
+
+
+def _loops(sys: Path) -> Iterator[Loop]:
+    for name in block_devices.all_names(sys=sys):
+        if name.startswith("loop") and (loop := block_devices.loop_of(name, sys=sys)) is not None:
+            yield loop
+
+
+def _swaps() -> list[str]:
+    try:
+        lines = os.fsdecode(Path("/proc/swaps").read_bytes()).split("\n")[1:]
+    except OSError:
+        return []
+    return [line.split()[0].replace("\\040", " ") for line in lines if line.strip()]
+
+
+def _name_of_node(path: str) -> str | None:
+    """The kernel's name of the block device node `path`; None for what is none."""
+    found = _stat(path)
+    if found is None or not stat.S_ISBLK(found.st_mode):
+        return None
+    return block_devices.name_of((os.major(found.st_rdev), os.minor(found.st_rdev)))
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """What `path` is; None where that is unknown, or the question might never be answered."""
+    if not path.startswith("/"):
+        return None
+    if not path.startswith("/dev/") or path.startswith("/dev/shm/"):
+        above = [mount for mount in mounts() if Path(path).is_relative_to(mount.mount_point)]
+        if above and max(above, key=lambda mount: len(mount.mount_point)).type.startswith(_MAY_HANG):
+            return None
+    try:
+        return Path(path).stat()
+    except OSError:
+        return None

@@ -1,0 +1,159 @@
+"""Files that a command makes for its user: written whole or not at all, and never in place of other data.
+
+`create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of
+the same kind, which `is_ours` recognises. Both refuse symbolic links that others made (see `path_walk`),
+write to a temporary file beside the new one, and make file and name durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+from durability.errors import SetupError
+from durability_client.system.path_walk import Place, place_of
+
+IsOurs: TypeAlias = Callable[[bytes], bool]  # gets the first `HEAD_BYTES` of a file
+
+HEAD_BYTES = 1024
+_NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+def check_new(path: Path, what: str) -> None:
+    """Refuse a path at which `create` would fail. Raises SetupError."""
+    with _place(path, what, follow_last=False) as place:
+        _check(place, path, what, None)
+
+
+def check_replaceable(path: Path, what: str, is_ours: IsOurs) -> None:
+    """Refuse a path at which `replace` would fail. Raises SetupError."""
+    with _place(path, what, follow_last=True) as place:
+        _check(place, path, what, is_ours)
+
+
+def create(path: Path, data: bytes, what: str) -> None:
+    """Make the file `path`. Raises SetupError; then what was there still is."""
+    with _place(path, what, follow_last=False) as place:
+        _write(place, path, data, what, None)
+
+
+def replace(path: Path, data: bytes, what: str, is_ours: IsOurs) -> None:
+    """Make the file `path`, or replace one of the same kind, which keeps its mode. A symbolic link stays, and
+    the file that it names is replaced. Raises SetupError; then what was there still is."""
+    with _place(path, what, follow_last=True) as place:
+        _write(place, path, data, what, is_ours)
+
+
+@contextmanager
+def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
+    """As `path_walk.place_of`, with sentences for what is not there."""
+    try:
+        with place_of(path, follow_last=follow_last) as place:
+            yield place
+    except (FileNotFoundError, NotADirectoryError) as error:
+        parent = Path(os.path.realpath(path)).parent if follow_last else path.parent
+        raise SetupError(
+            f"{path}: {what} cannot be written there: the directory {parent} does not exist; create it first"
+        ) from error
+    except OSError as error:  # a directory on the way may not be searched
+        raise SetupError(
+            f"{path}: {what} cannot be written there: {error.strerror}; name another file"
+        ) from error
+
+
+def _check(place: Place, path: Path, what: str, is_ours: IsOurs | None) -> os.stat_result | None:
+    """What is replaced, None for nothing. Raises SetupError, OSError."""
+    try:
+        found = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
+    except FileNotFoundError:
+        found = None
+    named = path if place.path == path else f"{path} ({place.path})"
+    if found is not None:
+        if stat.S_ISDIR(found.st_mode):
+            raise SetupError(f"{named} is a directory; name a file in it")
+        if stat.S_ISLNK(found.st_mode):
+            raise SetupError(
+                f"{named} is a symbolic link, expected a name that is free; name the file that you mean"
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise SetupError(f"{named}: {what} cannot be written there; name another file")
+        if found.st_size and not (is_ours is not None and is_ours(_head(place))):
+            other = "" if is_ours is None else f" and is not {what} of this tool"
+            raise SetupError(
+                f"{named} exists{other}, so it is not overwritten; name another file, or remove it if you do "
+                "not need it"
+            )
+    if not os.access(".", os.W_OK | os.X_OK, dir_fd=place.fd):
+        raise SetupError(f"{named}: {what} cannot be written there: no permission; name another file")
+    return found
+
+
+def _head(place: Place) -> bytes:
+    fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place.fd)
+    try:
+        return os.read(fd, HEAD_BYTES)
+    finally:
+        os.close(fd)
+
+
+def _write(place: Place, path: Path, data: bytes, what: str, is_ours: IsOurs | None) -> None:
+    replaced = _check(place, path, what, is_ours)
+    temporary = f".{place.name[:64]}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(temporary, flags, 0o666, dir_fd=place.fd)
+        try:
+            with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
+                file.write(data)
+                file.flush()
+                if replaced is not None:
+                    os.fchmod(fd, stat.S_IMODE(replaced.st_mode))
+                os.fsync(fd)
+            if replaced is None:
+                _name(place, temporary)
+            else:
+                os.rename(temporary, place.name, src_dir_fd=place.fd, dst_dir_fd=place.fd)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=place.fd)
+        _sync_directory(place.fd)
+    except FileExistsError as error:
+        raise SetupError(
+            f"{path} was made by another program meanwhile, so it is not overwritten; name another file"
+        ) from error
+    except OSError as error:
+        raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
+
+
+def _name(place: Place, temporary: str) -> None:
+    """Give the temporary file its name, if that is still free. Raises FileExistsError, OSError."""
+    both = {"src_dir_fd": place.fd, "dst_dir_fd": place.fd}
+    try:
+        os.link(temporary, place.name, **both, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+    else:
+        return
+    # A file system without hard links, such as vfat: the name is taken first, and then replaced.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(place.name, flags, 0o666, dir_fd=place.fd))
+    os.rename(temporary, place.name, **both)  # noqa: PTH104 - in a directory that is open
+
+
+def _sync_directory(fd: int) -> None:
+    """Make a name durable, as far as the file system can: some refuse to sync a directory."""
+    directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(directory)

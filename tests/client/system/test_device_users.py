@@ -1,0 +1,172 @@
+"""What uses a device or a file: loop devices, mounts of other namespaces, swap, trees of other machines."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from durability_client.system.device_users import use_of_device, use_of_file
+
+MakeLoop = Callable[..., Path]
+
+
+def _use(device: Path) -> str:
+    """What uses the device, in words; "" for nothing."""
+    use = use_of_device(device.name)
+    return "" if use is None else f"{use.name} is {use.text}; {use.remedy}"
+
+
+def test_mount_points_of_any_name_are_read(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Also those with characters at which Python, but not the kernel, ends a line."""
+    device, name = make_loop(), "a\x1c\x85\u2028\r\x0b\n- b\\040"
+    with _mounted(device, tmp_path / name):
+        use = use_of_device(device.name)
+    assert use is not None and use.text == f"mounted at {tmp_path / name}"
+
+
+@contextmanager
+def _looped(backing: Path, *options: str) -> Iterator[Path]:
+    """A loop device over a device or file, for the time of a block."""
+    command = ("losetup", *options, "--find", "--show", str(backing))
+    device = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    try:
+        yield Path(device)
+    finally:
+        subprocess.run(("losetup", "--detach", device), check=True)
+
+
+@contextmanager
+def _mounted(device: Path, directory: Path) -> Iterator[None]:
+    subprocess.run(("mkfs.ext4", "-q", "-F", device), check=True)
+    directory.mkdir()
+    subprocess.run(("mount", device, directory), check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(("umount", directory), check=True)
+
+
+def test_an_unused_device_is_free(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Nothing is said of a device beside others that are in use, whatever it holds."""
+    free, mounted = make_loop(), make_loop()
+    subprocess.run(("mkfs.ext4", "-q", free), check=True)
+    with _mounted(mounted, tmp_path / "mount"):
+        assert _use(free) == ""
+        assert f"{mounted.name} is mounted at {tmp_path / 'mount'}" in _use(mounted)
+    assert _use(mounted) == ""
+
+
+def test_a_device_behind_a_loop_device_is_in_use(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Mounted or only attached, and from both sides: the kernel lets each be opened with O_EXCL."""
+    below = make_loop()
+    with _looped(below) as above:
+        os.close(os.open(below, os.O_RDWR | os.O_EXCL))
+        assert f"{below.name} is behind the loop device {above}" in _use(below)
+        assert _use(above) == ""
+        with _mounted(above, tmp_path / "mount"):
+            assert f"{below.name} is behind the loop device {above}" in _use(below)
+        with _mounted(below, tmp_path / "other"):
+            assert f"{below.name} is mounted at {tmp_path / 'other'}" in _use(above)
+    assert _use(below) == ""
+
+
+def test_two_loop_devices_over_one_file(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """What is mounted through one is in use through the other, if their ranges overlap."""
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    half = str(32 << 20)
+    link = tmp_path / "link"
+    os.link(image, link)
+    with (
+        _looped(image, "--sizelimit", half) as first,
+        _looped(image, "--offset", half) as second,
+        _looped(link) as whole,
+        _mounted(first, tmp_path / "mount"),
+    ):
+        assert _use(second) == ""
+        assert f"{first.name} is mounted at" in _use(whole)
+        assert "mounted at" in _use(first)
+        use = use_of_file(image)
+        assert use is not None and "behind the loop device" in use.text
+    assert use_of_file(image) is None
+
+
+def test_a_mount_in_another_namespace_is_found(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """A file system that only another process sees is named with that process."""
+    device, directory = make_loop(), tmp_path / "mount"
+    directory.mkdir()
+    subprocess.run(("mkfs.ext4", "-q", device), check=True)
+    script = 'mount "$0" "$1" && echo mounted && read -r _'
+    command = ("unshare", "--mount", "--propagation", "private", "sh", "-c", script, device, directory)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "mounted\n"
+        assert not os.path.ismount(directory)
+        said = _use(device)
+        process.communicate("\n")
+    assert f"mounted at {directory} in the mount namespace of process" in said
+    assert "nsenter --target" in said
+    assert _use(device) == ""
+
+
+def test_swap_is_in_use(make_loop: MakeLoop) -> None:
+    """A device that is swap is named as such."""
+    device = make_loop()
+    subprocess.run(("mkswap", device), check=True, capture_output=True)
+    subprocess.run(("swapon", device), check=True)
+    try:
+        assert f"{device.name} is used as swap; release it first (swapoff {device})" in _use(device)
+    finally:
+        subprocess.run(("swapoff", device), check=True)
+    assert _use(device) == ""
+
+
+def test_a_partition_and_its_disk(loop_machine: None, tmp_path: Path) -> None:
+    """The disk of a mounted partition is in use, and each partition of a disk behind a loop device is."""
+    image = tmp_path / "image"
+    image.touch()
+    os.truncate(image, 64 << 20)
+    with _looped(image, "--partscan") as disk:
+        for number in (1, 2):  # this works without any partition table that the kernel can read
+            subprocess.run(("addpart", disk, str(number), str(number * 2048 * 16), "32768"), check=True)
+        parts = [Path(f"{disk}p1"), Path(f"{disk}p2")]
+        assert [_use(one) for one in (disk, *parts)] == ["", "", ""]
+        with _mounted(parts[0], tmp_path / "mount"):
+            assert f"{parts[0].name} is mounted at" in _use(disk)
+            assert _use(parts[1]) == ""
+        with _looped(parts[0]) as above:
+            assert f"behind the loop device {above}" in _use(disk)
+            assert _use(parts[1]) == ""
+        with _looped(disk) as above:
+            assert f"behind the loop device {above}" in _use(parts[1])
+    assert not any(one.exists() for one in parts)
+
+
+def _drive(root: Path, name: str, wwid: str, *, holders: str = "") -> None:
+    directory = root / "devices" / name
+    (directory / "holders").mkdir(parents=True)
+    (directory / "device").mkdir()
+    (directory / "device" / "wwid").write_text(f"{wwid}\n")
+    if holders:
+        (directory / "holders" / holders).touch()
+    (root / "class" / "block").mkdir(parents=True, exist_ok=True)
+    (root / "class" / "block" / name).symlink_to(directory)
+
+
+@pytest.mark.parametrize(
+    ("wwid", "in_use"), [("naa.5000c500a1b2c3d4", True), ("t10.ATA     QEMU HARDDISK  0001", False)]
+)
+def test_another_path_to_the_drive_is_in_use(tmp_path: Path, wwid: str, in_use: bool) -> None:
+    """One path is a part of a multipath device, the other is free for the kernel; names that bridges make up
+    are not believed."""
+    _drive(tmp_path, "sdx", wwid)
+    _drive(tmp_path, "sdy", wwid, holders="dm-7")
+    _drive(tmp_path, "sdz", "naa.5000c500ffffffff", holders="dm-8")
+    use = use_of_device("sdx", sys=tmp_path)
+    assert (use is not None) == in_use
+    assert use is None or (use.name, use.text) == ("sdy", "held by dm-7")
