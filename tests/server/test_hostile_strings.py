@@ -239,10 +239,10 @@ async def test_a_target_with_a_strange_name_is_tested(
     image = tmp_path / "terminals.img"
     with image.open("wb") as file:
         file.truncate(64 << 20)
-    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    await asyncio.to_thread(subprocess.run, ["mkfs.ext4", "-q", image], check=True)
     place = tmp_path / (LINE.replace("/", "") + "\x1c\x0b\udcff")
     place.mkdir()
-    subprocess.run(["mount", "-o", "loop", image, place], check=True)
+    await asyncio.to_thread(subprocess.run, ["mount", "-o", "loop", image, place], check=True)
     try:
         target = place / "target\udc80\x1b[5m\u202e\n"
         code, printed = _durability(lab, server, tmp_path, "device", target)
@@ -266,7 +266,7 @@ async def test_a_target_with_a_strange_name_is_tested(
             assert printed and not _raw(printed), words
         assert not _raw(server.log.encode())
     finally:
-        subprocess.run(["umount", place], check=True)
+        await asyncio.to_thread(subprocess.run, ["umount", place], check=True)
 
 
 async def test_a_terminal_gets_no_sequence_of_a_stranger(

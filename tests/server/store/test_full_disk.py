@@ -169,7 +169,7 @@ def full_store(request: pytest.FixtureRequest) -> Iterator[FullStore]:
 async def test_a_server_starts_with_a_full_disk(
     full_store: FullStore,
     lab: Lab,
-    server_process: Callable[[str], ServerProcess],
+    server_process: Callable[[str], Awaitable[ServerProcess]],
     signal_number: signal.Signals,
 ) -> None:
     """It lists, shows and exports what it has, with no run as live that an earlier server left so; it grants
@@ -225,7 +225,7 @@ async def test_a_server_starts_with_a_full_disk(
 
 
 async def test_what_an_earlier_server_left_live_is_marked_without_any_client(
-    small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], ServerProcess]
+    small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:
     """The mark that could not be written is written when there is room, also if nobody connects."""
     server = await server_process(small_disk.store_url)
