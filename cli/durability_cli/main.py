@@ -200,7 +200,7 @@ def serve(
 
 @app.command()
 def join(
-    server: options.JoinServer,
+    address: options.JoinServer,
     code: options.JoinCode,
     *,
     name: options.JoinName = "",
@@ -213,7 +213,7 @@ def join(
     """
     from durability_client.join_command import join as join_server
 
-    asyncio.run(join_server(server, code, name=name, credential=credential, force=force, out=sys.stdout))
+    asyncio.run(join_server(address, code, name=name, credential=credential, force=force, out=sys.stdout))
 
 
 @app.command(epilog=options.BYTES_EPILOG)

@@ -78,7 +78,7 @@ def test_connection_options_are_the_same_everywhere() -> None:
     """Each command that connects to a server has all connection options, with the same texts and defaults."""
     names = [name for name in COMMANDS if "server" in options_of(name)]
     assert sorted(names) == ["export", "run", "runs", "show", "verify"]
-    assert set(ServerOptions.__dataclass_fields__) == {"server", "token_file", "tls_ca", "tls_fingerprint"}
+    assert set(ServerOptions.__dataclass_fields__) == {"server", "credential"}
     for field in ServerOptions.__dataclass_fields__:
         texts = {
             (one.help, one.metavar, one.default, one.show_default, tuple(one.opts))
