@@ -37,7 +37,7 @@ def parse_address(text: str, *, port: int = 0) -> tuple[str, int]:
     """Host and port of "HOST:PORT", "[IPV6]:PORT" or a host alone, which has `port`; port 0 means any free
     one. Raises UsageError."""
     match = _ADDRESS.fullmatch(text)
-    if not match or int(match["port"] or 0) > 65535:
+    if not match or text.isdecimal() or int(match["port"] or 0) > 65535:
         raise UsageError(
             f"{text!r} is not an address: give HOST or HOST:PORT, with an IPv6 address in brackets"
         )

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Annotated, Any, NoReturn
 
@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 import durability
 from durability import plain_text
-from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError
+from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
 from durability.units import format_address, parse_run, parse_size
@@ -29,6 +29,7 @@ from durability_cli.clients_commands import clients
 from durability_cli.lab_commands import lab
 
 EXIT_READER_GONE = 128 + signal.SIGPIPE
+_GONE = frozenset({"--token-file", "--tls-ca", "--tls-fingerprint", "--tls-cert", "--tls-key"})
 TRACEBACK_VARIABLE = "DURABILITY_TRACEBACK"
 
 # How `--help` groups the commands.
@@ -125,6 +126,7 @@ def _forget_stdout() -> None:
 
 def _run() -> int:
     try:
+        _refuse_tokens(sys.argv[1:])
         app()
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else EXIT_INTERNAL
@@ -139,6 +141,17 @@ def _run() -> int:
         text = f"a defect of this tool: {type(error).__name__}: {error}"
         return _failure(f"{text} (set {TRACEBACK_VARIABLE}=1 to see where)", EXIT_INTERNAL)
     raise AssertionError("typer ends by SystemExit")
+
+
+def _refuse_tokens(words: Sequence[str]) -> None:
+    """Raises UsageError for an option with which earlier releases found their server."""
+    for word in words:
+        if word.partition("=")[0] in _GONE:
+            raise UsageError(
+                f"{word}: tokens and certificates are no longer given by hand. Type `durability clients"
+                " invite` on the server's machine, then here, once, the line that it prints (`durability"
+                " join …`)"
+            )
 
 
 def _failure(text: str, exit_code: int) -> int:

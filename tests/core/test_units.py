@@ -36,9 +36,9 @@ def test_a_size_is_a_number_with_a_binary_unit(text: str, size_bytes: int) -> No
     assert parse_size(text) == size_bytes
 
 
-@pytest.mark.parametrize("text", ["", "4K", "4kb", "1GB", "1.5GiB", "-1", "GiB", "1GiB2"])
-def test_an_ambiguous_size_is_refused(text: str) -> None:
-    """A size that could mean 1000s or 1024s, or is none, is a usage error that names the units."""
+@pytest.mark.parametrize("text", ["", "4k", "4kb", "1gb", "1.5GiB", "-1", "GiB", "1GiB2", "1PB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    """A size with another unit, or that is none, is a usage error that names the units."""
     with pytest.raises(UsageError, match="KiB"):
         parse_size(text)
 
@@ -53,12 +53,26 @@ def test_addresses_round_trip(host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "host", "host:", ":7420", "::1:7420", "host:65536", "[::1]", "host:74 20"]
+    "text", ["", "host:", ":7420", "7420", "::1:7420", "host:65536", "two words", "host:74 20"]
 )
-def test_an_incomplete_address_is_refused(text: str) -> None:
-    """An address without a host, without a port or without brackets around IPv6 is a usage error."""
+def test_what_is_no_address_is_refused(text: str) -> None:
+    """An address without a host, or without brackets around IPv6, is a usage error."""
     with pytest.raises(UsageError, match="HOST:PORT"):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("host", ("host", 7420)),
+        ("192.0.2.7", ("192.0.2.7", 7420)),
+        ("[::1]", ("::1", 7420)),
+        ("h:1", ("h", 1)),
+    ],
+)
+def test_a_host_alone_has_the_port_that_is_usual(text: str, expected: tuple[str, int]) -> None:
+    """Who gives no port means that of every server."""
+    assert parse_address(text, port=7420) == expected
 
 
 @pytest.mark.parametrize(

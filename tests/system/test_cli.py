@@ -22,12 +22,26 @@ from durability.errors import EXIT_ENVIRONMENT
 from durability.evidence.document import NO_FLUSH
 from durability.evidence.verdict import REASONS
 from durability_cli import main
+from durability_client.link.credential import SCHEMA, Credential, save_credential
 from durability_client.target import target_warnings
 from tests.places import REFERENCE
 
 DOCUMENTATION = REFERENCE / "cli.md"
 COMMAND = str(Path(sys.executable).with_name("durability"))
-COMMANDS = ("serve", "run", "verify", "device", "runs", "show", "export", "demo", "bench", "compare")
+COMMANDS = (
+    "serve",
+    "join",
+    "clients",
+    "run",
+    "verify",
+    "device",
+    "runs",
+    "show",
+    "export",
+    "demo",
+    "bench",
+    "compare",
+)
 LAB_COMMANDS = ("lab matrix", "lab drive", "lab vm")
 DEADLINE_S = 60
 
@@ -35,7 +49,8 @@ DEADLINE_S = 60
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """An environment in which nothing of this user's own server is found."""
-    return os.environ | {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "200"}
+    own = {"XDG_STATE_HOME": tmp_path / "state", "DURABILITY_CREDENTIAL": tmp_path / "credential.json"}
+    return os.environ | {name: str(path) for name, path in own.items()} | {"COLUMNS": "200"}
 
 
 def _durability(environment: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -57,9 +72,9 @@ def server(environment: dict[str, str]) -> Iterator[str]:
     ) as process:
         try:
             assert process.stdout is not None
-            lines = process.stdout.readline() + process.stdout.readline()
-            found = re.search(r"--server (\S+)", lines)
-            assert found, lines
+            line = process.stdout.readline()
+            found = re.fullmatch(r"Listening on (\S+)\.\n", line)
+            assert found, line
             yield found[1]
         finally:
             process.send_signal(signal.SIGTERM)
@@ -81,10 +96,10 @@ def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
         ("unknown",),
         ("run",),
         ("run", "t", "--unknown"),
-        ("run", "t", "--size", "1GB"),
+        ("run", "t", "--size", "1XB"),
         ("run", "t", "--writers", "0"),
         ("run", "t", "--sync", "hope"),
-        ("run", "t", "--server", "here"),
+        ("run", "t", "--server", "two words"),
         ("run", "t", "--sync", "dsync", "--group", "2"),
         ("run", "t", "--workload", "append", "--pattern", "random"),
         ("run", "t", "--duration", "-1"),
@@ -95,7 +110,7 @@ def test_help_and_version_are_answers(environment: dict[str, str]) -> None:
         ("verify", "t", "--require-cut", "none"),
         ("show", "12"),
         ("serve", "--listen", "7420"),
-        ("serve", "--tls-key", "key.pem"),
+        ("serve", "--store", "mysql://x/y"),
         ("run", ""),
         ("verify", ""),
         ("bench", ""),
@@ -107,8 +122,7 @@ def test_what_cannot_be_is_a_usage_error(
     environment: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """A command line that contradicts itself or the documentation ends with 2, a message and no traceback."""
-    (tmp_path / "state/durability").mkdir(parents=True)
-    (tmp_path / "state/durability/token").write_text("0123456789abcdef\n")
+    _credential(Path(environment["DURABILITY_CREDENTIAL"]), "127.0.0.1:1")
     in_place = [str(tmp_path / "t") if argument == "t" else argument for argument in arguments]
     done = _durability(environment, *in_place)
     assert (done.returncode, done.stdout) == (2, "")
@@ -117,19 +131,59 @@ def test_what_cannot_be_is_a_usage_error(
     assert not (tmp_path / "t").exists()
 
 
+def _credential(path: Path, server: str) -> None:
+    """As `durability join` leaves it, of a server that there is not."""
+    credential = Credential(
+        schema=SCHEMA,
+        servers=(server,),
+        fingerprint="00" * 32,
+        client="c1",
+        secret="00" * 32,
+        name="b7",
+        role="client",
+    )
+    save_credential(credential, path)
+
+
 def test_a_missing_server_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
-    """Nobody listening, or no token, ends with 5 and a message that names what is missing."""
+    """Nobody listening, or no server joined, ends with 5 and a message that names what is missing."""
+    path = tmp_path / "credential.json"
     done = _durability(environment, "runs")
     assert done.returncode == 5
-    assert "--token-file" in done.stderr
-    token = tmp_path / "token"
-    token.write_text("0123456789abcdef0123456789abcdef\n")
-    done = _durability(environment, "runs", "--server", "127.0.0.1:1", "--token-file", token)
+    assert f"this machine has no server ({path} does not exist)" in done.stderr
+    assert "durability join" in done.stderr
+    _credential(path, "127.0.0.1:1")
+    done = _durability(environment, "runs")
     assert done.returncode == 5
     assert (
         "cannot connect to 127.0.0.1:1: Connection refused; check that `durability serve` runs" in done.stderr
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+    """So is a file that `join` did not write; the message says what to type."""
+    path = tmp_path / "credential.json"
+    _credential(path, "127.0.0.1:1")
+    path.chmod(0o644)
+    done = _durability(environment, "runs", "--credential", path)
+    assert done.returncode == 5
+    assert f"chmod 600 {path}" in done.stderr
+    path.write_text("{}")
+    path.chmod(0o600)
+    done = _durability(environment, "runs", "--credential", path)
+    assert done.returncode == 5
+    assert "is not a credential that `durability join` wrote" in done.stderr
+
+
+def test_a_token_is_refused_by_name(environment: dict[str, str]) -> None:
+    """The option of earlier releases ends with the line to type."""
+    done = _durability(environment, "runs", "--token-file", "durability.token")
+    assert done.returncode == 2
+    assert (
+        "tokens and certificates are no longer given by hand" in done.stderr
+        and "durability clients invite" in done.stderr
+    )
 
 
 @pytest.mark.slow
@@ -148,16 +202,6 @@ def test_an_unusable_target_is_named(environment: dict[str, str], tmp_path: Path
     assert done.returncode == 5
     assert f"{tmp_path} is a directory; name a file in it" in done.stderr
     assert precious.read_text() == "not ours\n" * 1000
-
-
-@pytest.mark.slow
-def test_a_wrong_token_is_refused(environment: dict[str, str], tmp_path: Path, server: str) -> None:
-    """A client with another token ends with 5 and learns that it is the token."""
-    token = tmp_path / "token"
-    token.write_text("f" * 32)
-    done = _durability(environment, "runs", "--server", server, "--token-file", token)
-    assert done.returncode == 5
-    assert "token" in done.stderr
 
 
 def test_a_defect_is_short_unless_asked(environment: dict[str, str]) -> None:

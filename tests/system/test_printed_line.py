@@ -1,12 +1,15 @@
-"""The line that `serve` prints is the line to type."""
+"""The walk-through of the README: the line that `serve` prints is typed once, and no command needs more."""
 
 from __future__ import annotations
 
 import os
-import shlex
+import pty
+import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,40 +17,72 @@ import pytest
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 60
 
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate with its key in the same file."""
-    key, file = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    make = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=lab"
-    subprocess.run([*make.split(), "-keyout", key, "-out", file], check=True, capture_output=True)
-    file.write_text(key.read_text() + file.read_text())
-    return file
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_the_line_works_as_printed(tmp_path: Path, certificate: Path, tls: bool) -> None:
-    """A user with nothing but the printed line and a target gets a run, with TLS and a token file too."""
-    server_home = os.environ | {"XDG_STATE_HOME": str(tmp_path / "server")}
-    client_home = os.environ | {"XDG_STATE_HOME": str(tmp_path / "client")}
-    serve = [COMMAND, "serve", "--listen", "127.0.0.1:0", "--token-file", str(tmp_path / "a token")]
-    serve += ["--tls-cert", str(certificate)] if tls else []
-    with subprocess.Popen(serve, env=server_home, stdout=subprocess.PIPE, text=True) as server:
+@contextmanager
+def serving(home: Path) -> Iterator[str]:
+    """A server on a terminal of its own; what it printed there until it had printed a line to type."""
+    ours, theirs = pty.openpty()
+    command = [COMMAND, "serve", "--listen", "127.0.0.1:0"]
+    environment = os.environ | {"XDG_STATE_HOME": str(home)}
+    with subprocess.Popen(command, env=environment, stdout=theirs, stderr=subprocess.DEVNULL) as server:
+        os.close(theirs)
         try:
-            assert server.stdout is not None
-            server.stdout.readline()
-            program, *arguments = shlex.split(server.stdout.readline().replace("TARGET", str(tmp_path / "t")))
-            assert program == "durability"
-            done = subprocess.run(
-                [COMMAND, *arguments, "--size", "4MiB", "--duration", "0.2"],
-                env=client_home,
-                check=False,
-                capture_output=True,
-                text=True,
-                timeout=DEADLINE_S,
-            )
-            assert done.returncode == 0, done.stderr
+            said = b""
+            while b"durability join" not in said or not said.endswith(b"\n"):
+                said += os.read(ours, 1 << 16)
+            yield said.decode()
         finally:
             server.send_signal(signal.SIGTERM)
             assert server.wait(DEADLINE_S) == 0
+            os.close(ours)
+
+
+def typed(home: Path, line: str) -> subprocess.CompletedProcess[str]:
+    """What comes of a line that a user types, whose files are in `home`."""
+    _, *arguments = line.split()
+    return subprocess.run(
+        [COMMAND, *arguments],
+        env=os.environ
+        | {"XDG_STATE_HOME": str(home), "DURABILITY_CREDENTIAL": str(home / "credential.json")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+
+
+def test_the_line_is_typed_once(tmp_path: Path) -> None:
+    """After it, `run`, `verify` and `runs` need no option for the server; the line does not work again."""
+    with serving(tmp_path / "server") as said:
+        found = re.search(r"durability join 127\.0\.0\.1:\d+ [0-9A-Z-]{47}(?=\s)", said)
+        assert found, said
+        client = tmp_path / "client"
+        joined = typed(client, f"{found[0]} --name b7")
+        assert (joined.returncode, joined.stderr) == (0, "")
+        assert " as b7 (client)" in joined.stdout
+        target = tmp_path / "target"
+        ran = typed(client, f"durability run {target} --size 4M --duration 0.5 --force")
+        assert ran.returncode == 0, ran.stderr
+        listed = typed(client, "durability runs")
+        assert str(target) in listed.stdout
+        verified = typed(client, f"durability verify {target}")
+        assert verified.returncode == 4, verified.stderr
+        again = typed(tmp_path / "other", found[0])
+        assert again.returncode == 5
+        assert "was used at" in again.stderr
+
+
+def test_on_the_servers_machine_nothing_is_typed(tmp_path: Path) -> None:
+    """Its user is the operator there: sees all runs and clients without joining."""
+    home = tmp_path / "server"
+    with serving(home):
+        target = tmp_path / "target"
+        ran = typed(home, f"durability run {target} --size 4M --duration 0.5 --force")
+        assert ran.returncode == 0, ran.stderr
+        assert str(target) in typed(home, "durability runs").stdout
+        invited = typed(home, "durability clients invite --role viewer --name office")
+        assert re.search(r"durability join 127\.0\.0\.1:\d+ \S{47}\n", invited.stdout)
+        listed = typed(home, "durability clients")
+        assert re.search(r"office +viewer +invited", listed.stdout)

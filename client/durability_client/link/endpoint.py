@@ -51,18 +51,15 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
     Raises UsageError, SetupError and FormatError.
     """
     address = None if server is None else parse_address(server, port=PORT)
-    known = load_credential(credential or credential_path())
-    if known is None and credential is not None:
-        raise SetupError(f"the credential {credential} does not exist: {HOW_TO_JOIN}")
+    path = credential or credential_path()
+    known = load_credential(path)
     if known is None or (as_operator and credential is None):
         local = _local(address)
         if local is not None:
             return Endpoint(local=local)
     if known is None:
-        what = (
-            f"this machine has not joined the server at {server}" if server else "this machine has no server"
-        )
-        raise SetupError(f"{what}: {HOW_TO_JOIN}")
+        what = f"has not joined the server at {server}" if server else "has no server"
+        raise SetupError(f"this machine {what} ({path} does not exist): {HOW_TO_JOIN}")
     return Endpoint(
         addresses=(address,) if address is not None else tuple(map(parse_address, known.servers)),
         fingerprint=bytes.fromhex(known.fingerprint),

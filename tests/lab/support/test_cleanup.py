@@ -17,7 +17,7 @@ from durability_lab.support.local_server import local_server
 
 async def main():
     async with local_server() as lab:
-        print(lab.token_file.parent, flush=True)
+        print(lab.credential.parent, flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -57,7 +57,7 @@ def _killed(script: str) -> Path:
     return directory
 
 
-def test_servers_store_and_token_go_with_its_process() -> None:
+def test_servers_store_and_credential_go_with_its_process() -> None:
     """Of a server for a lab, killed while it runs, no directory stays."""
     assert not _killed(SERVER).exists()
 
