@@ -154,8 +154,7 @@ class Server:
         ]
 
     async def _close_store(self) -> None:
-        await self._thread.call(self._store.close)
-        self._thread.close()
+        await self._thread.close(self._store.close)
 
     def _local_connection(self) -> ClientConnection:
         return ClientConnection(self._services, self._manager, PlainStream(), local=True)

@@ -41,7 +41,7 @@ class ClientRequests:
             case messages.Invite():
                 return await self.invite(message.role, message.name)
             case messages.ListClients():
-                rows = await self._thread.call(self._clients.listing, now=_now())
+                rows = await self._thread.ask(self._clients.listing, now=_now())
                 return messages.Clients(rows=rows)
             case messages.Rename():
                 await self._thread.call(self._clients.rename, message.client, message.name)

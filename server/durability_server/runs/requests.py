@@ -129,7 +129,7 @@ class Requests:
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
             case messages.List():
-                rows = await self._thread.call(self._store.listing, message.limit, client=caller.only_of)
+                rows = await self._thread.ask(self._store.listing, message.limit, client=caller.only_of)
                 reply = messages.Listing(rows=rows)
             case messages.Export():
                 reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))
@@ -228,7 +228,7 @@ class Requests:
         if run_id == 0:
             if keys is None:
                 raise FormatError("Fetch names neither a run nor the facts of a target")
-            run_id = await self._thread.call(self._store.newest_on_target, keys, client=caller.only_of)
+            run_id = await self._thread.ask(self._store.newest_on_target, keys, client=caller.only_of)
         async with self._owned(caller, run_id) as run:
             now_ns = clock.now_ns()
             session = self._registry.session_of(run)
@@ -253,12 +253,12 @@ class Requests:
             return await self._case_of(run)
 
     async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
-        relations = await self._thread.call(self._store.relations, run.stored, found)
+        relations = await self._thread.ask(self._store.relations, run.stored, found)
         return run.case(now_ns=clock.now_ns(), relations=relations)
 
     async def _show(self, caller: Caller, message: messages.Show) -> Message:
         case = await self._case(caller, message.run)
-        verdicts, evidence = await self._thread.call(self._store.documents, message.run)
+        verdicts, evidence = await self._thread.ask(self._store.documents, message.run)
         return messages.Shown(
             document={"case": case_to_value(case), "verdicts": verdicts, "evidence": evidence}
         )

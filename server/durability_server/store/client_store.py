@@ -53,7 +53,7 @@ class ClientStore:
     def find(self, client: str) -> Client | None:
         """The client with this id, unless it was revoked."""
         clients = tables.clients.c
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             row = db.execute(
                 select(tables.clients).where(clients.id == client, clients.revoked == "")
             ).first()
@@ -64,7 +64,7 @@ class ClientStore:
     def invitation(self, hash_: bytes, *, now: int) -> Invitation:
         """The open invitation with this hash. Raises RefusedError "code-unknown", "code-used" or
         "code-expired"."""
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             return _open_invitation(db, hash_, now=now)
 
     def invite(self, invitation: Invitation, *, wall: str, now: int) -> None:
@@ -132,7 +132,7 @@ class ClientStore:
         """Each client, then each open invitation: one flat map each."""
         clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c
         counts = select(runs.client, func.count()).group_by(runs.client)
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             rows = db.execute(select(tables.clients).order_by(clients.joined, clients.id)).all()
             runs_of: dict[str, int] = {row[0]: row[1] for row in db.execute(counts)}
             open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)

@@ -1,9 +1,10 @@
-"""One connection to the store's database, made so that what is committed survives a power cut.
+"""The connections to the store's database, made so that what is committed survives a power cut.
 
-SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. Refuses a
-PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and a database
-that another server has open: two servers would grant credit against each other. Not safe for threads: one
-worker thread owns it.
+SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
+writes; another one reads, so that no question keeps a commit waiting. Refuses a PostgreSQL server that runs
+with fsync=off, a file system on which SQLite cannot have its log, and a database that another server has
+open: two servers would grant credit against each other. Not safe for threads: one thread may use
+`transaction`, one `reading`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -23,6 +25,8 @@ from sqlalchemy.pool import NullPool
 from durability.errors import StoreError, UsageError
 
 _LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the database
+_HELD: set[Path] = set()  # files of SQLite that servers of this process have open
+_READING = "durability_reading"  # an option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
 _LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
 _IN_USE = "another server has it open; stop that one first"
@@ -47,7 +51,10 @@ class Database:
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
+        self._file = Path(parsed.database or "") if self.is_sqlite else None
+        self._hold: ExitStack | None = None  # of the file, with SQLite
         self._connection: Connection | None = None
+        self._reader: Connection | None = None
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -62,20 +69,50 @@ class Database:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
         finally:
             if self._connection is not None and not self._usable(self._connection):
-                self.close()
+                _close(self._connection)
+                self._connection = None
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees what was committed before it, and changes nothing. Raises StoreError."""
+        try:
+            if self._reader is None:
+                self._reader = self._engine.connect().execution_options(**{_READING: True})
+            with self._reader.begin():
+                yield self._reader
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise StoreError(f"{self.name}: {_reason(error)}") from error
+        finally:
+            if self._reader is not None and not self._usable(self._reader):
+                _close(self._reader)
+                self._reader = None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What is left where SQLite has its file; None where nobody can tell."""
+        if self._file is None:
+            return None
+        room = os.statvfs(self._file.parent)
+        return room.f_bavail * room.f_frsize
 
     def close(self) -> None:
         """Gives the database free for another server."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(SQLAlchemyError):
-                connection.close()
+        _close(self._connection)
+        _close(self._reader)
+        self._connection = self._reader = None
         self._engine.dispose()
+        if self._hold is not None:
+            self._hold.close()
+            self._hold = None
 
     def _usable(self, connection: Connection) -> bool:
         return not (connection.closed or connection.invalidated or connection.in_transaction())
 
     def _connect(self) -> Connection:
+        if self._file is not None and self._hold is None:
+            hold = ExitStack()
+            hold.enter_context(_held(self._file))
+            self._hold = hold
         connection = self._engine.connect()
         try:
             prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
@@ -85,6 +122,12 @@ class Database:
             raise
         connection.rollback()
         return connection
+
+
+def _close(connection: Connection | None) -> None:
+    if connection is not None:
+        with suppress(SQLAlchemyError):
+            connection.close()
 
 
 def _reason(error: Exception) -> str:
@@ -110,7 +153,11 @@ def _sqlite_engine(url: URL) -> Engine:
 @cache
 def _sqlite_engine_of(url: URL) -> Engine:
     """One for each file, because an engine keeps the statements that it has compiled."""
-    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_S})
+    # This file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,
+    # for which a full disk may have no room.
+    file = f"file:{quote(str(Path(url.database or '').absolute()))}?vfs=unix-excl"
+    connect = partial(sqlite3.connect, file, uri=True, timeout=_LOCK_WAIT_S, check_same_thread=False)
+    engine = create_engine(url, poolclass=NullPool, creator=connect)
     event.listen(engine, "connect", _sqlite_connected)
     event.listen(engine, "begin", _begin_immediate)
     return engine
@@ -121,12 +168,26 @@ def _sqlite_connected(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    reading = connection.get_execution_options().get(_READING, False)
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def _held(file: Path) -> Iterator[None]:
+    """Keeps other servers of this process from `file`; SQLite itself keeps out those of others. Raises
+    StoreError."""
+    name = file.resolve()
+    if name in _HELD:
+        raise StoreError(f"{file}: {_IN_USE}")
+    _HELD.add(name)
+    try:
+        yield
+    finally:
+        _HELD.discard(name)
 
 
 def _prepare_sqlite(connection: Connection, name: str) -> None:
     driver: Any = connection.connection.dbapi_connection
-    driver.execute("PRAGMA locking_mode = EXCLUSIVE")
     mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreError(

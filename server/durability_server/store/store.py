@@ -165,7 +165,7 @@ class Store:
 
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             stored = _stored(db, _known(db, run))
         end = self._seen(stored.snapshot.session_end)
         return replace(stored, snapshot=replace(stored.snapshot, session_end=end))
@@ -175,7 +175,7 @@ class Store:
         "run-unknown" if there is none."""
         armed = and_(tables.runs.c.armed.is_not(None), _whose(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             row = next(_runs_on(db, keys, armed), None)
             elsewhere = next(_runs_on(db, at_path, armed), None) if row is None else None
         if row is not None:
@@ -191,7 +191,7 @@ class Store:
         me = format_run(stored.snapshot.run)
         own_runs = _whose(stored.client)  # what others say of their targets means nothing for this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             later = next(_runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
             if later is None and found is not None:
                 after = runs.number > stored.number
@@ -257,7 +257,7 @@ class Store:
         wanted = newest.with_only_columns(columns.run)
         frontiers = tables.frontiers.c
         acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             rows = db.execute(newest).all()
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
@@ -272,7 +272,7 @@ class Store:
         key = format_run(run)
         bodies = select(tables.verdicts.c.document).where(tables.verdicts.c.run == key)
         names = select(tables.evidence.c.name, tables.evidence.c.bytes).where(tables.evidence.c.run == key)
-        with self._database.transaction() as db:
+        with self._database.reading() as db:
             kept: list[Value] = []
             room = SHOWN_BYTES_MAX
             for (body,) in db.execute(bodies.order_by(tables.verdicts.c.number.desc())):

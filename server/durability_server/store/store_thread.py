@@ -1,4 +1,5 @@
-"""The store's one thread: keeps blocking database calls off the event loop and in order."""
+"""The store's two threads: they keep blocking database calls off the event loop and in order, and questions
+from keeping commits waiting."""
 
 from __future__ import annotations
 
@@ -12,16 +13,28 @@ T = TypeVar("T")
 
 
 class StoreThread:
-    """Runs functions one after the other, in the order of the calls."""
+    """Runs functions that change the store, and functions that read it, each kind one after the other, in the
+    order of the calls."""
 
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._changing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._reading = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises. A caller that is cancelled does not stop it."""
+        """What `function`, which may change the store, returns or raises. A caller that is cancelled does not
+        stop it."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, lambda: function(*args, **kwargs))
+        return await loop.run_in_executor(self._changing, lambda: function(*args, **kwargs))
 
-    def close(self) -> None:
-        """Ends the thread when its last call is done."""
-        self._executor.shutdown(wait=False)
+    async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """As `call`, for a function that only reads."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._reading, lambda: function(*args, **kwargs))
+
+    async def close(self, function: Callable[[], None]) -> None:
+        """Ends the threads when their last calls are done, with a call of `function` after all of them."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._reading, lambda: None)
+        await loop.run_in_executor(self._changing, function)
+        self._reading.shutdown(wait=False)
+        self._changing.shutdown(wait=False)
