@@ -15,14 +15,12 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from durability import plain_text
 from durability.errors import SetupError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
-from durability_server import clock
+from durability_server import clock, log_lines
 from durability_server.access.authentication import Authentication
 from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import LocalSocket
@@ -178,16 +176,6 @@ def _new_identity() -> tuple[bytes, bytes]:
     return identity.key, identity.certificate
 
 
-class _PlainFormatter(logging.Formatter):
-    """Makes each message one plain line, so that a peer's words forge no line of the log."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        return plain_text.as_line(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802
-        return plain_text.as_text(super().formatException(ei))
-
-
 async def serve(
     *,
     listen: str,
@@ -199,9 +187,7 @@ async def serve(
     `directory`. `ready` gets the server and the address it listens on. Raises UsageError, SetupError or
     StoreError if it cannot start."""
     host, port = parse_address(listen)
-    handler = logging.StreamHandler()
-    handler.setFormatter(_PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    log_lines.set_up()
     raise_file_limit()
     server = Server(store_url=store_url)
     stop = asyncio.Event()

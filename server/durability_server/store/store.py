@@ -54,6 +54,9 @@ from durability_server.store.target_keys import TargetKeys, same_target
 
 VERDICTS_MAX = 256  # per run
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
+RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
+EVIDENCE_OF_CLIENT_BYTES_MAX = 2 << 30
+FREE_BYTES_MIN = 64 << 20  # with less, nothing new begins: what is running has the rest
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
 
 
@@ -109,8 +112,11 @@ class Store:
     # Runs.
 
     def register(self, new: Registration, *, force: bool) -> None:
-        """Adds a run. Raises RefusedError "run-exists", or "unverified-run" if the target still holds one."""
+        """Adds a run. Raises RefusedError "run-exists", "unverified-run" if the target still holds one, and
+        "quota"."""
+        self._require_room()
         with self._database.transaction() as db:
+            _require_runs_left(db, new.client)
             if _run_row(db, new.run) is not None:
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
             unverified = None if force else _unverified_run(db, new)
@@ -228,9 +234,11 @@ class Store:
     def add_evidence(self, run: int, name: str, data: bytes) -> None:
         """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. Raises
         RefusedError as `add_verdict` does."""
+        self._require_room()
         mine = tables.evidence.c.run == format_run(run)
         with self._database.transaction() as db:
-            _known(db, run)
+            row = _known(db, run)
+            _require_evidence_left(db, row.client, len(data))
             free = _free_evidence_name(db, run, name, data)
             if free is None:
                 return
@@ -242,6 +250,15 @@ class Store:
                 )
             db.execute(
                 insert(tables.evidence).values(run=format_run(run), name=free, bytes=len(data), data=data)
+            )
+
+    def _require_room(self) -> None:
+        free = self._database.free_bytes
+        if free is not None and free < FREE_BYTES_MIN:
+            raise RefusedError(
+                "quota",
+                f"the server's disk has {free >> 20} MiB left, at least {FREE_BYTES_MIN >> 20} are kept for runs"
+                " that go on: make room there",
             )
 
     # Questions.
@@ -401,6 +418,24 @@ def _runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]
     shared = or_(*(column == key for column, key in columns if key))
     runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
     return (row for row in db.execute(runs) if same_target(_keys(row), keys))
+
+
+def _require_runs_left(db: Connection, client: str) -> None:
+    if not client:
+        return
+    count = db.execute(select(func.count()).where(tables.runs.c.client == client)).scalar_one()
+    if count >= RUNS_OF_CLIENT_MAX:
+        raise RefusedError("quota", f"this client has {count} runs, the maximum of one client")
+
+
+def _require_evidence_left(db: Connection, client: str, new_bytes: int) -> None:
+    if not client:
+        return
+    runs = select(tables.runs.c.run).where(tables.runs.c.client == client)
+    size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(tables.evidence.c.run.in_(runs))
+    total = db.execute(size).scalar_one()
+    if total + new_bytes > EVIDENCE_OF_CLIENT_BYTES_MAX:
+        raise RefusedError("quota", f"this client has {total} bytes of evidence, the maximum of one client")
 
 
 def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:

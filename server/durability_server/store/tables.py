@@ -99,6 +99,7 @@ runs = Table(
     Index("runs_by_file_system", "file_system_key"),
     Index("runs_by_path", "path_key"),
     Index("runs_by_series", "series"),
+    Index("runs_by_client", "client"),
 )
 
 frontiers = Table(
@@ -157,6 +158,7 @@ def add_what_format_1_lacks(db: Connection) -> None:
     binary = meta.c.key.type.compile(db.dialect)
     for statement in (
         "ALTER TABLE runs ADD COLUMN client TEXT NOT NULL DEFAULT ''",
+        "CREATE INDEX runs_by_client ON runs (client)",
         f"ALTER TABLE meta ADD COLUMN key {binary}",
         f"ALTER TABLE meta ADD COLUMN certificate {binary}",
     ):

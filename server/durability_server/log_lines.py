@@ -1,0 +1,68 @@
+"""The lines of the log: each message is one plain line, and one that comes too often is counted, not written.
+
+A stranger decides how often a line of the log has its cause, so there is a limit for each kind of line. What
+was left out is said with the next line of the kind that is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from durability import plain_text
+
+_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+_AT_ONCE = 20  # lines of one kind
+_INTERVAL_S = 10.0  # in which there may be so many
+
+
+def set_up() -> None:
+    """Has the log written to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter(_FORMAT))
+    handler.addFilter(Rare())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+class PlainFormatter(logging.Formatter):
+    """Makes each message one plain line, so that a peer's words forge no line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        return plain_text.as_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        return plain_text.as_text(super().formatException(ei))
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Lines of one template since `began_s`."""
+
+    began_s: float
+    written: int = 0
+    left_out: int = 0
+
+
+class Rare(logging.Filter):
+    """Lets so many lines of one kind pass in an interval. A kind is a template, without what is filled in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: dict[str, _Kind] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether `record` is written; with how many were left out before it."""
+        now_s = time.monotonic()
+        kind = self._kinds.setdefault(str(record.msg), _Kind(now_s))
+        if now_s - kind.began_s > _INTERVAL_S:
+            if kind.left_out:
+                record.msg = f"{record.getMessage()} (and {kind.left_out:,} such lines before)"
+                record.args = None
+            kind.began_s, kind.written, kind.left_out = now_s, 0, 0
+        kind.written += 1
+        if kind.written > _AT_ONCE:
+            kind.left_out += 1
+            return False
+        return True
