@@ -30,9 +30,11 @@ class PlainFormatter(logging.Formatter):
     """Makes each message one plain line, so that a peer's words forge no line of the log."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        """As of `logging.Formatter`, as one plain line."""
         return plain_text.as_line(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
+        """As of `logging.Formatter`, as plain text."""
         return plain_text.as_text(super().formatException(ei))
 
 

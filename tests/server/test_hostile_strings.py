@@ -60,6 +60,10 @@ def _durability(
     return done.returncode, done.stdout
 
 
+def _done(*command: str | Path) -> None:
+    subprocess.run(command, check=True)
+
+
 def _options(server: ServerProcess) -> list[str]:
     host, port = server.address
     return ["--server", f"{host}:{port}"]
@@ -240,10 +244,10 @@ async def test_a_target_with_a_strange_name_is_tested(
     image = tmp_path / "terminals.img"
     with image.open("wb") as file:
         file.truncate(64 << 20)
-    await asyncio.to_thread(subprocess.run, ["mkfs.ext4", "-q", image], check=True)
+    await asyncio.to_thread(_done, "mkfs.ext4", "-q", image)
     place = tmp_path / (LINE.replace("/", "") + "\x1c\x0b\udcff")
     place.mkdir()
-    await asyncio.to_thread(subprocess.run, ["mount", "-o", "loop", image, place], check=True)
+    await asyncio.to_thread(_done, "mount", "-o", "loop", image, place)
     try:
         target = place / "target\udc80\x1b[5m\u202e\n"
         code, printed = _durability(lab, server, tmp_path, "device", target)
@@ -267,7 +271,7 @@ async def test_a_target_with_a_strange_name_is_tested(
             assert printed and not _raw(printed), words
         assert not _raw(server.log.encode())
     finally:
-        await asyncio.to_thread(subprocess.run, ["umount", place], check=True)
+        await asyncio.to_thread(_done, "umount", place)
 
 
 async def test_a_terminal_gets_no_sequence_of_a_stranger(

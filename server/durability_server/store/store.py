@@ -257,8 +257,8 @@ class Store:
         if free is not None and free < FREE_BYTES_MIN:
             raise RefusedError(
                 "quota",
-                f"the server's disk has {free >> 20} MiB left, at least {FREE_BYTES_MIN >> 20} are kept for runs"
-                " that go on: make room there",
+                f"the server's disk has {free >> 20} MiB left, and {FREE_BYTES_MIN >> 20} are kept for runs that"
+                " go on: make room there",
             )
 
     # Questions.
