@@ -87,13 +87,12 @@ class Database:
                 _close(self._reader)
                 self._reader = None
 
-    @property
-    def free_bytes(self) -> int | None:
-        """What is left where SQLite has its file; None where nobody can tell."""
+    def room(self) -> tuple[int, int]:
+        """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can tell."""
         if self._file is None:
-            return None
+            return 0, 0
         room = os.statvfs(self._file.parent)
-        return room.f_bavail * room.f_frsize
+        return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
         """Gives the database free for another server."""

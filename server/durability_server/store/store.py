@@ -56,7 +56,8 @@ VERDICTS_MAX = 256  # per run
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
 EVIDENCE_OF_CLIENT_BYTES_MAX = 2 << 30
-FREE_BYTES_MIN = 64 << 20  # with less, nothing new begins: what is running has the rest
+KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
+KEPT_SHARE = 20  # but not more than this part of a small disk
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
 
 
@@ -253,12 +254,13 @@ class Store:
             )
 
     def _require_room(self) -> None:
-        free = self._database.free_bytes
-        if free is not None and free < FREE_BYTES_MIN:
+        free_bytes, total_bytes = self._database.room()
+        kept_bytes = min(KEPT_BYTES_MAX, total_bytes // KEPT_SHARE)
+        if free_bytes < kept_bytes:
             raise RefusedError(
                 "quota",
-                f"the server's disk has {free >> 20} MiB left, and {FREE_BYTES_MIN >> 20} are kept for runs that"
-                " go on: make room there",
+                f"the server's disk has {free_bytes >> 20} MiB left; the last {kept_bytes >> 20} are kept for"
+                " runs that go on: make room there",
             )
 
     # Questions.
