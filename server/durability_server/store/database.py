@@ -88,7 +88,8 @@ class Database:
                 self._reader = None
 
     def room(self) -> tuple[int, int]:
-        """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can tell."""
+        """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
+        tell."""
         if self._file is None:
             return 0, 0
         room = os.statvfs(self._file.parent)
