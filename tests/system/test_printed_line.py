@@ -40,7 +40,7 @@ def test_the_line_works_as_printed(tmp_path: Path, certificate: Path, tls: bool)
             program, *arguments = shlex.split(server.stdout.readline().replace("TARGET", str(tmp_path / "t")))
             assert program == "durability"
             done = subprocess.run(
-                [COMMAND, *arguments, "--size", "4MiB", "--duration", "0.2"],
+                [COMMAND, *arguments, "--size", "4MiB", "--duration", "0.2", "--force"],
                 env=client_home,
                 check=False,
                 capture_output=True,
