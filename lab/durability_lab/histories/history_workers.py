@@ -18,6 +18,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
 from typing import IO, Final, Literal, TypeAlias
 
 from durability.errors import DurabilityError
@@ -208,6 +210,13 @@ class _Worker:
         return self._process
 
 
+def _read(parts: SimpleQueue[str]) -> None:
+    """Ends the process at once when the command is gone, also in the midst of a history."""
+    for text in sys.stdin:
+        parts.put(text)
+    os._exit(0)
+
+
 def main() -> None:
     """The process: one part for each line, until there are no more, or the command is gone."""
     answers = os.dup(sys.stdout.fileno())
@@ -219,8 +228,10 @@ def main() -> None:
         except BrokenPipeError:
             os._exit(1)
 
-    while text := sys.stdin.readline():
-        part = from_value(Part, from_json(text))
+    parts: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_read, args=(parts,), daemon=True).start()  # before any history has threads of its own
+    while True:
+        part = from_value(Part, from_json(parts.get()))
         tally, failure = RIGS[part.rig].search(
             count=part.count,
             number=part.seed,
