@@ -188,15 +188,18 @@ def serve(
     *,
     listen: options.Listen = options.LISTEN,
     store: options.Store = None,
+    quiet: options.ServeQuiet = False,
 ) -> None:
     """Run the log server on a machine that stays up.
 
-    Prints the line to type, once, on the machine under test. Ctrl-C or SIGTERM stops the server cleanly.
+    Prints the line to type, once, on the machine under test, and a line for each event. Ctrl-C or SIGTERM
+    stops the server cleanly.
     """
     from durability_server import server
     from durability_server.access.state_directory import default_store_url, state_directory
+    from durability_server.announcements import Announcer
 
-    async def announce(running: server.Server, host: str, port: int) -> None:
+    async def say_where(running: server.Server, host: str, port: int) -> None:
         print(f"Listening on {format_address(host, port)}.", flush=True)
         if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
             invited = await running.invite()
@@ -206,7 +209,11 @@ def serve(
 
     asyncio.run(
         server.serve(
-            listen=listen, store_url=store or default_store_url(), directory=state_directory(), ready=announce
+            listen=listen,
+            store_url=store or default_store_url(),
+            directory=state_directory(),
+            ready=say_where,
+            announce=Announcer(None if quiet else sys.stdout),
         )
     )
 

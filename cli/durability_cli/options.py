@@ -151,6 +151,8 @@ Store = Annotated[
 ]
 
 
+ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each event.")]
+
 # Of `join` and `clients`.
 JoinServer = Annotated[
     str, typer.Argument(metavar="HOST[:PORT]", help="Address of the server, from the line that it printed.")

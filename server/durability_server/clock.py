@@ -26,6 +26,12 @@ def wall(at_ns: int | None = None) -> str:
     return (datetime.now(UTC) - ago).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def local_time(at_ns: int | None = None) -> str:
+    """The time of day here, for people: now, or at `at_ns` of this boot."""
+    ago = timedelta(microseconds=0 if at_ns is None else (now_ns() - at_ns) // 1000)
+    return (datetime.now(UTC) - ago).astimezone().strftime("%H:%M:%S")
+
+
 def read_boot_id() -> str:
     """The name of this boot of this machine; where the system has none, one of this process."""
     try:

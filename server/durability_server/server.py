@@ -26,6 +26,7 @@ from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import LocalSocket
 from durability_server.access.server_identity import ServerIdentity, new_identity
 from durability_server.access.state_directory import address_for_others
+from durability_server.announcements import Announce, notify, silence, watchdog_s
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
@@ -44,12 +45,13 @@ log = logging.getLogger(__name__)
 class Server:
     """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
-    def __init__(self, *, store_url: str) -> None:
+    def __init__(self, *, store_url: str, announce: Announce = silence) -> None:
+        self._announce = announce
         self._store = Store(store_url)
         self._thread = StoreThread()
         self._manager = ConnectionManager()
         self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
-        self._requests = Requests(self._store, self._thread, self._registry)
+        self._requests = Requests(self._store, self._thread, self._registry, announce=announce)
         self._listener = Listener(self._admit)
         self._local: LocalSocket | None = None
         self._admitted: set[asyncio.Task[None]] = set()
@@ -130,7 +132,11 @@ class Server:
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
         self._client_requests = ClientRequests(
-            self._store, self._thread, fingerprint=identity.fingerprint, on_revoked=self._manager.revoke
+            self._store,
+            self._thread,
+            fingerprint=identity.fingerprint,
+            on_revoked=self._manager.revoke,
+            announce=self._announce,
         )
         self._services = Services(
             server_id=self._store.server_id,
@@ -182,14 +188,16 @@ async def serve(
     store_url: str,
     directory: Path,
     ready: Callable[[Server, str, int], Awaitable[None]] | None = None,
+    announce: Announce = silence,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`. `ready` gets the server and the address it listens on. Raises UsageError, SetupError or
-    StoreError if it cannot start."""
+    `directory`. `ready` gets the server and the address it listens on, `announce` what happens. Tells a
+    service manager that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it
+    cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
-    server = Server(store_url=store_url)
+    server = Server(store_url=store_url, announce=announce)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -201,11 +209,23 @@ async def serve(
         gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
         if ready is not None:
             await ready(server, *bound)
+        notify("READY=1")
+        alive = loop.create_task(_tell_alive())
         await stop.wait()
+        alive.cancel()
+        notify("STOPPING=1")
         await server.stop()
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+async def _tell_alive() -> None:
+    """From the event loop, so that a server whose loop hangs is restarted."""
+    interval_s = watchdog_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
 
 
 def raise_file_limit() -> None:

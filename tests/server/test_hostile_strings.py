@@ -127,6 +127,7 @@ def _store_evil(url: str, lab: Lab) -> str:
         plan=plan.encode(),
         secret=bytes(32),
         keys=target_keys(found),
+        host="",
         armed=to_value(found),
         series="",
         snapshot=snapshot,

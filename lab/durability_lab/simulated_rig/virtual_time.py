@@ -232,6 +232,7 @@ def _stored(plan: Plan, *, at_ns: int) -> StoredRun:
         plan=plan.encode(),
         secret=b"",
         keys=TargetKeys(drive="", file_system="", path=""),
+        host="",
         armed=None,
         series="",
         snapshot=RunSnapshot(

@@ -12,6 +12,7 @@ from durability.protocol import auth, join_code, messages
 from durability.protocol.messages import Message
 from durability_server import clock
 from durability_server.access.caller import Caller
+from durability_server.announcements import Announce, silence
 from durability_server.store.client_store import Client, Invitation
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -25,8 +26,15 @@ class ClientRequests:
     address that the line of an invitation names; the server sets it once it listens."""
 
     def __init__(
-        self, store: Store, thread: StoreThread, *, fingerprint: bytes, on_revoked: Callable[[str], None]
+        self,
+        store: Store,
+        thread: StoreThread,
+        *,
+        fingerprint: bytes,
+        on_revoked: Callable[[str], None],
+        announce: Announce = silence,
     ) -> None:
+        self._announce = announce
         self._clients = store.clients
         self._thread = thread
         self._fingerprint = fingerprint
@@ -78,6 +86,7 @@ class ClientRequests:
         )
         join = self._clients.join
         kept = await self._thread.call(join, caller.invitation, client, wall=clock.wall(), now=_now())
+        self._announce(kept.name, f"joined as {kept.role}")
         return messages.Joined(client=kept.id, secret=secret, name=kept.name, role=kept.role)
 
 

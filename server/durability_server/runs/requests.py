@@ -28,6 +28,8 @@ from durability.protocol.messages import Message
 from durability.units import format_run
 from durability_server import clock
 from durability_server.access.caller import Caller
+from durability_server.announcements import Announce, silence
+from durability_server.runs import run_events
 from durability_server.runs.registry import Registry
 from durability_server.runs.run import Run
 from durability_server.runs.session import Channel, Session
@@ -43,7 +45,10 @@ SAVE_INTERVAL_NS = 1_000_000_000
 class Requests:
     """Answers the requests of all clients."""
 
-    def __init__(self, store: Store, thread: StoreThread, registry: Registry) -> None:
+    def __init__(
+        self, store: Store, thread: StoreThread, registry: Registry, *, announce: Announce = silence
+    ) -> None:
+        self._announce = announce
         self._store = store
         self._thread = thread
         self._registry = registry
@@ -72,11 +77,14 @@ class Requests:
                 run.acknowledge(at_ns, message.frontiers, message.control)
             run.report(message.statistics)
             run.stopped(at_ns, "the client stopped the run")
+            self._tell(run, run_events.stopped(run))
         elif isinstance(message, messages.TargetFailed):
             what = f"errno {message.errno} at seq {message.seq} of writer {message.writer}: {message.text}"
             run.target_failed(at_ns, what)
+            self._tell(run, run_events.failed(run, message.text))
         else:
             run.failed(at_ns, message.text)
+            self._tell(run, run_events.failed(run, message.text))
         self._committer.touch(run)
 
     def drive_seen(self, run: Run, message: messages.DriveSeen, at_ns: int) -> None:
@@ -90,6 +98,8 @@ class Requests:
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)
+            if run.armed is not None:
+                self._tell(run, run_events.lost(run))
         elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
             self._committer.touch(run)
 
@@ -97,10 +107,15 @@ class Requests:
         """`session` is over; its end is the run's unless a newer session speaks for the run."""
         run = session.run
         if self._registry.session_of(run) is session:
+            if run.armed is not None and run.session_end == "live":
+                self._tell(run, run_events.closed(run, text))
             run.detached(clock.now_ns(), end, text)
             run.timeline_wanted = True
             self._committer.touch(run)
         self._registry.leave(session)
+
+    def _tell(self, run: Run, what: str) -> None:
+        self._announce(run.stored.host or "?", f"run {format_run(run.id)} {what}")
 
     # With the store.
 
@@ -174,6 +189,8 @@ class Requests:
 
     def _accept(self, channel: Channel, run: Run) -> Message:
         """The client on `channel` speaks for `run` from now on; who did so before is fenced."""
+        if run.armed is not None:
+            self._tell(run, run_events.back(run))
         session = Session(run, channel)
         older = self._registry.enter(session)  # first: the end of the older session is not the run's
         run.attached(clock.now_ns(), channel.name)
@@ -200,6 +217,7 @@ class Requests:
         )
         await self._thread.call(self._store.arm, stored)
         run.arm(clock.now_ns(), stored)
+        self._tell(run, run_events.armed(run))
         self._committer.touch(run)
         return messages.Armed()
 
@@ -220,6 +238,7 @@ class Requests:
                     f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
                 )
             await self._thread.call(self._store.add_verdict, past, message.document)
+            self._tell(run, f"verdict: {past.verdict}")
         return messages.Stored()
 
     async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:

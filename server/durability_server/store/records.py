@@ -68,6 +68,7 @@ class StoredRun:
     plan: bytes
     secret: bytes
     keys: TargetKeys
+    host: str
     armed: Value
     series: str
     snapshot: RunSnapshot

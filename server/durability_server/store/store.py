@@ -473,6 +473,7 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
         plan=row.plan,
         secret=row.secret,
         keys=_keys(row),
+        host=row.host,
         armed=None if row.armed is None else unpack(row.armed),
         series=row.series,
         snapshot=RunSnapshot(

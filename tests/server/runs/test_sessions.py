@@ -80,6 +80,7 @@ def test_grants_rise_with_what_is_saved(lab: Lab, saved: tuple[int, int], rose: 
         plan=plan.encode(),
         secret=b"",
         keys=target_keys(lab.facts()),
+        host="",
         armed=None,
         series="",
         snapshot=RunSnapshot(

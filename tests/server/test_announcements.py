@@ -1,0 +1,96 @@
+"""What `serve` tells the person beside it, and its service manager."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability.protocol import messages
+from durability_server.announcements import Announcer
+from durability_server.server import Server
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+COMMAND = str(Path(sys.executable).with_name("durability"))
+DEADLINE_S = 60
+
+
+async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
+    """Joined, armed, lost with what to type, back, stopped, and the verdict, in their order."""
+    told: list[str] = []
+    server = Server(store_url=sqlite_url, announce=lambda who, what: told.append(f"{who}: {what}"))
+    address = await server.start("127.0.0.1", 0, directory=lab.directory)
+    lab.members[address] = await lab.join(address, (await server.invite()).line, name="b7")
+    plan = lab.plan()
+    client = await lab.connect(address)
+    await client.begin(plan, lab.facts(path="/mnt/my disk/t"))
+    await client.acknowledge(3, 4)
+    client.vanish()
+    await lab.exported(address, plan.run, lambda case: case.session_end == "silence")
+    again = await lab.connect(address)
+    await again.resume(plan.run)
+    await again.ask(messages.Stop(frontiers=(3, 4), control=0, statistics={}), messages.Stopped)
+    await again.close()
+    verifier = await lab.connect(address, "verify")
+    await verifier.fetch(plan.run, lab.facts(), end=True)
+    document = {"verdict": "loss", "cut": {"class": "power"}, "at_risk": {"ms1000": 1}, "reasons": []}
+    await verifier.ask(messages.Verdict(run=plan.run, document=document), messages.Stored)
+    await server.stop()
+    expected = (
+        r"b7: joined as client",
+        r".*: run 0123456789abcdef armed: /mnt/my disk/t on .*, 31 MiB, 2 writers",
+        r".*: run \w+ lost at \d\d:\d\d:\d\d after 7 acknowledgements: boot it and type"
+        r" `durability verify '/mnt/my disk/t'`",
+        r".*: run \w+ back, after 7 acknowledgements",
+        r".*: run \w+ stopped cleanly after 7 acknowledgements: this run cannot become durable",
+        r".*: run \w+ verdict: loss",
+    )
+    assert len(told) == len(expected), told
+    for line, pattern in zip(told, expected, strict=True):
+        assert re.fullmatch(pattern, line), line
+
+
+def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a peer chose forges no line; under systemd the journal gets a priority; a closed stdout is no end."""
+    out = io.StringIO()
+    Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  shelf\\x1b\[2J  armed\\nverdict: durable\n", out.getvalue())
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    Announcer(out)("shelf", "joined")
+    assert out.getvalue().splitlines()[-1].startswith("<5>")
+    out.close()
+    Announcer(out)("shelf", "joined")
+    Announcer(None)("shelf", "joined")
+
+
+async def test_a_service_manager_hears_that_it_lives(tmp_path: Path) -> None:
+    """READY=1 once it listens, WATCHDOG=1 within half of the time that it is given, STOPPING=1 at its end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        own = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        process = await asyncio.create_subprocess_exec(
+            *(COMMAND, "serve", "--listen", "127.0.0.1:0", "--quiet"),
+            env={**os.environ, **own, "XDG_STATE_HOME": str(tmp_path)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(DEADLINE_S):
+            heard = [await loop.sock_recv(manager, 100) for _ in range(3)]
+            process.send_signal(signal.SIGTERM)
+            while heard[-1] != b"STOPPING=1":
+                heard.append(await loop.sock_recv(manager, 100))
+            assert await process.wait() == 0
+    assert heard[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
