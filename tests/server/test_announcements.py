@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from durability.formats.packing import Value
 from durability.protocol import messages
 from durability_server.announcements import Announcer
 from durability_server.server import Server
@@ -44,7 +45,12 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     await again.close()
     verifier = await lab.connect(address, "verify")
     await verifier.fetch(plan.run, lab.facts(), end=True)
-    document = {"verdict": "loss", "cut": {"class": "power"}, "at_risk": {"ms1000": 1}, "reasons": []}
+    document: dict[str, Value] = {
+        "verdict": "loss",
+        "cut": {"class": "power"},
+        "at_risk": {"ms1000": 1},
+        "reasons": [],
+    }
     await verifier.ask(messages.Verdict(run=plan.run, document=document), messages.Stored)
     await server.stop()
     expected = (
@@ -62,7 +68,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
 
 
 def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a peer chose forges no line; under systemd the journal gets a priority; a closed stdout is no end."""
+    """What a peer chose forges no line; the journal gets a priority; a closed stdout ends nothing."""
     out = io.StringIO()
     Announcer(out)("shelf\x1b[2J", "armed\nverdict: durable")
     assert re.fullmatch(r"\d\d:\d\d:\d\d  shelf\\x1b\[2J  armed\\nverdict: durable\n", out.getvalue())
