@@ -199,7 +199,7 @@ async def test_a_document_with_such_a_string_is_refused(
         client = await lab.connect(server.address)
         assert what in await _refusal(client, body)
     client = await lab.connect(server.address)
-    client.writer.write(frame(pack([0x05, "internal", EVIL])))
+    client.say_bytes(frame(pack([0x05, "internal", EVIL])))
     await client.ended()
     await honest.acknowledge(1, 1)
     assert not _raw(server.log.encode())
@@ -207,7 +207,7 @@ async def test_a_document_with_such_a_string_is_refused(
 
 
 async def _refusal(client: Client, body: bytes) -> str:
-    client.writer.write(frame(body))
+    client.say_bytes(frame(body))
     with pytest.raises((ProtocolError, RefusedError)) as refused:
         await client.get(messages.Accepted)
     return str(refused.value)

@@ -66,6 +66,7 @@ async def test_a_store_of_release_0_1_is_taken_over(lab: Lab, tmp_path: Path) ->
     await running.server.stop()
     with sqlite3.connect(tmp_path / "store.sqlite") as database:
         for statement in (
+            "DROP INDEX runs_by_client",
             "ALTER TABLE runs DROP COLUMN client",
             "ALTER TABLE meta DROP COLUMN key",
             "ALTER TABLE meta DROP COLUMN certificate",

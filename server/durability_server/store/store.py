@@ -258,7 +258,7 @@ class Store:
         kept_bytes = min(KEPT_BYTES_MAX, total_bytes // KEPT_SHARE)
         if free_bytes < kept_bytes:
             raise RefusedError(
-                "quota",
+                "store-unavailable",
                 f"the server's disk has {free_bytes >> 20} MiB left; the last {kept_bytes >> 20} are kept for"
                 " runs that go on: make room there",
             )
