@@ -21,7 +21,7 @@ PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(T
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
-	@echo 'make quick        Run lint, types, and the quick tests that need no root. Under 90 s after set-up.'
+	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes about two minutes.'
 	@echo 'make test         Run lint, types and all tests. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
 	@echo 'make check        The same as make test. CI and the README use this name.'

@@ -19,6 +19,8 @@ from durability_server.store.store import Store
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, PostgreSQL, ServerProcess
 
+pytestmark = pytest.mark.slow  # starts servers again and again
+
 KILLS = 8
 ACKS_PER_LIFE = 400
 DEADLINE_S = 60

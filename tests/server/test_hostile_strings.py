@@ -30,6 +30,8 @@ from tests.sample_facts import drive, facts, file_system, host
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, ServerProcess
 
+pytestmark = pytest.mark.slow  # whole commands against a server
+
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 NEVER = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}

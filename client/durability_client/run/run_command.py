@@ -291,7 +291,8 @@ class _Run:
             Stop(frontiers=summary.frontiers, control=summary.control, statistics=self._statistics())
         )
         self._show("stopped", due=True)
-        self._live.say(CLEAN_END)
+        for line in CLEAN_END.splitlines():
+            self._live.say(line)
         return summary
 
     def _check(self) -> None:

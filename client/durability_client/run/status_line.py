@@ -68,9 +68,9 @@ class StatusLine:
         self._prefilled = (0, 0)
 
     def say(self, text: str) -> None:
-        """Lines for people that stay."""
+        """A line for people that stays."""
         self.end_line()
-        print(fitted(text, self._err, indent=VALUES_AT), file=self._err, flush=True)
+        print(fitted(plain_text.as_line(text), self._err, indent=VALUES_AT), file=self._err, flush=True)
 
     def show(self, sample: Sample) -> None:
         """Show one second."""

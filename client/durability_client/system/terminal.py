@@ -38,10 +38,11 @@ def confirmed(question: str) -> bool:
     """
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
     main = threading.current_thread() is threading.main_thread()
+    # Before the question is seen: an event loop's own handler would only cancel a task that waits in here.
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if main else None
     try:
+        print(plain_text.as_text(question), end=" ", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
     except ValueError:  # what was typed is no text
         return False

@@ -66,6 +66,13 @@ def test_on_a_terminal_the_line_is_rewritten_and_text_does_not_run_into_it(
     assert err.getvalue().endswith("running\nserver: the disk is full\n")
 
 
+def test_a_notice_forges_no_line() -> None:
+    """What a server says stays one line, so that none of it looks like a line of the run."""
+    err = io.StringIO()
+    StatusLine("00000000000000ff", out=None, err=err).say("server: full\nverdict: durable")
+    assert err.getvalue() == "server: full\\nverdict: durable\n"
+
+
 @pytest.mark.parametrize("columns", [30, 40, 80, 120])
 def test_a_narrow_terminal_gets_rows_that_are_rewritten(
     monkeypatch: pytest.MonkeyPatch, columns: int

@@ -13,6 +13,8 @@ from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import ENDLESS, SECTOR, Disk, small
 from tests.lab.truth.disk_storage import scanned
 
+pytestmark = pytest.mark.slow  # scans a target for each of many logs
+
 MakePlan = Callable[..., Plan]
 PATTERNS = st.sampled_from(["sequential", "random"])
 WORKLOADS = ("overwrite", "append", "create", "rename", "unlink")
