@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,15 +63,24 @@ class LocalServer:
         return False
 
 
+def _run_here(act: Callable[[], None]) -> None:
+    act()
+
+
 @asynccontextmanager
-async def local_server(listener: socket.socket | None = None) -> AsyncIterator[LocalServer]:
-    """A server for the time of an `async with` block, on `listener` if that is given: a bound socket."""
+async def local_server(
+    listener: socket.socket | None = None, *, within: Callable[[Callable[[], None]], None] = _run_here
+) -> AsyncIterator[LocalServer]:
+    """A server for the time of an `async with` block, on `listener` if that is given: a bound socket, which
+    is reached by what `within` runs."""
     with watched_directory("durability-lab-") as directory:
         server = Server(store_url=f"sqlite:///{directory}/store.sqlite")
         address = format_address(*await server.start("127.0.0.1", 0, directory=None, listener=listener))
         try:
             credential = directory / "credential.json"
-            await join_server(await server.invite(), address, credential)
+            invited = await server.invite()
+            joining = join_server(invited, address, credential)
+            await asyncio.to_thread(within, lambda: asyncio.run(joining))
             yield LocalServer(server=server, address=address, credential=credential)
         finally:
             await server.stop()

@@ -82,6 +82,7 @@ def _enter_namespace() -> None:
     _ip("tuntap", "add", "dev", TAP, "mode", "tap")
     _ip("address", "add", f"{SERVER}/24", "dev", TAP)
     _ip("link", "set", TAP, "up")
+    _ip("link", "set", "lo", "up")  # a connection from the server's address to itself
 
 
 def _bind() -> socket.socket:

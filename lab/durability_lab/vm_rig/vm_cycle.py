@@ -140,7 +140,7 @@ async def site() -> AsyncIterator[Site]:
     with watched_directory("durability-guest-") as directory, Network() as network:
         await asyncio.to_thread(_compile)
         image = await asyncio.to_thread(make_image, directory)
-        async with local_server(network.listener()) as lab:
+        async with local_server(network.listener(), within=network.call) as lab:
             yield Site(network=network, lab=lab, image=image)
 
 
