@@ -163,18 +163,21 @@ class Server:
     def _local_connection(self) -> ClientConnection:
         return ClientConnection(self._services, self._manager, PlainStream(), local=True)
 
-    def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> None:
-        def connection() -> ClientConnection:
-            stream = SecureStream(self._tls, server_side=True)
-            return ClientConnection(self._services, self._manager, stream, local=False, began=began)
+    def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> Callable[[], None]:
+        stream = SecureStream(self._tls, server_side=True)
+        connection = ClientConnection(self._services, self._manager, stream, local=False, began=began)
 
         async def connect() -> None:
-            with suppress(OSError):
-                await asyncio.get_running_loop().connect_accepted_socket(connection, accepted)
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+            except OSError:
+                accepted.close()
+                began()
 
         task = asyncio.get_running_loop().create_task(connect())
         self._admitted.add(task)
         task.add_done_callback(self._admitted.discard)
+        return connection.abort
 
 
 def _new_identity() -> tuple[bytes, bytes]:

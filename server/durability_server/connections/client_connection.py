@@ -171,6 +171,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Ends the connection at once."""
+        self._closing_ns = self._closing_ns or clock.now_ns()
         if self._transport is not None:
             self._transport.abort()
 
