@@ -155,6 +155,11 @@ class _Protocol:
         if isinstance(message, Ping):
             self._pings.append(message.sent_ns)
 
+    def send_encoded(self, kind: type[Message], body: bytes) -> None:
+        """As `send`, for a message that `messages.encode` made `body` of; nothing where it is not legal."""
+        if self.may_send(kind):
+            self._queue_encoded(kind, body)
+
     def fail(self, code: str, text: str) -> None:
         """Queue a `Failure` and close the session; nothing happens where it is closed already."""
         if not self._closed:
@@ -219,8 +224,11 @@ class _Protocol:
 
     def _queue(self, message: Message) -> None:
         """Queue a legal message, and take its step."""
-        self._outgoing += frame(messages.encode(message))
-        state = self._after(type(message), self._sends)
+        self._queue_encoded(type(message), messages.encode(message))
+
+    def _queue_encoded(self, kind: type[Message], body: bytes) -> None:
+        self._outgoing += frame(body)
+        state = self._after(kind, self._sends)
         assert state is not None
         self._state = state
 

@@ -12,8 +12,10 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from durability.errors import SetupError
@@ -30,6 +32,7 @@ from durability_server.announcements import Announce, notify, silence, watchdog_
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
+from durability_server.connections.turns import Turns
 from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
@@ -38,6 +41,8 @@ from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
+
+_SWITCH_S = 0.0005  # for which a question to the store keeps the event loop waiting, each time that it waits
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +148,8 @@ class Server:
             authentication=Authentication(self._store, self._thread),
             client_requests=self._client_requests,
             requests=self._requests,
+            turns=Turns(),
+            encode=partial(self._thread.ask, messages.encode),
         )
 
     async def _listen_locally(self, directory: Path, port: int) -> None:
@@ -200,6 +207,7 @@ async def serve(
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
+    sys.setswitchinterval(_SWITCH_S)
     server = Server(store_url=store_url, announce=announce)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,6 +29,7 @@ from durability_server.access.caller import Caller
 from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import is_operator
 from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.connections.turns import Turns
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
 
@@ -44,6 +45,10 @@ _CODES: Mapping[type[DurabilityError], str] = {
     errors.PeerError: "protocol",
 }
 
+# What these say has been taken in when they came; they wait for the disk alone.
+_ENDINGS = (messages.Stop, messages.TargetFailed, messages.ClientFailed, messages.DriveSeen)
+_LONG_ANSWERS = (messages.CaseFile, messages.Clients, messages.Listing, messages.Shown)
+
 log = logging.getLogger(__name__)
 
 
@@ -55,6 +60,8 @@ class Services:
     authentication: Authentication
     client_requests: ClientRequests
     requests: Requests
+    turns: Turns
+    encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -249,12 +256,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write()
 
     async def _reply(self, message: Message) -> None:
+        if isinstance(message, _ENDINGS):
+            self.send(await self._services.requests.answer(self, message))
+            return
         assert self.caller is not None  # the protocol's tables: no request before Welcome
+        async with self._services.turns.turn(self.caller.client, type(message)):
+            answer = await self._answer(self.caller, message)
+            body = await self._services.encode(answer) if isinstance(answer, _LONG_ANSWERS) else b""
+        if not body:
+            self.send(answer)
+        elif not self._closing_ns:
+            self._protocol.send_encoded(type(answer), body)
+            self._write()
+
+    async def _answer(self, caller: Caller, message: Message) -> Message:
         if self._protocol.purpose in ("join", "operate"):
-            answer = await self._services.client_requests.answer(self.caller, message)
-        else:
-            answer = await self._services.requests.answer(self, message)
-        self.send(answer)
+            return await self._services.client_requests.answer(caller, message)
+        return await self._services.requests.answer(self, message)
 
     def _has_begun(self) -> None:
         began, self._began = self._began, None
