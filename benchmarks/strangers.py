@@ -265,15 +265,16 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
                 await asyncio.sleep(0.1)
             if many is not None:
                 counted = await asyncio.to_thread(running.counted)
-        took_s = time.monotonic() - began
-        cpu_s = serve.cpu_s - cpu_s
+            took_s = time.monotonic() - began
+            cpu_s = serve.cpu_s - cpu_s
+            gaps = [late - early for early, late in pairwise(client.beats)]
+            await asyncio.to_thread(stack.close)
         honest.over = True
         await connects
     for task in tasks:
         if task.done():
             task.result()
         task.cancel()
-    gaps = [late - early for early, late in pairwise(client.beats)]
     done = [seconds for seconds in honest.connects if seconds is not None]
     print(
         f"{load:10} RSS {before[0] >> 20} -> {serve.rss_max >> 20}, PSS {before[1] >> 20} ->"
