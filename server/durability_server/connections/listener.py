@@ -36,7 +36,8 @@ WAITING_MAX = 4096
 WAITING_SHARE = 4  # but not more than this part of the descriptors that the system gives
 BEGINNING_MAX = 256  # connections between the start of their handshake and the end of it
 BACKLOG = 4096
-_ACCEPTED_AT_ONCE = 64  # before the clients that are known have their turn
+_ACCEPTED_AT_ONCE = 32  # before the clients that are known have their turn
+_ENDED_AT_ONCE = 64
 _TURN_S = 0.005  # between handshakes that are begun
 _BEGUN_AT_ONCE = 2
 _PAUSE_S = 0.1  # after an accept for which there was no descriptor
@@ -160,13 +161,19 @@ class Listener:
     def _close_overdue(self) -> None:
         loop = asyncio.get_running_loop()
         overdue_s = loop.time() - limits.HANDSHAKE_TIMEOUT_S
-        for waiting in tuple(self._waiting.values()):
-            for stranger in tuple(itertools.takewhile(lambda one: one.since_s <= overdue_s, waiting)):
+        overdue = (
+            stranger
+            for waiting in (*self._waiting.values(), *self._speaking.values())
+            for stranger in itertools.takewhile(lambda one: one.since_s <= overdue_s, waiting)
+        )
+        several = tuple(itertools.islice(overdue, _ENDED_AT_ONCE))
+        for stranger in several:
+            if stranger in self._waiting.get(stranger.address, ()):
                 self._drop(stranger)
-        for address in tuple(self._speaking):
-            while address in self._speaking and self._speaking[address][0].since_s <= overdue_s:
-                _reset(self._next_of(address).socket)
-        self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S / 5, self._close_overdue)
+            else:
+                _reset(self._next_of(stranger.address).socket)
+        pause_s = limits.HANDSHAKE_TIMEOUT_S / 5 if len(several) < _ENDED_AT_ONCE else _TURN_S
+        self._sweep = loop.call_later(pause_s, self._close_overdue)
 
     def _drop(self, stranger: _Stranger) -> None:
         self._leave(stranger)
