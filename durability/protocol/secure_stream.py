@@ -129,7 +129,7 @@ class SecureStream:
         """`reason`: OpenSSL's name for it."""
         if self.open:
             return (
-                f"what came was altered, lost or repeated on the way (TLS: {reason}): check what is between"
+                f"data of this connection were altered, lost or repeated on the way (TLS: {reason}): check what is between"
                 " the two machines"
             )
         return (

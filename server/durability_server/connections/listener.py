@@ -40,6 +40,7 @@ _ACCEPTED_AT_ONCE = 32  # before the clients that are known have their turn
 _ENDED_AT_ONCE = 64
 _TURN_S = 0.005  # between handshakes that are begun
 _BEGUN_AT_ONCE = 2
+_KEPT_FREE = 64  # descriptors, once there was none left
 _PAUSE_S = 0.1  # after an accept for which there was no descriptor
 _PATIENCE_S = 1.0  # a handshake that takes no longer makes way only for an address that has fewer under way
 _HEAD_BYTES = 5  # of a record of TLS: its type, its version and its length
@@ -95,7 +96,7 @@ class Listener:
             raise SetupError(f"cannot listen on {format_address(host, port)}: {why}") from error
         self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
-        self._places_max = min(WAITING_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // WAITING_SHARE)
+        self._places_max = _places()
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._accept)
         self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S, self._close_overdue)
@@ -131,8 +132,9 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
-                    if self._places.taken:
-                        self._make_room()  # for the one that waits to be accepted
+                    if self._places.taken > 1:
+                        self._keep_fewer()
+                        continue
                     loop.remove_reader(self._socket)
                     loop.call_later(_PAUSE_S, self._accept_again)
                     return
@@ -150,6 +152,12 @@ class Listener:
         if self._socket is not None:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
+    def _keep_fewer(self) -> None:
+        """There is no descriptor left: some strangers make way for clients and for the store's files."""
+        self._places_max = max(1, self._places.taken - _KEPT_FREE)
+        while self._places.taken > self._places_max:
+            self._make_room()
+
     def _make_room(self) -> None:
         """The address with the most places loses its oldest."""
         most = self._places.most()
@@ -166,6 +174,7 @@ class Listener:
             for waiting in (*self._waiting.values(), *self._speaking.values())
             for stranger in itertools.takewhile(lambda one: one.since_s <= overdue_s, waiting)
         )
+        self._places_max = min(self._places_max + 1, _places())
         several = tuple(itertools.islice(overdue, _ENDED_AT_ONCE))
         for stranger in several:
             if stranger in self._waiting.get(stranger.address, ()):
@@ -268,6 +277,12 @@ class Listener:
             if not beginners:
                 del self._beginning[beginner.address]
             self._beginning_places.give_back(beginner.address)
+
+
+def _places() -> int:
+    """How many there are for strangers, as long as there are descriptors."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(WAITING_MAX, descriptors // WAITING_SHARE)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:

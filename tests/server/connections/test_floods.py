@@ -1,0 +1,160 @@
+"""Many strangers and greedy clients, from processes of their own, against a server process: what they cost it,
+and that an honest client gets in and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability.errors import RefusedError
+from durability.formats.packing import pack
+from durability.protocol import messages
+from durability.protocol.frame import frame
+from durability_lab.support import flood
+from durability_lab.support.flood import Flood
+from durability_server.connections.listener import BEGINNING_MAX, WAITING_MAX
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Client, Lab, ServerProcess
+
+StartServer = Callable[[str], Awaitable["ServerProcess"]]
+
+HELLO = flood.client_hello()
+OPENINGS = {
+    "silent": "",
+    "first-byte": HELLO[:2],
+    "half": HELLO[: len(HELLO) // 4 * 2],
+    "whole": HELLO,
+    "http": b"GET / HTTP/1.1\r\n\r\n".hex(),
+}
+STRANGERS = WAITING_MAX + 1000
+RATE = 4000  # a second at most; a busy machine makes fewer
+MEMORY_BYTES_MAX = 64 << 20
+OTHER_DESCRIPTORS = 64  # of the process: its store, its threads, the honest clients
+LOG_BYTES_MAX = 32 << 10
+HONEST = 8  # connects, one after the other
+
+
+def _pid(server: ServerProcess) -> int:
+    assert server.process is not None
+    return server.process.pid
+
+
+def _peak_bytes(server: ServerProcess) -> int:
+    status = Path(f"/proc/{_pid(server)}/status").read_text(encoding="utf-8")
+    (line,) = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) << 10
+
+
+def _descriptors(server: ServerProcess) -> int:
+    return len(os.listdir(f"/proc/{_pid(server)}/fd"))
+
+
+async def _live(lab: Lab, server: ServerProcess) -> Client:
+    client = await lab.connect(server.address)
+    await client.begin(lab.plan(), lab.facts())
+    await client.acknowledge(1, 1)
+    return client
+
+
+async def _get_in(lab: Lab, server: ServerProcess, live: Client, first: int) -> None:
+    """Honest clients connect one after the other, while the live run goes on."""
+    for number in range(HONEST):
+        asker = await lab.connect(server.address, "query")
+        await asker.ask(messages.List(limit=1), messages.Listing)
+        await asker.close()
+        await live.acknowledge(first + number, first + number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opening", OPENINGS)
+async def test_strangers_cost_next_to_nothing(
+    lab: Lab, sqlite_url: str, server_process: StartServer, opening: str
+) -> None:
+    """More strangers than there are places: memory, descriptors and log stay within bounds, and honest clients
+    of another address get in, though the strangers come back whenever they are sent away."""
+    server = await server_process(sqlite_url)
+    live = await _live(lab, server)
+    before, log_bytes = _peak_bytes(server), len(server.log)
+    many = Flood(
+        port=server.address[1], held=STRANGERS, rate=RATE, opening=OPENINGS[opening], renewed=opening != "silent"
+    )
+    with flood.running(many) as running:
+        await _get_in(lab, server, live, 2)
+        counted = running.counted()
+        assert counted.made >= STRANGERS
+        assert _descriptors(server) <= WAITING_MAX + BEGINNING_MAX + OTHER_DESCRIPTORS
+    await live.acknowledge(100, 100)
+    assert _peak_bytes(server) - before < MEMORY_BYTES_MAX
+    assert len(server.log) - log_bytes < LOG_BYTES_MAX
+
+
+async def test_unfinished_handshakes_keep_no_other_address_out(
+    lab: Lab, sqlite_url: str, server_process: StartServer
+) -> None:
+    """As many handshakes as the server has under way at a time, and as many that wait, all of them never to be
+    finished: an honest client of another address gets in at once."""
+    server = await server_process(sqlite_url)
+    live = await _live(lab, server)
+    many = Flood(port=server.address[1], held=4 * BEGINNING_MAX, rate=RATE, opening=HELLO)
+    with flood.running(many):
+        await _get_in(lab, server, live, 2)
+
+
+async def test_strangers_leave_descriptors_for_clients(
+    lab: Lab, sqlite_url: str, server_process: StartServer
+) -> None:
+    """Where the system gives fewer descriptors than there are places, the oldest stranger makes way."""
+    server = await server_process(sqlite_url)
+    live = await _live(lab, server)
+    few = _descriptors(server) + 200
+    resource.prlimit(_pid(server), resource.RLIMIT_NOFILE, (few, few))
+    many = Flood(port=server.address[1], held=1000, rate=RATE)
+    with flood.running(many):
+        await _get_in(lab, server, live, 2)
+    assert "Traceback" not in server.log
+
+
+async def test_a_message_of_millions_of_maps_is_not_decoded(
+    lab: Lab, sqlite_url: str, server_process: StartServer
+) -> None:
+    """A known client that sends as many empty maps as a frame takes is refused before they take memory."""
+    server = await server_process(sqlite_url)
+    live = await _live(lab, server)
+    greedy = await lab.connect(server.address, "verify")
+    before = _peak_bytes(server)
+    head = pack([0x22, 1, "maps", None])[:-1]
+    for count in (4_000_000, 200_000):
+        body = head + b"\xdd" + count.to_bytes(4, "big") + b"\x80" * count
+        greedy = await lab.connect(server.address, "verify")
+        greedy.say_bytes(frame(body))
+        error = await greedy.ended()
+        assert isinstance(error, RefusedError)
+        assert error.code == "protocol"
+    await live.acknowledge(2, 2)
+    assert _peak_bytes(server) - before < MEMORY_BYTES_MAX
+
+
+async def test_a_client_with_many_questions_keeps_no_other_waiting(lab: Lab, sqlite_url: str) -> None:
+    """A client that asks on many connections at once is answered one by one; another client's question, which
+    came after all of them, is answered among the first, and a client that connects then gets in."""
+    running = await lab.start(sqlite_url)
+    member = await lab.join(running.address, (await running.server.invite()).line, name="greedy")
+    several = [await lab.connect(running.address, "query", member=member) for _ in range(64)]
+    honest = await lab.connect(running.address, "query")
+    answered: list[Client] = []
+
+    async def ask(client: Client) -> None:
+        await client.ask(messages.List(limit=1), messages.Listing)
+        answered.append(client)
+
+    async with asyncio.TaskGroup() as group:
+        for client in (*several, honest):
+            group.create_task(ask(client))
+    assert answered.index(honest) < 8
