@@ -38,7 +38,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
-from server import Client, begin, connect
 from serving import MEMORY
 
 from durability import limits
@@ -58,6 +57,7 @@ from durability_server import clock
 from durability_server.store.records import Registration
 from durability_server.store.store import Store
 from durability_server.store.target_keys import TargetKeys
+from server import Client, begin, connect
 
 SERVE = (sys.executable, "-c", "from durability_cli.main import main; main()", "serve")
 LISTEN = "127.0.0.1:0"
@@ -105,7 +105,7 @@ class Serve:
         self.rss_max = max(self.rss_max, int(sizes["Rss"]) << 10)
         self.pss_max = max(self.pss_max, int(sizes["Pss"]) << 10)
         self.descriptors_max = max(
-            self.descriptors_max, len(os.listdir(f"/proc/{self.process.pid}/fd"))
+            self.descriptors_max, len([*Path(f"/proc/{self.process.pid}/fd").iterdir()])
         )
 
     @asynccontextmanager
@@ -196,7 +196,7 @@ async def listing(where: Endpoint, counted: list[int]) -> None:
         answered = False  # nothing is decoded, which would take the time of the honest clients here
         while not answered:
             bodies = frames.feed(stream.receive(await reader.read(1 << 20)))
-            answered = any([messages.kind_of(body) is messages.Listing for body in bodies])
+            answered = messages.Listing in {*map(messages.kind_of, bodies)}
         counted.append(1)
 
 
@@ -280,7 +280,8 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
         f"{load:10} RSS {before[0] >> 20} -> {serve.rss_max >> 20}, PSS {before[1] >> 20} ->"
         f" {serve.pss_max >> 20} MiB, descriptors {before[2]} -> {serve.descriptors_max};"
         f" connects {len(done)} of {len(honest.connects)}, slowest {max(done, default=0) * 1e3:.0f} ms;"
-        f" heartbeat {max(gaps, default=0) * 1e3:.0f} ms, credit {max(honest.credits, default=0) * 1e3:.0f} ms;"
+        f" heartbeat {max(gaps, default=0) * 1e3:.0f} ms,"
+        f" credit {max(honest.credits, default=0) * 1e3:.0f} ms;"
         f" log {(serve.log_bytes - log_bytes) / took_s:.0f} B/s, processor {cpu_s / took_s:.0%}"
         + (f"; strangers made {counted.made:,} in {took_s:.0f} s" if counted else "")
         + (f"; {len(listings) / took_s:.1f} listings a second" if listings else ""),

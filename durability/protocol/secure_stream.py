@@ -129,8 +129,8 @@ class SecureStream:
         """`reason`: OpenSSL's name for it."""
         if self.open:
             return (
-                f"data of this connection were altered, lost or repeated on the way (TLS: {reason}): check what is between"
-                " the two machines"
+                "data of this connection were altered, lost or repeated on the way (TLS:"
+                f" {reason}): check what is between the two machines"
             )
         return (
             f"no connection in TLS 1.3 came about (TLS: {reason}): the other end is not durability of this"
@@ -138,13 +138,14 @@ class SecureStream:
         )
 
     def _whose_certificate(self, found: bytes) -> str:
-        whole = len(self._fingerprint) == len(found)
-        wanted = "that of the server that this machine has joined" if whole else "the one in the join code"
+        wanted, force = "the one in the join code begins with", ""
+        if len(self._fingerprint) == len(found):
+            wanted, force = "that of the server that this machine has joined is", " with --force"
         return (
-            f"another server answers: its certificate has the SHA-256 fingerprint {found.hex()}, and {wanted}"
-            f" {'is' if whole else 'begins with'} {self._fingerprint.hex()}. Nothing was said to it. Check the"
-            " address, and what is between the two machines. If the server was set up anew, type `durability"
-            f" clients invite` on its machine and join again{' with --force' if whole else ''}"
+            f"another server answers: its certificate has the SHA-256 fingerprint {found.hex()}, and"
+            f" {wanted} {self._fingerprint.hex()}. Nothing was said to it. Check the address, and what is"
+            " between the two machines. If the server was set up anew, type `durability clients invite` on"
+            f" its machine and join again{force}"
         )
 
 

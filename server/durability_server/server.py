@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from durability.errors import SetupError
@@ -149,8 +148,11 @@ class Server:
             client_requests=self._client_requests,
             requests=self._requests,
             turns=Turns(),
-            encode=partial(self._thread.ask, messages.encode),
+            encode=self._encode,
         )
+
+    async def _encode(self, message: messages.Message) -> bytes:
+        return await self._thread.ask(messages.encode, message)
 
     async def _listen_locally(self, directory: Path, port: int) -> None:
         self._local = LocalSocket(directory, port)

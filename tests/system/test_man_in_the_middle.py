@@ -161,7 +161,9 @@ async def test_a_server_with_its_own_certificate_hears_nothing(served: Served, t
     code = await _code(served.server)
     async with other.listening() as address:
         for purpose in ("run", "verify", "query"):
-            with pytest.raises(ProtocolError, match=r"another server answers.*Nothing was said to it") as known:
+            with pytest.raises(
+                ProtocolError, match=r"another server answers.*Nothing was said to it"
+            ) as known:
                 await connect(replace(served.endpoint, addresses=(address,)), purpose)
         with pytest.raises(ProtocolError, match=r"the join code begins with") as joining:
             await _join(address, code, tmp_path / "new.json")
@@ -293,7 +295,7 @@ async def test_no_altered_byte_is_taken_in(served: Served, monkeypatch: pytest.M
     monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 3.0)
     seed = random.SystemRandom().randrange(1 << 32)
     print("seed", seed)
-    drawn = random.Random(seed)  # noqa: S311
+    drawn = random.Random(seed)
     count = _Count()
     async with middle(served.address, lambda: count) as address:
         await _one_run(replace(served.endpoint, addresses=(address,)), _plan(1 << 20))
@@ -388,9 +390,7 @@ async def test_no_record_is_repeated_exchanged_or_left_out(
     for to_server in (True, False):
         for make in (_twice, _left_out, _cut_short, _exchanged, _said_again):
             for at in range(2, 8):
-                alters.append(
-                    partial(_Records, to_server=to_server, act=make(at))
-                )
+                alters.append(partial(_Records, to_server=to_server, act=make(at)))
     ended = await _attempts(served, alters)
     assert not [words for words in ended if words and not CLEAR.search(words)]
     assert all(ended)
@@ -433,7 +433,9 @@ async def test_a_code_is_good_for_an_hour(served: Served, tmp_path: Path) -> Non
     code = await _code(served.server)
     await served.server.stop()
     with closing(sqlite3.connect(served.store)) as store, store:
-        (left,) = store.execute("SELECT max(expires) - unixepoch() FROM invitations WHERE used = ''").fetchone()
+        (left,) = store.execute(
+            "SELECT max(expires) - unixepoch() FROM invitations WHERE used = ''"
+        ).fetchone()
         store.execute("UPDATE invitations SET expires = expires - 3600")
     assert 3500 < left <= 3600
     await served.start()
@@ -456,15 +458,14 @@ async def test_a_code_of_another_server_is_told_so(served: Served, tmp_path: Pat
 
 async def test_a_code_is_taken_as_people_type_it(served: Served, tmp_path: Path) -> None:
     """Small letters, spaces, no hyphens, and the letters O, I and L for digits."""
-    for number, typed in enumerate(
-        (
-            str.lower,
-            lambda code: code.replace("-", " "),
-            lambda code: code.replace("-", ""),
-            lambda code: f"  {code.replace('0', 'O').replace('1', 'l')}\n",
-            lambda code: code.lower().replace("0", "o").replace("1", "I").replace("-", "  "),
-        )
-    ):
+    ways: tuple[Callable[[str], str], ...] = (
+        str.lower,
+        lambda code: code.replace("-", " "),
+        lambda code: code.replace("-", ""),
+        lambda code: f"  {code.replace('0', 'O').replace('1', 'l')}\n",
+        lambda code: code.lower().replace("0", "o").replace("1", "I").replace("-", "  "),
+    )
+    for number, typed in enumerate(ways):
         code = await _code(served.server)
         assert "Joined" in await _join(served.address, typed(code), tmp_path / f"{number}.json")
 

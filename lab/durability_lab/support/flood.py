@@ -1,7 +1,8 @@
 """Strangers: connections that a server does not want, many of them, from a process of their own.
 
 They come from addresses of this machine's loopback network, 127.0.1.1 and so on, so that several addresses
-take part. Each says its opening, which may be nothing, and then waits; one that the server closes is replaced.
+take part. Each says its opening, which may be nothing, and then waits; one that the server closes is
+replaced.
 Refuses to know what the server makes of them: it counts.
 """
 

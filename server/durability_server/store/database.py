@@ -1,9 +1,10 @@
 """The connections to the store's database, made so that what is committed survives a power cut.
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; each thread that reads has another one, so that no question keeps a commit waiting. Refuses a PostgreSQL server that runs
-with fsync=off, a file system on which SQLite cannot have its log, and a database that another server has
-open: two servers would grant credit against each other. One thread may use `transaction`, any `reading`.
+writes; each thread that reads has another one, so that no question keeps a commit waiting. Refuses a
+PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and a database
+that another server has open: two servers would grant credit against each other. One thread may use
+`transaction`, any `reading`.
 """
 
 from __future__ import annotations

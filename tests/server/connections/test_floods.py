@@ -1,10 +1,9 @@
-"""Many strangers and greedy clients, from processes of their own, against a server process: what they cost it,
-and that an honest client gets in and goes on."""
+"""Many strangers and greedy clients, from processes of their own, against a server: what they cost it, and
+that an honest client gets in and goes on."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -56,7 +55,7 @@ def _peak_bytes(server: ServerProcess) -> int:
 
 
 def _descriptors(server: ServerProcess) -> int:
-    return len(os.listdir(f"/proc/{_pid(server)}/fd"))
+    return len([*Path(f"/proc/{_pid(server)}/fd").iterdir()])
 
 
 async def _live(lab: Lab, server: ServerProcess | Running) -> Client:
@@ -88,13 +87,17 @@ async def _running(many: Flood) -> AsyncIterator[RunningFlood]:
 async def test_strangers_cost_next_to_nothing(
     lab: Lab, sqlite_url: str, server_process: StartServer, opening: str
 ) -> None:
-    """More strangers than there are places: memory, descriptors and log stay within bounds, and honest clients
-    of another address get in, though the strangers come back whenever they are sent away."""
+    """More strangers than there are places: memory, descriptors and log stay within bounds, and honest
+    clients of another address get in, though the strangers come back whenever they are sent away."""
     server = await server_process(sqlite_url)
     live = await _live(lab, server)
     before, log_bytes = _peak_bytes(server), len(server.log)
     many = Flood(
-        port=server.address[1], held=STRANGERS, rate=RATE, opening=OPENINGS[opening], renewed=opening != "silent"
+        port=server.address[1],
+        held=STRANGERS,
+        rate=RATE,
+        opening=OPENINGS[opening],
+        renewed=opening != "silent",
     )
     async with _running(many) as running:
         await _get_in(lab, server, live, 2)
@@ -116,7 +119,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def few_descriptors() -> Iterator[None]:
     """The system gives this process 300 more."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 300, before[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 300, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
