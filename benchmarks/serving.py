@@ -21,13 +21,15 @@ MEMORY = Path("/dev/shm")
 
 
 @contextmanager
-def serving(instrument: Callable[[], Callable[[], object]] | None = None) -> Iterator[Server]:
-    """A running server. `instrument` is called in its process before it starts and returns what makes the
-    result that `Server.stop` hands over."""
+def serving(
+    instrument: Callable[[], Callable[[], object]] | None = None, *, clients: int = 1
+) -> Iterator[Server]:
+    """A running server which so many clients have joined. `instrument` is called in its process before it
+    starts and returns what makes the result that `Server.stop` hands over."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(directory, theirs, instrument), daemon=True)
+        process = context.Process(target=_serve, args=(directory, theirs, instrument, clients), daemon=True)
         process.start()
         server = Server(process, ours)
         try:
@@ -37,19 +39,29 @@ def serving(instrument: Callable[[], Callable[[], object]] | None = None) -> Ite
 
 
 class Server:
-    """`address` is what `run --server` wants, and `credential` what `run --credential` wants."""
+    """`address` is what `run --server` wants, and each of `credentials` what `run --credential` wants."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, pipe: Connection) -> None:
         self._process = process
         self._pipe = pipe
         self.address: str
-        self.credential: Path
-        self.address, self.credential = pipe.recv()
+        self.credentials: tuple[Path, ...]
+        self.address, self.credentials = pipe.recv()
+
+    @property
+    def credential(self) -> Path:
+        """That of the first client."""
+        return self.credentials[0]
 
     @property
     def endpoint(self) -> Endpoint:
-        """The server, for a client in this process."""
-        return endpoint(self.address, self.credential)
+        """The server, for the first client in this process."""
+        return self.endpoints[0]
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        """The server, for each client in this process."""
+        return [endpoint(self.address, credential) for credential in self.credentials]
 
     def stop(self) -> object:
         """End the server; what its instrument measured, the first time."""
@@ -62,15 +74,19 @@ class Server:
         return result
 
 
-def _serve(directory: str, pipe: Connection, instrument: Callable[[], Callable[[], object]] | None) -> None:
+def _serve(
+    directory: str, pipe: Connection, instrument: Callable[[], Callable[[], object]] | None, clients: int
+) -> None:
     import asyncio  # noqa: PLC0415 - only the child is a server
 
     from durability_server.server import serve  # noqa: PLC0415
 
     async def ready(server: Any, host: str, port: int) -> None:
-        credential = Path(directory, "credential.json")
-        await join_server(await server.invite(), format_address(host, port), credential)
-        pipe.send((format_address(host, port), credential))
+        address = format_address(host, port)
+        credentials = tuple(Path(directory, f"credential{number}.json") for number in range(clients))
+        for credential in credentials:
+            await join_server(await server.invite(), address, credential)
+        pipe.send((address, credentials))
 
     collect = instrument() if instrument is not None else lambda: None
     asyncio.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from durability.units import format_address
+from durability_client.link.credential import SCHEMA, Credential, save_credential
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_lab.support.local_server import join_server
 from durability_server.server import Server
@@ -16,6 +17,20 @@ async def joined(server: Server, host: str, port: int, *, credential: Path) -> E
     if not credential.exists():  # noqa: ASYNC240 - a file in memory, or nearly
         await join_server(await server.invite(), address, credential)
     return endpoint(address, credential)
+
+
+def credential_of_nobody(path: Path) -> None:
+    """As `durability join` leaves it in the file `path`, but of a server that there is not."""
+    credential = Credential(
+        schema=SCHEMA,
+        servers=("127.0.0.1:1",),
+        fingerprint="00" * 32,
+        client="c1",
+        secret="00" * 32,
+        name="b7",
+        role="client",
+    )
+    save_credential(credential, path)
 
 
 NOWHERE = Endpoint(addresses=(("127.0.0.1", 1),))  # where no server is

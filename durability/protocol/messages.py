@@ -127,7 +127,6 @@ class Welcome(ServerMessage):
 
     version: Annotated[int, wire.integer(1, 0xFFFF)]
     server_id: Name
-    heartbeat_ms: Annotated[int, wire.integer(1, 60_000)]
     name: Name
     role: Role
 

@@ -90,7 +90,11 @@ class SecureStream:
         try:
             if not self.open:
                 self._shake_hands()
-            while self.open and (part := self._tls.read(_READ_BYTES)):
+            # Asking for what is not there costs as much as a record.
+            while self.open and (self._incoming.pending or self._tls.pending()):
+                part = self._tls.read(_READ_BYTES)
+                if not part:
+                    break
                 heard.append(part)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass

@@ -287,12 +287,11 @@ class ServerProtocol(_Protocol):
         super().__init__(sends=ServerMessage, receives=ClientMessage)
         self._version = 0
 
-    def welcome(self, *, server_id: str, heartbeat_ns: int, name: str, role: str) -> None:
+    def welcome(self, *, server_id: str, name: str, role: str) -> None:
         """Open the session with the client that the server knows as `name`."""
         welcome = messages.Welcome(
             version=self._version,
             server_id=server_id,
-            heartbeat_ms=heartbeat_ns // 1_000_000,
             name=name,
             role=role,
         )

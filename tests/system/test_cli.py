@@ -22,8 +22,8 @@ from durability.errors import EXIT_ENVIRONMENT
 from durability.evidence.document import NO_FLUSH
 from durability.evidence.verdict import REASONS
 from durability_cli import main
-from durability_client.link.credential import SCHEMA, Credential, save_credential
 from durability_client.target import target_warnings
+from tests.joined import credential_of_nobody
 from tests.places import REFERENCE
 
 DOCUMENTATION = REFERENCE / "cli.md"
@@ -122,27 +122,13 @@ def test_what_cannot_be_is_a_usage_error(
     environment: dict[str, str], tmp_path: Path, arguments: tuple[str, ...]
 ) -> None:
     """A command line that contradicts itself or the documentation ends with 2, a message and no traceback."""
-    _credential(Path(environment["DURABILITY_CREDENTIAL"]), "127.0.0.1:1")
+    credential_of_nobody(Path(environment["DURABILITY_CREDENTIAL"]))
     in_place = [str(tmp_path / "t") if argument == "t" else argument for argument in arguments]
     done = _durability(environment, *in_place)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "t").exists()
-
-
-def _credential(path: Path, server: str) -> None:
-    """As `durability join` leaves it, of a server that there is not."""
-    credential = Credential(
-        schema=SCHEMA,
-        servers=(server,),
-        fingerprint="00" * 32,
-        client="c1",
-        secret="00" * 32,
-        name="b7",
-        role="client",
-    )
-    save_credential(credential, path)
 
 
 def test_a_missing_server_is_the_environments_fault(environment: dict[str, str], tmp_path: Path) -> None:
@@ -152,7 +138,7 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
     assert done.returncode == 5
     assert f"this machine has no server ({path} does not exist)" in done.stderr
     assert "durability join" in done.stderr
-    _credential(path, "127.0.0.1:1")
+    credential_of_nobody(path)
     done = _durability(environment, "runs")
     assert done.returncode == 5
     assert (
@@ -164,7 +150,7 @@ def test_a_missing_server_is_the_environments_fault(environment: dict[str, str],
 def test_a_credential_that_others_can_read_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
     """So is a file that `join` did not write; the message says what to type."""
     path = tmp_path / "credential.json"
-    _credential(path, "127.0.0.1:1")
+    credential_of_nobody(path)
     path.chmod(0o644)
     done = _durability(environment, "runs", "--credential", path)
     assert done.returncode == 5

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import ssl
 import time
 from functools import cache
@@ -35,6 +36,7 @@ from durability.units import format_address
 from durability_client.link.endpoint import Endpoint, short_path
 
 CONNECT_TIMEOUT_S = 10.0
+UNSENT_BYTES = 4096
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -113,6 +115,10 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
+        if self.endpoint.local is None:
+            # What the network does not take must wait here, where a newer frontier takes its place.
+            connected = transport.get_extra_info("socket")
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         self.session.start()
         self._flush()
 
@@ -154,7 +160,7 @@ class Connection(asyncio.Protocol):
             return
         if not self.backlog_bytes:
             self.send(Ping(sent_ns=time.monotonic_ns()))
-        self._heartbeat = self._loop.call_later(self.session.welcome.heartbeat_ms / 1e3, self._beat)
+        self._heartbeat = self._loop.call_later(limits.CLIENT_PING_NS / 1e9, self._beat)
 
     def _flush(self) -> None:
         if self._transport is not None:

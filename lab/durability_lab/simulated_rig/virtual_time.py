@@ -432,7 +432,7 @@ class VirtualClient:
     def _beat(self) -> None:
         if not self.dead and not self._closed:
             self._deliver(self.server.heartbeat, self._chance.lag_ns())
-            self._agenda.after(limits.HEARTBEAT_NS, self._beat)
+            self._agenda.after(limits.CLIENT_PING_NS, self._beat)
 
     def _ping(self) -> None:
         """The server's heartbeat and this machine's answer."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -33,7 +34,9 @@ from durability_server.connections.turns import Turns
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
 
-INPUT_BYTES_MAX = 8 << 10  # taken from one client before it is the others' turn
+INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
+# What a run's client can have under way: one that is ahead of the server tells the newest frontier alone.
+RUN_WINDOW_BYTES = 16 << 10
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
 LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
 
@@ -182,8 +185,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def tick(self, now_ns: int) -> None:
-        """Sends the heartbeat and looks at what is overdue."""
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
         quiet_ns = now_ns - self._heard_ns
         if self._closing_ns:
             if now_ns - self._closing_ns > LINGER_NS:
@@ -197,7 +200,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
         else:
             if self.session is not None:
-                self._services.requests.watch(self.session.run, now_ns)
+                self._services.requests.watch(self.session.run, now_ns, interval_ns)
             self.send(messages.Ping(sent_ns=now_ns))
 
     # What a client's messages lead to.
@@ -247,11 +250,13 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.name = f"{caller.name} at {self.name}"
         self._protocol.welcome(
             server_id=self._services.server_id,
-            heartbeat_ns=limits.HEARTBEAT_NS,
             name=caller.name,
             role=caller.role,
         )
         self._has_begun()
+        if hello.purpose == "run" and self._transport is not None:
+            narrow = self._transport.get_extra_info("socket")
+            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RUN_WINDOW_BYTES)
         self._manager.authenticated(self)
         self._write()
 

@@ -6,9 +6,8 @@ How many may be on their way to that is the listener's to bound.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections import Counter
+from collections import Counter, deque
 from typing import Protocol
 
 from durability import limits
@@ -17,10 +16,17 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 
 AUTHENTICATED_MAX = 2048
-OF_ONE_CLIENT_MAX = 256  # the operator's own are not counted
-TURNS = 10  # in which the connections get their heartbeat, spread over its interval
+OF_ONE_CLIENT_MAX = 64  # the operator's own are not counted
+HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
+STEP_NS = 5_000_000  # between looks for what is due
+AT_ONCE_NS = 20_000_000  # of heartbeats, before what has come from clients has its turn
 
 log = logging.getLogger(__name__)
+
+
+def heartbeat_interval_ns(connections: int) -> int:
+    """The time between two heartbeats to one client of a server with so many connections."""
+    return max(limits.HEARTBEAT_NS, connections * 1_000_000_000 // HEARTBEATS_PER_S)
 
 
 class ManagedConnection(Protocol):
@@ -29,8 +35,8 @@ class ManagedConnection(Protocol):
     name: str  # where the client is, for people
     caller: Caller | None  # who that is, from the handshake on
 
-    def tick(self, now_ns: int) -> None:
-        """Sends the heartbeat and looks at what is overdue."""
+    def tick(self, now_ns: int, interval_ns: int) -> None:
+        """Sends the heartbeat and looks at what is overdue. The next one is due in `interval_ns`."""
 
     def fail(self, code: str, text: str) -> None:
         """Tells the client why, and closes the connection."""
@@ -46,9 +52,8 @@ class ConnectionManager:
     """The connections of one server."""
 
     def __init__(self) -> None:
-        # With the part of the heartbeat's interval in which it is the connection's turn.
-        self._connections: dict[ManagedConnection, int] = {}
-        self._entered = 0
+        self._connections: set[ManagedConnection] = set()
+        self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
         self._authenticated: dict[ManagedConnection, str] = {}  # with the client's id
         self._of_client: Counter[str] = Counter()
         self._empty = asyncio.Event()
@@ -59,8 +64,8 @@ class ConnectionManager:
 
     def enter(self, connection: ManagedConnection) -> None:
         """A new connection, of which it is not known whose it is."""
-        self._connections[connection] = self._entered % TURNS
-        self._entered += 1
+        self._connections.add(connection)
+        self._due.append((clock.now_ns(), connection))
         self._empty.clear()
 
     def authenticated(self, connection: ManagedConnection) -> None:
@@ -80,7 +85,7 @@ class ConnectionManager:
 
     def leave(self, connection: ManagedConnection) -> None:
         """The connection is gone."""
-        self._connections.pop(connection, None)
+        self._connections.discard(connection)
         client = self._authenticated.pop(connection, None)
         if client is not None:
             self._of_client[client] -= 1
@@ -95,21 +100,33 @@ class ConnectionManager:
             connection.fail("authentication", "the server's operator has revoked this client")
 
     async def watch(self) -> None:
-        """Gives every connection its heartbeat, without end; in turns, so that frames need not wait."""
-        due_ns = clock.now_ns()
-        for turn in itertools.cycle(range(TURNS)):
-            due_ns = max(due_ns + limits.HEARTBEAT_NS // TURNS, clock.now_ns())
-            await asyncio.sleep((due_ns - clock.now_ns()) / 1e9)
+        """Gives every connection its heartbeat, without end."""
+        while True:
+            slept_ns = clock.now_ns()
+            await asyncio.sleep(STEP_NS / 1e9)
             now_ns = clock.now_ns()
-            if now_ns - due_ns > limits.SILENCE_NS // 2:
-                log.warning("the server did not run for %.1f s", (now_ns - due_ns) / 1e9)
+            if now_ns - slept_ns > limits.SILENCE_NS // 2:
+                log.warning("the server did not run for %.1f s", (now_ns - slept_ns) / 1e9)
                 continue  # what was sent meanwhile is still in the sockets: no client must seem silent
-            for connection in [one for one, its_turn in self._connections.items() if its_turn == turn]:
-                self._tick(connection, now_ns)
+            await self._serve_due(now_ns)
 
-    def _tick(self, connection: ManagedConnection, now_ns: int) -> None:
+    async def _serve_due(self, until_ns: int) -> None:
+        """All heartbeats that are due, oldest first."""
+        interval_ns = heartbeat_interval_ns(len(self._connections))
+        begun_ns = clock.now_ns()
+        while self._due and self._due[0][0] <= until_ns:
+            due_ns, connection = self._due.popleft()
+            if connection in self._connections:
+                now_ns = clock.now_ns()
+                self._tick(connection, now_ns, interval_ns)
+                self._due.append((max(due_ns, now_ns - interval_ns // 2) + interval_ns, connection))
+                if now_ns - begun_ns > AT_ONCE_NS:
+                    await asyncio.sleep(0)
+                    begun_ns = clock.now_ns()
+
+    def _tick(self, connection: ManagedConnection, now_ns: int, interval_ns: int) -> None:
         try:
-            connection.tick(now_ns)
+            connection.tick(now_ns, interval_ns)
         except Exception:
             log.exception("%s: a defect of this tool", connection.name)
             connection.abort()

@@ -93,8 +93,10 @@ class Requests:
         run.drive_seen(at_ns, age_ns=message.error_age_us * 1000, drive=drive, text=message.text)
         self._committer.touch(run)
 
-    def watch(self, run: Run, now_ns: int) -> None:
-        """Looks for silence, and keeps the stored time of the last receipt fresh."""
+    def watch(self, run: Run, now_ns: int, interval_ns: int) -> None:
+        """Looks for silence, and keeps the stored time of the last receipt fresh. The client's next heartbeat
+        is due in `interval_ns`."""
+        run.heartbeat(interval_ns)
         if now_ns - run.last_receipt_ns > limits.SILENCE_NS and run.silent(now_ns):
             run.timeline_wanted = True
             self._committer.touch(run)

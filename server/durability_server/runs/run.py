@@ -110,6 +110,11 @@ class Run:
         """The state of a session of which frames come: after the target's error it only tells its end."""
         return "live" if self.target_error is None else "target-error"
 
+    def heartbeat(self, interval_ns: int) -> None:
+        """The client's next sign of life may take this long, and the way there and back."""
+        if interval_ns > limits.HEARTBEAT_NS:
+            self.gap_max_ns = max(self.gap_max_ns, interval_ns + self.rtt_max_ns)
+
     def round_trip(self, rtt_ns: int) -> None:
         """A heartbeat came back after `rtt_ns`."""
         self.rtt_max_ns = max(self.rtt_max_ns, rtt_ns)

@@ -111,7 +111,7 @@ def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path
         (("PLACE", "--only", "no-such-cell"), "no-such-cell"),
         (("PLACE", "--profile", "no-such-profile"), "no profile is named"),
         (("PLACE", "--seed", str(1 << 62)), "use a number below 2^62"),
-        (("PLACE", "--size", "1MB"), "is not a size"),
+        (("PLACE", "--size", "1XB"), "is not a size"),
         (("PLACE", "--size", "1MiB"), "too small"),
         (("PLACE", "--size", "0", "--quick"), "--size is 0 bytes, expected at least 1MiB"),
         (("PLACE", "--size", "1KiB", "--only", "fdatasync-memory"), "expected at least 1MiB"),

@@ -16,6 +16,7 @@ import pytest
 from durability.errors import TargetError
 from durability_client.target import discovery, remembered_places
 from durability_client.target.remembered_places import check
+from tests.joined import credential_of_nobody
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
@@ -24,9 +25,12 @@ SMALL = ("--quick", "--only", "fdatasync-memory", "--size", "64MiB")
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An environment with a state directory of its own, which this process has too."""
+    """An environment with a state directory of its own, which this process has too; its client has joined a
+    server that is not there."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return {**os.environ, "COLUMNS": "1000"}
+    path = tmp_path / "credential.json"
+    credential_of_nobody(path)
+    return {**os.environ, "COLUMNS": "1000", "DURABILITY_CREDENTIAL": str(path)}
 
 
 @pytest.fixture
@@ -87,9 +91,8 @@ def _at_terminal(environment: dict[str, str], typed: bytes, *arguments: str | Pa
 def test_the_root_file_system_takes_force(environment: dict[str, str], root_directory: Path) -> None:
     """Without a terminal `bench` and `run` say what they found, expected and want typed; nothing is made."""
     for command in (("bench", root_directory, *SMALL), ("run", root_directory / "target")):
-        token = ("--token-file", _token(environment)) if command[0] == "run" else ()
         done = subprocess.run(
-            (COMMAND, *command, *token),
+            (COMMAND, *command),
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -113,13 +116,6 @@ def test_the_root_file_system_takes_force(environment: dict[str, str], root_dire
     assert done.returncode == 0, done.stderr
 
 
-def _token(environment: dict[str, str]) -> Path:
-    path = Path(environment["XDG_STATE_HOME"], "token")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("0" * 64 + "\n")
-    return path
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "code"), [(b"yes\n", 0), (b"y\n", 0), (b"no\n", 5), (b"\n", 5), (b"\x04", 5), (b"\x03", 130)]
@@ -141,8 +137,7 @@ def test_a_person_is_asked(
 @pytest.mark.parametrize(("typed", "code"), [(b"yes\n", 5), (b"\x03", 130)])
 def test_run_asks_too(environment: dict[str, str], root_directory: Path, typed: bytes, code: int) -> None:
     """In its event loop; after a yes it goes on, here to a server that is not there."""
-    arguments = ("run", root_directory / "t", "--server", "127.0.0.1:1", "--token-file", _token(environment))
-    got, said = _at_terminal(environment, typed, *arguments)
+    got, said = _at_terminal(environment, typed, "run", root_directory / "t")
     assert got == code, said
     assert ("127.0.0.1" in said) == (code == 5)
     assert "Traceback" not in said

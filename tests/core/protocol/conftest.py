@@ -19,7 +19,7 @@ STATISTICS: dict[str, Value] = {
 }
 SAMPLES: tuple[Message, ...] = (
     messages.Hello(versions=(3,), purpose="run", client="c1", secret=bytes(32), software="durability 1"),
-    messages.Welcome(version=3, server_id="server", heartbeat_ms=50, name="shelf 3", role="client"),
+    messages.Welcome(version=3, server_id="server", name="shelf 3", role="client"),
     messages.Failure(code="run-live", text="the run is live\nstop it first"),
     messages.Ping(sent_ns=1),
     messages.Pong(sent_ns=1),
@@ -79,7 +79,7 @@ def make_ends() -> Callable[..., tuple[ClientProtocol, ServerProtocol]]:
 
 def welcome(server: ServerProtocol) -> None:
     """The server has found out who the client is."""
-    server.welcome(server_id="server", heartbeat_ns=50_000_000, name="shelf 3", role="client")
+    server.welcome(server_id="server", name="shelf 3", role="client")
 
 
 @pytest.fixture(scope="session")

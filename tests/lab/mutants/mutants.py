@@ -126,7 +126,9 @@ _ACKNOWLEDGING = (
         rule=3,
         taken_away="resuming a run needs no secret",
         noticed_by=("second-client-without-the-secret",),
-        change=without(Requests._resume, "if not auth.equal(proof, message.proof):", "if False:"),
+        change=without(
+            Requests._resume, "if not auth.equal(run.stored.secret, message.secret):", "if False:"
+        ),
     ),
     Mutant(
         name="two connections write one run",

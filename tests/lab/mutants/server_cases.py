@@ -60,9 +60,11 @@ def run_of_which_more_was_asked_later() -> str:
 
     async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
         await (await _begun(lab, address, plan)).close()
+        await lab.exported(address, plan.run, lambda case: case.session_end != "live")
+        verifier = await lab.connect(address, "verify")
+        await verifier.fetch(plan.run, lab.facts(), end=True)
         later = replace(plan, run=77)
         await (await lab.connect(address)).begin(later, lab.facts(), force=True)
-        verifier = await lab.connect(address, "verify")
         for code in ("", "too-few-cuts", "superseded"):
             document: dict[str, Value] = {
                 "verdict": "inconclusive" if code else "durable",
