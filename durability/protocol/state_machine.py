@@ -132,6 +132,11 @@ class _Protocol:
         """Whether nothing more will be received or sent, beside what `outgoing` still holds."""
         return self._closed
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much of a message has come that is not complete yet."""
+        return self._decoder.unfinished_bytes
+
     def outgoing(self) -> bytes:
         """The bytes to write now; they are handed out once."""
         data = bytes(self._outgoing)

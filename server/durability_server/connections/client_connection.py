@@ -30,7 +30,7 @@ from durability_server.access.caller import Caller
 from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import is_operator
 from durability_server.connections.connection_manager import ConnectionManager
-from durability_server.connections.turns import Turns
+from durability_server.connections.turns import LARGE_BYTES, Turns
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
 
@@ -95,6 +95,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._protocol = ServerProtocol()
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
+        self._large = False  # whether a large message comes, or has come and waits for its answer
         self._answers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
@@ -134,6 +135,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._take(message, at_ns)
             if self._stream.failure is not None:
                 raise self._stream.failure
+            if not self._large and self._protocol.unfinished_bytes > LARGE_BYTES:
+                self._begin_large()
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
@@ -156,6 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.caller is None and not self._closing_ns and not self._local:
             log.info("%s: closed the connection before the handshake", self.name)
         self._has_begun()
+        self._end_large()
         self._manager.leave(self)
 
     # The server calls these.
@@ -232,6 +236,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answers.add(answer)
         answer.add_done_callback(self._answers.discard)
 
+    def _begin_large(self) -> None:
+        assert self.caller is not None  # before the handshake no message is large
+        self._services.turns.begin_large(self.caller.client)
+        self._large = True
+
+    def _end_large(self) -> None:
+        if self._large and self.caller is not None:
+            self._services.turns.end_large(self.caller.client)
+        self._large = False
+
     async def _work(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             async with self._turn:
@@ -240,6 +254,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
         except Exception:
             self._defect()
+        if self._protocol.unfinished_bytes <= LARGE_BYTES:
+            self._end_large()
 
     async def _welcome(self, hello: messages.Hello) -> None:
         caller = await self._services.authentication.caller(hello, local=self._local)

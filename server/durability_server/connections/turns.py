@@ -2,19 +2,24 @@
 
 What a client asks is done by threads that all clients share. So one that asks much waits for itself, and
 another client waits for a few of its requests at most. Long questions of one client go one by one: more at a
-time would not be answered sooner. Refuses nothing, because the number of connections bounds how many wait.
+time would not be answered sooner. The number of connections bounds how many wait; what they hold in memory
+meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from durability.errors import RefusedError
 from durability.protocol.messages import Export, List, ListClients, Message, Show
 
 UNDER_WAY_MAX = 8  # requests of one client
+LARGE_BYTES = 128 << 10  # a message with more is large
+LARGE_MAX = 16  # large messages of one client, from the time that they begin to come until they are answered
 LONG: tuple[type[Message], ...] = (Export, List, ListClients, Show)  # may read all that the store has
 
 
@@ -30,6 +35,7 @@ class Turns:
 
     def __init__(self) -> None:
         self._clients: dict[str, _Client] = {}
+        self._large: Counter[str] = Counter()
 
     @asynccontextmanager
     async def turn(self, client: str, kind: type[Message]) -> AsyncIterator[None]:
@@ -47,3 +53,17 @@ class Turns:
             mine.users -= 1
             if not mine.users:
                 del self._clients[client]
+
+    def begin_large(self, client: str) -> None:
+        """A large message has begun to come. Raises RefusedError "busy"."""
+        if self._large[client] >= LARGE_MAX:
+            raise RefusedError(
+                "busy", f"this client sends {LARGE_MAX} large messages at a time, the maximum; try again"
+            )
+        self._large[client] += 1
+
+    def end_large(self, client: str) -> None:
+        """It has been answered, or never will be."""
+        self._large[client] -= 1
+        if not self._large[client]:
+            del self._large[client]

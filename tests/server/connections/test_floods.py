@@ -20,6 +20,7 @@ from durability.protocol.frame import frame
 from durability_lab.support import flood
 from durability_lab.support.flood import Flood, RunningFlood
 from durability_server.connections.listener import BEGINNING_MAX, WAITING_MAX
+from durability_server.connections.turns import LARGE_MAX
 from tests.waiting import DEADLINE_S
 
 if TYPE_CHECKING:
@@ -166,6 +167,40 @@ async def test_a_message_of_millions_of_maps_is_not_decoded(
         assert error.code == "protocol"
     await live.acknowledge(2, 2)
     assert _peak_bytes(server) - before < MEMORY_BYTES_MAX
+
+
+async def test_the_memory_of_unfinished_messages_is_bounded(lab: Lab, sqlite_url: str) -> None:
+    """A client that begins large messages on many connections and ends none is refused at some number; the
+    others are not, and it has the place of each message that was answered again."""
+    running = await lab.start(sqlite_url)
+    live = await lab.connect(running.address)
+    await live.begin(lab.plan(), lab.facts())
+    member = await lab.join(running.address, (await running.server.invite()).line, name="greedy")
+    run = lab.plan(run=77)
+    owner = await lab.connect(running.address, member=member)
+    await owner.register(run, lab.facts(serial="S7", uuid="uuid-7"))
+    evidence = messages.Evidence(run=run.run, name="piece", data=bytes(1 << 20))
+    half = frame(messages.encode(evidence))[: 1 << 19]
+    begun = [await lab.connect(running.address, "verify", member=member) for _ in range(LARGE_MAX + 1)]
+    whole = begun.pop()
+    for client in begun:
+        client.say_bytes(half)
+    async with asyncio.timeout(DEADLINE_S):
+        errors = [asyncio.create_task(client.ended()) for client in (whole, *begun)]
+        whole.say_bytes(half)
+        done, _ = await asyncio.wait(errors, return_when=asyncio.FIRST_COMPLETED)
+        (error,) = {task.result() for task in done}
+        assert isinstance(error, RefusedError)
+        assert error.code == "busy"
+        other = await lab.connect(running.address, "query")
+        await other.ask(messages.List(limit=1), messages.Listing)
+        await live.acknowledge(1, 1)
+        await begun.pop().close()
+        again = await lab.connect(running.address, "verify", member=member)
+        for _ in range(2 * LARGE_MAX):
+            await again.ask(evidence, messages.Stored)
+        for task in errors:
+            task.cancel()
 
 
 async def test_a_client_with_many_questions_keeps_no_other_waiting(lab: Lab, sqlite_url: str) -> None:
