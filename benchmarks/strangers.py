@@ -236,7 +236,7 @@ async def measure(serve: Serve, load: str, options: argparse.Namespace) -> None:
         await serve.joined(f"other-{number}", role="operator" if load == "listing" else "client")
         for number in range(OPERATORS)
     ]
-    client = await begin((me,), LIVE_RUN)
+    client = await begin([me], LIVE_RUN)
     honest = Honest()
     async with TcpProxy("127.0.0.1", serve.port, delay_s=ONE_WAY_S) as proxy:
         far = replace(me, addresses=(parse_address(proxy.address),))
