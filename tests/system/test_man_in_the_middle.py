@@ -8,7 +8,7 @@ import random
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -69,18 +69,21 @@ async def middle(address: tuple[str, int], new: Callable[[], Alter]) -> AsyncIte
         connections.add(task)
         server_reader, server_writer = await asyncio.open_connection(*address)
         alter = new()
-        await asyncio.gather(
-            carry(reader, server_writer, alter, to_server=True),
-            carry(server_reader, writer, alter, to_server=False),
-            return_exceptions=True,
-        )
+        with suppress(asyncio.CancelledError):  # the end of the block
+            await asyncio.gather(
+                carry(reader, server_writer, alter, to_server=True),
+                carry(server_reader, writer, alter, to_server=False),
+                return_exceptions=True,
+            )
+        for end in (writer, server_writer):
+            end.transport.abort()
         connections.discard(task)
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0)
     host, port = listener.sockets[0].getsockname()[:2]
     yield host, port
     listener.close()
-    for task in connections:
+    for task in tuple(connections):
         task.cancel()
     await asyncio.gather(*connections, return_exceptions=True)
 
