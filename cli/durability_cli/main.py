@@ -233,7 +233,8 @@ def join(
     """
     from durability_client.join_command import join as join_server
 
-    asyncio.run(join_server(address, code, name=name, credential=credential, force=force, out=sys.stdout))
+    typed = " ".join(code)  # its groups may be typed with spaces between them
+    asyncio.run(join_server(address, typed, name=name, credential=credential, force=force, out=sys.stdout))
 
 
 @app.command(epilog=options.BYTES_EPILOG)

@@ -157,7 +157,7 @@ ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Print no line for eac
 JoinServer = Annotated[
     str, typer.Argument(metavar="HOST[:PORT]", help="Address of the server, from the line that it printed.")
 ]
-JoinCode = Annotated[str, typer.Argument(metavar="CODE", help="Join code, from the same line.")]
+JoinCode = Annotated[list[str], typer.Argument(metavar="CODE", help="Join code, from the same line.")]
 JoinName = Annotated[
     str, typer.Option(metavar="TEXT", help="Name of this machine on the server.", show_default="host name")
 ]

@@ -35,6 +35,11 @@ class FrameDecoder:
         self.limit = limit
         self._buffer = bytearray()
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of the frame that is not complete yet."""
+        return len(self._buffer)
+
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
         """Take in `data`; iterate over the bodies of the frames that are complete now. Raises ProtocolError
         at a length of 0 or above `limit`, and again at every later feed."""

@@ -99,7 +99,7 @@ class SecureStream:
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
             pass
         except ssl.SSLError as error:
-            self.failure = ProtocolError(f"TLS: {error.reason or error}")
+            self.failure = ProtocolError(self._what_failed(error.reason or str(error)))
         except ProtocolError as error:
             self.failure = error
         return heard[0] if len(heard) == 1 else b"".join(heard)
@@ -123,14 +123,34 @@ class SecureStream:
         if self._fingerprint:
             found = self.certificate_fingerprint
             if not hmac.compare_digest(found[: len(self._fingerprint)], self._fingerprint):
-                raise ProtocolError(
-                    f"the server's certificate has the SHA-256 fingerprint {found.hex()}, which is not that"
-                    " of the server that this machine has joined: check the address, and who is between"
-                )
+                raise ProtocolError(self._whose_certificate(found))
         self.open = True
         if self._unsent:
             self._tls.write(bytes(self._unsent))
             self._unsent.clear()
+
+    def _what_failed(self, reason: str) -> str:
+        """`reason`: OpenSSL's name for it."""
+        if self.open:
+            return (
+                "data of this connection were altered, lost or repeated on the way (TLS:"
+                f" {reason}): check what is between the two machines"
+            )
+        return (
+            f"no connection in TLS 1.3 came about (TLS: {reason}): the other end is not durability of this"
+            " release, or a machine between the two alters what they say"
+        )
+
+    def _whose_certificate(self, found: bytes) -> str:
+        wanted, force = "the one in the join code begins with", ""
+        if len(self._fingerprint) == len(found):
+            wanted, force = "that of the server that this machine has joined is", " with --force"
+        return (
+            f"another server answers: its certificate has the SHA-256 fingerprint {found.hex()}, and"
+            f" {wanted} {self._fingerprint.hex()}. Nothing was said to it. Check the address, and what is"
+            " between the two machines. If the server was set up anew, type `durability clients invite` on"
+            f" its machine and join again{force}"
+        )
 
 
 def client_context() -> ssl.SSLContext:

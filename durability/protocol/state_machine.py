@@ -132,6 +132,11 @@ class _Protocol:
         """Whether nothing more will be received or sent, beside what `outgoing` still holds."""
         return self._closed
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much of a message has come that is not complete yet."""
+        return self._decoder.unfinished_bytes
+
     def outgoing(self) -> bytes:
         """The bytes to write now; they are handed out once."""
         data = bytes(self._outgoing)
@@ -154,6 +159,11 @@ class _Protocol:
         self._queue(message)
         if isinstance(message, Ping):
             self._pings.append(message.sent_ns)
+
+    def send_encoded(self, kind: type[Message], body: bytes) -> None:
+        """As `send`, for a message that `messages.encode` made `body` of; nothing where it is not legal."""
+        if self.may_send(kind):
+            self._queue_encoded(kind, body)
 
     def fail(self, code: str, text: str) -> None:
         """Queue a `Failure` and close the session; nothing happens where it is closed already."""
@@ -219,8 +229,11 @@ class _Protocol:
 
     def _queue(self, message: Message) -> None:
         """Queue a legal message, and take its step."""
-        self._outgoing += frame(messages.encode(message))
-        state = self._after(type(message), self._sends)
+        self._queue_encoded(type(message), messages.encode(message))
+
+    def _queue_encoded(self, kind: type[Message], body: bytes) -> None:
+        self._outgoing += frame(body)
+        state = self._after(kind, self._sends)
         assert state is not None
         self._state = state
 

@@ -12,6 +12,7 @@ import logging
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from durability_server.announcements import Announce, notify, silence, watchdog_
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
+from durability_server.connections.turns import Turns
 from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
@@ -38,6 +40,8 @@ from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
+
+_SWITCH_S = 0.0005  # for which a question to the store keeps the event loop waiting, each time that it waits
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +147,12 @@ class Server:
             authentication=Authentication(self._store, self._thread),
             client_requests=self._client_requests,
             requests=self._requests,
+            turns=Turns(),
+            encode=self._encode,
         )
+
+    async def _encode(self, message: messages.Message) -> bytes:
+        return await self._thread.ask(messages.encode, message)
 
     async def _listen_locally(self, directory: Path, port: int) -> None:
         self._local = LocalSocket(directory, port)
@@ -163,18 +172,21 @@ class Server:
     def _local_connection(self) -> ClientConnection:
         return ClientConnection(self._services, self._manager, PlainStream(), local=True)
 
-    def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> None:
-        def connection() -> ClientConnection:
-            stream = SecureStream(self._tls, server_side=True)
-            return ClientConnection(self._services, self._manager, stream, local=False, began=began)
+    def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> Callable[[], None]:
+        stream = SecureStream(self._tls, server_side=True)
+        connection = ClientConnection(self._services, self._manager, stream, local=False, began=began)
 
         async def connect() -> None:
-            with suppress(OSError):
-                await asyncio.get_running_loop().connect_accepted_socket(connection, accepted)
+            try:
+                await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, accepted)
+            except OSError:
+                accepted.close()
+                began()
 
         task = asyncio.get_running_loop().create_task(connect())
         self._admitted.add(task)
         task.add_done_callback(self._admitted.discard)
+        return connection.abort
 
 
 def _new_identity() -> tuple[bytes, bytes]:
@@ -197,6 +209,7 @@ async def serve(
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
+    sys.setswitchinterval(_SWITCH_S)
     server = Server(store_url=store_url, announce=announce)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

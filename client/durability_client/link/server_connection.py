@@ -217,6 +217,9 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
             f"the server at {where} does not answer: check that `durability serve` runs there and that no"
             " firewall drops packets"
         ) from None
+    except ProtocolError as error:
+        connection.close()
+        raise ProtocolError(f"{where}: {error}") from error
     except OSError as error:
         raise PeerError(
             f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"

@@ -31,10 +31,10 @@ class Authentication:
             caller = OPERATOR
         elif hello.purpose == "join":
             hash_ = auth.invitation_hash(hello.secret)
-            invitation = await self._thread.ask(self._clients.invitation, hash_, now=int(time.time()))
+            invitation = await self._thread.look_up(self._clients.invitation, hash_, now=int(time.time()))
             caller = Caller(client="", name=invitation.name, role=invitation.role, invitation=hash_)
         else:
-            client = await self._thread.ask(self._clients.find, hello.client)
+            client = await self._thread.look_up(self._clients.find, hello.client)
             shown = auth.client_hash(hello.secret)
             if client is None or not auth.equal(client.hash, shown):
                 raise AuthenticationError(

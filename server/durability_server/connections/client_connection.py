@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,6 +30,7 @@ from durability_server.access.caller import Caller
 from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import is_operator
 from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.connections.turns import LARGE_BYTES, Turns
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
 
@@ -47,6 +48,10 @@ _CODES: Mapping[type[DurabilityError], str] = {
     errors.PeerError: "protocol",
 }
 
+# What these say has been taken in when they came; they wait for the disk alone.
+_ENDINGS = (messages.Stop, messages.TargetFailed, messages.ClientFailed, messages.DriveSeen)
+_LONG_ANSWERS = (messages.CaseFile, messages.Clients, messages.Listing, messages.Shown)
+
 log = logging.getLogger(__name__)
 
 
@@ -58,6 +63,8 @@ class Services:
     authentication: Authentication
     client_requests: ClientRequests
     requests: Requests
+    turns: Turns
+    encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -88,6 +95,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._protocol = ServerProtocol()
         self._transport: asyncio.Transport | None = None
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
+        self._large = False  # whether a large message comes, or has come and waits for its answer
         self._answers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
@@ -127,6 +135,8 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._take(message, at_ns)
             if self._stream.failure is not None:
                 raise self._stream.failure
+            if not self._large and self._protocol.unfinished_bytes > LARGE_BYTES:
+                self._begin_large()
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
@@ -149,6 +159,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.caller is None and not self._closing_ns and not self._local:
             log.info("%s: closed the connection before the handshake", self.name)
         self._has_begun()
+        self._end_large()
         self._manager.leave(self)
 
     # The server calls these.
@@ -174,6 +185,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def abort(self) -> None:
         """Ends the connection at once."""
+        self._closing_ns = self._closing_ns or clock.now_ns()
         if self._transport is not None:
             self._transport.abort()
 
@@ -224,6 +236,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answers.add(answer)
         answer.add_done_callback(self._answers.discard)
 
+    def _begin_large(self) -> None:
+        assert self.caller is not None  # before the handshake no message is large
+        self._services.turns.begin_large(self.caller.client)
+        self._large = True
+
+    def _end_large(self) -> None:
+        if self._large and self.caller is not None:
+            self._services.turns.end_large(self.caller.client)
+        self._large = False
+
     async def _work(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             async with self._turn:
@@ -232,6 +254,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse(error)
         except Exception:
             self._defect()
+        if self._protocol.unfinished_bytes <= LARGE_BYTES:
+            self._end_large()
 
     async def _welcome(self, hello: messages.Hello) -> None:
         caller = await self._services.authentication.caller(hello, local=self._local)
@@ -253,12 +277,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write()
 
     async def _reply(self, message: Message) -> None:
+        if isinstance(message, _ENDINGS):
+            self.send(await self._services.requests.answer(self, message))
+            return
         assert self.caller is not None  # the protocol's tables: no request before Welcome
+        async with self._services.turns.turn(self.caller.client, type(message)):
+            answer = await self._answer(self.caller, message)
+            body = await self._services.encode(answer) if isinstance(answer, _LONG_ANSWERS) else b""
+        if not body:
+            self.send(answer)
+        elif not self._closing_ns:
+            self._protocol.send_encoded(type(answer), body)
+            self._write()
+
+    async def _answer(self, caller: Caller, message: Message) -> Message:
         if self._protocol.purpose in ("join", "operate"):
-            answer = await self._services.client_requests.answer(self.caller, message)
-        else:
-            answer = await self._services.requests.answer(self, message)
-        self.send(answer)
+            return await self._services.client_requests.answer(caller, message)
+        return await self._services.requests.answer(self, message)
 
     def _has_begun(self) -> None:
         began, self._began = self._began, None

@@ -1,10 +1,10 @@
 """The listening socket, and the strangers who have connected and said nothing yet.
 
 A connection costs a descriptor here and no more: it becomes a `ClientConnection`, with TLS and its memory,
-once its client has begun a handshake and it is its turn. Places are counted at accept. When they are taken,
-the address that holds most of them loses its oldest; handshakes are begun at a bounded rate, one address
-after the other. So neither the number nor the speed of strangers at some addresses keeps a client at another
-one out.
+once its client has sent a whole record of TLS and it is its turn. Places are counted at accept. When they are
+taken, the address that holds most of them loses its oldest; handshakes are begun at a bounded rate, one
+address after the other, and when too many are under way, the address that has most of them loses its oldest
+too. So neither the number nor the speed of strangers at some addresses keeps a client at another one out.
 
 Who speaks something else than TLS, as a client of an earlier release does, gets a `Failure` that says so.
 """
@@ -14,13 +14,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
-import logging
+import itertools
 import os
+import resource
 import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from durability import limits
 from durability.errors import SetupError
@@ -28,16 +30,23 @@ from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.secure_stream import FIRST_BYTE
 from durability.units import format_address
+from durability_server.connections.places import Places
 
 WAITING_MAX = 4096
-BEGINNING_MAX = 128  # connections between the start of their handshake and the end of it
+WAITING_SHARE = 4  # but not more than this part of the descriptors that the system gives
+BEGINNING_MAX = 256  # connections between the start of their handshake and the end of it
 BACKLOG = 4096
-_ACCEPTED_AT_ONCE = 64  # before the clients that are known have their turn
+_ACCEPTED_AT_ONCE = 16  # before the clients that are known have their turn
+_ENDED_AT_ONCE = 64
 _TURN_S = 0.005  # between handshakes that are begun
 _BEGUN_AT_ONCE = 2
+_KEPT_FREE = 64  # descriptors, once there was none left
 _PAUSE_S = 0.1  # after an accept for which there was no descriptor
+_PATIENCE_S = 1.0  # a handshake that takes no longer makes way only for an address that has fewer under way
+_HEAD_BYTES = 5  # of a record of TLS: its type, its version and its length
+_RECORD_BYTES_MAX = 4096  # of a first one: that of OpenSSL has 517 bytes, 1,700 with a key for later ages
 
-log = logging.getLogger(__name__)
+Admit = Callable[[socket.socket, Callable[[], None]], Callable[[], None]]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,24 +56,36 @@ class _Stranger:
     socket: socket.socket
     address: str
     since_s: float
+    wanted_bytes: int = 1  # without which there is nothing to look at
+
+
+@dataclass(slots=True, eq=False)
+class _Beginner:
+    """A connection whose handshake is under way; `end` ends it."""
+
+    address: str
+    since_s: float
+    end: Callable[[], None] = lambda: None
 
 
 class Listener:
-    """Listens on `host` and `port`, or on the socket `bound`. `admit` makes a connection of a socket and
-    calls `began` when its handshake is over, or has failed."""
+    """Listens on `host` and `port`, or on the socket `bound`. `admit` makes a connection of a socket, calls
+    `began` when its handshake is over or has failed, and returns what ends it."""
 
-    def __init__(self, admit: Callable[[socket.socket, Callable[[], None]], None]) -> None:
+    def __init__(self, admit: Admit) -> None:
         self._admit = admit
         self._socket: socket.socket | None = None
         self._waiting: dict[str, dict[_Stranger, None]] = {}  # silent, by address, oldest first
         self._speaking: dict[str, deque[_Stranger]] = {}  # their handshake can begin, by address
-        self._places = 0  # taken by both
-        self._beginning = 0
+        self._places = Places()  # of both
+        self._places_max = WAITING_MAX
+        self._beginning: dict[str, dict[_Beginner, None]] = {}  # by address, oldest first
+        self._beginning_places = Places()
         self._turn: asyncio.Handle | None = None
         self._sweep: asyncio.Handle | None = None
 
     def __len__(self) -> int:
-        return self._places
+        return self._places.taken
 
     def open(self, host: str, port: int, bound: socket.socket | None) -> tuple[str, int]:
         """Listens from now on; the address. Raises SetupError."""
@@ -75,6 +96,7 @@ class Listener:
             raise SetupError(f"cannot listen on {format_address(host, port)}: {why}") from error
         self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
+        self._places_max = _places()
         loop = asyncio.get_running_loop()
         loop.add_reader(self._socket, self._accept)
         self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S, self._close_overdue)
@@ -110,46 +132,57 @@ class Listener:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    if self._places.taken > 1:
+                        self._keep_fewer()
+                        continue
                     loop.remove_reader(self._socket)
                     loop.call_later(_PAUSE_S, self._accept_again)
                     return
                 raise
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._places >= WAITING_MAX:
+            if self._places.taken >= self._places_max:
                 self._make_room()
             stranger = _Stranger(socket=accepted, address=_network(address[0]), since_s=loop.time())
             self._waiting.setdefault(stranger.address, {})[stranger] = None
-            self._places += 1
+            self._places.take(stranger.address)
             loop.add_reader(accepted, self._speaks, stranger)
 
     def _accept_again(self) -> None:
         if self._socket is not None:
             asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
+    def _keep_fewer(self) -> None:
+        """There is no descriptor left: some strangers make way for clients and for the store's files."""
+        self._places_max = max(1, self._places.taken - _KEPT_FREE)
+        while self._places.taken > self._places_max:
+            self._make_room()
+
     def _make_room(self) -> None:
         """The address with the most places loses its oldest."""
-        held = {address: len(strangers) for address, strangers in self._waiting.items()}
-        for address, strangers in self._speaking.items():
-            held[address] = held.get(address, 0) + len(strangers)
-        most = max(held, key=held.__getitem__)
+        most = self._places.most()
         if most in self._waiting:
             self._drop(next(iter(self._waiting[most])))
         else:
-            self._places -= 1
-            _reset(self._speaking[most].popleft().socket)
-            if not self._speaking[most]:
-                del self._speaking[most]
+            _reset(self._next_of(most).socket)
 
     def _close_overdue(self) -> None:
         loop = asyncio.get_running_loop()
         overdue_s = loop.time() - limits.HANDSHAKE_TIMEOUT_S
-        for waiting in tuple(self._waiting.values()):
-            for stranger in tuple(waiting):
-                if stranger.since_s > overdue_s:
-                    break
+        overdue = (
+            stranger
+            for waiting in (*self._waiting.values(), *self._speaking.values())
+            for stranger in itertools.takewhile(lambda one: one.since_s <= overdue_s, waiting)
+        )
+        self._places_max = min(self._places_max + 1, _places())
+        several = tuple(itertools.islice(overdue, _ENDED_AT_ONCE))
+        for stranger in several:
+            if stranger in self._waiting.get(stranger.address, ()):
                 self._drop(stranger)
-        self._sweep = loop.call_later(limits.HANDSHAKE_TIMEOUT_S / 5, self._close_overdue)
+            else:
+                _reset(self._next_of(stranger.address).socket)
+        pause_s = limits.HANDSHAKE_TIMEOUT_S / 5 if len(several) < _ENDED_AT_ONCE else _TURN_S
+        self._sweep = loop.call_later(pause_s, self._close_overdue)
 
     def _drop(self, stranger: _Stranger) -> None:
         self._leave(stranger)
@@ -157,7 +190,7 @@ class Listener:
 
     def _leave(self, stranger: _Stranger) -> None:
         asyncio.get_running_loop().remove_reader(stranger.socket)
-        self._places -= 1
+        self._places.give_back(stranger.address)
         waiting = self._waiting[stranger.address]
         del waiting[stranger]
         if not waiting:
@@ -166,45 +199,90 @@ class Listener:
     # Beginning handshakes.
 
     def _speaks(self, stranger: _Stranger) -> None:
-        try:
-            first = stranger.socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return
-        except OSError:
-            first = b""
-        if not first:
-            self._drop(stranger)
-            return
-        self._leave(stranger)
-        if first[0] != FIRST_BYTE:
+        head = _peek(stranger.socket, _HEAD_BYTES)
+        if head and head[0] != FIRST_BYTE:
+            self._leave(stranger)
             _refuse(stranger.socket)
-            return
+        elif self._has_sent(stranger, _HEAD_BYTES):
+            record_bytes = _HEAD_BYTES + int.from_bytes(head[3:], "big")
+            if record_bytes > _RECORD_BYTES_MAX:
+                self._drop(stranger)
+            elif self._has_sent(stranger, record_bytes):
+                self._can_begin(stranger)
+
+    def _has_sent(self, stranger: _Stranger, wanted_bytes: int) -> bool:
+        """Whether so many bytes have come. If not, the loop wakes us when they have; a stranger of whom
+        nothing more can come is dropped."""
+        sent_bytes = len(_peek(stranger.socket, wanted_bytes))
+        if sent_bytes == wanted_bytes:
+            return True
+        if not sent_bytes or stranger.wanted_bytes == wanted_bytes:
+            self._drop(stranger)
+        else:
+            stranger.wanted_bytes = wanted_bytes
+            stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted_bytes)
+        return False
+
+    def _can_begin(self, stranger: _Stranger) -> None:
+        self._leave(stranger)
+        stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self._speaking.setdefault(stranger.address, deque()).append(stranger)
-        self._places += 1
+        self._places.take(stranger.address)
         if self._turn is None:
             self._turn = asyncio.get_running_loop().call_soon(self._begin)
 
+    def _next_of(self, address: str) -> _Stranger:
+        """Takes the oldest that can begin at `address`; the others come after those of other addresses."""
+        queue = self._speaking.pop(address)
+        stranger = queue.popleft()
+        if queue:
+            self._speaking[address] = queue
+        self._places.give_back(address)
+        return stranger
+
     def _begin(self) -> None:
         """The next handshakes, one address after the other."""
-        for _ in range(_BEGUN_AT_ONCE):
-            if not self._speaking or self._beginning >= BEGINNING_MAX:
-                break
-            address = next(iter(self._speaking))
-            queue = self._speaking.pop(address)
-            stranger = queue.popleft()
-            if queue:
-                self._speaking[address] = queue  # behind the others
-            self._places -= 1
-            self._beginning += 1
-            self._admit(stranger.socket, self._began)
+        loop = asyncio.get_running_loop()
         self._turn = None
-        if self._speaking and self._beginning < BEGINNING_MAX:
-            self._turn = asyncio.get_running_loop().call_later(_TURN_S, self._begin)
+        for _ in range(_BEGUN_AT_ONCE):
+            if not self._speaking:
+                return
+            address = next(iter(self._speaking))
+            if self._beginning_places.taken >= BEGINNING_MAX and not self._make_way(address):
+                self._speaking[address] = self._speaking.pop(address)  # another one may have a right to it
+                break
+            stranger = self._next_of(address)
+            beginner = _Beginner(address, loop.time())
+            self._beginning.setdefault(address, {})[beginner] = None
+            self._beginning_places.take(address)
+            beginner.end = self._admit(stranger.socket, partial(self._began, beginner))
+        if self._speaking:
+            self._turn = loop.call_later(_TURN_S, self._begin)
 
-    def _began(self) -> None:
-        self._beginning -= 1
-        if self._speaking and self._turn is None:
-            self._turn = asyncio.get_running_loop().call_later(_TURN_S, self._begin)
+    def _make_way(self, address: str) -> bool:
+        """Whether a handshake of `address` can begin in the place of another one, which is ended."""
+        most = self._beginning_places.most()
+        oldest = next(iter(self._beginning[most]))
+        fewer = self._beginning_places.held(address) + 1 < self._beginning_places.held(most)
+        if not fewer and asyncio.get_running_loop().time() - oldest.since_s < _PATIENCE_S:
+            return False
+        self._began(oldest)
+        oldest.end()
+        return True
+
+    def _began(self, beginner: _Beginner) -> None:
+        beginners = self._beginning.get(beginner.address, {})
+        if beginner in beginners:
+            del beginners[beginner]
+            if not beginners:
+                del self._beginning[beginner.address]
+            self._beginning_places.give_back(beginner.address)
+
+
+def _places() -> int:
+    """How many there are for strangers, as long as there are descriptors."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(WAITING_MAX, descriptors // WAITING_SHARE)
 
 
 def _listening_socket(host: str, port: int) -> socket.socket:
@@ -225,6 +303,14 @@ def _network(address: str) -> str:
             return str(parsed.ipv4_mapped)
         return str(ipaddress.ip_network((plain, 64), strict=False))
     return plain
+
+
+def _peek(stranger: socket.socket, count: int) -> bytes:
+    """The first `count` bytes that have come, or fewer; b"" where the connection is over."""
+    try:
+        return stranger.recv(count, socket.MSG_PEEK)
+    except OSError:
+        return b""
 
 
 def _reset(stranger: socket.socket) -> None:

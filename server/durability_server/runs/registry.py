@@ -47,7 +47,7 @@ class Registry:
         async with self._loading:
             run = self._runs.get(run_id)
             if run is None:
-                stored = await self._thread.ask(self._store.load, run_id)
+                stored = await self._thread.look_up(self._store.load, run_id)
                 run = self._runs[run_id] = Run(stored, boot_id=self._boot_id)
             self._holds[run_id] += 1
         try:

@@ -175,9 +175,13 @@ def _open_invitation(db: Connection, hash_: bytes, *, now: int) -> Invitation:
     if row is None:
         raise RefusedError("code-unknown", f"this server does not know this join code: {again}")
     if row.used:
-        raise RefusedError("code-used", f"this join code was used at {row.used}: {again}")
+        raise RefusedError(
+            "code-used",
+            f"this join code was used at {row.used}: {again}. If you did not use it, somebody else did: look"
+            " for the client that joined then with `durability clients`, and revoke it",
+        )
     if row.expires <= now:
-        raise RefusedError("code-expired", f"this join code is older than its time: {again}")
+        raise RefusedError("code-expired", f"this join code is older than an hour: {again}")
     return Invitation(hash=row.hash, role=cast(Role, row.role), name=row.name, expires=row.expires)
 
 

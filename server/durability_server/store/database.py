@@ -1,16 +1,17 @@
 """The connections to the store's database, made so that what is committed survives a power cut.
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; another one reads, so that no question keeps a commit waiting. Refuses a PostgreSQL server that runs
-with fsync=off, a file system on which SQLite cannot have its log, and a database that another server has
-open: two servers would grant credit against each other. Not safe for threads: one thread may use
-`transaction`, one `reading`.
+writes; each thread that reads has another one, so that no question keeps a commit waiting. Refuses a
+PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and a database
+that another server has open: two servers would grant credit against each other. One thread may use
+`transaction`, any `reading`.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
@@ -54,7 +55,7 @@ class Database:
         self._file = Path(parsed.database or "") if self.is_sqlite else None
         self._hold: ExitStack | None = None  # of the file, with SQLite
         self._connection: Connection | None = None
-        self._reader: Connection | None = None
+        self._readers: dict[int, Connection] = {}  # by thread
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
@@ -75,17 +76,18 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """A transaction that sees what was committed before it, and changes nothing. Raises StoreError."""
+        thread = threading.get_ident()
         try:
-            if self._reader is None:
-                self._reader = self._engine.connect().execution_options(**{_READING: True})
-            with self._reader.begin():
-                yield self._reader
+            if thread not in self._readers:
+                self._readers[thread] = self._engine.connect().execution_options(**{_READING: True})
+            with self._readers[thread].begin():
+                yield self._readers[thread]
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
         finally:
-            if self._reader is not None and not self._usable(self._reader):
-                _close(self._reader)
-                self._reader = None
+            reader = self._readers.get(thread)
+            if reader is not None and not self._usable(reader):
+                _close(self._readers.pop(thread))
 
     def room(self) -> tuple[int, int]:
         """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
@@ -96,10 +98,11 @@ class Database:
         return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
-        """Gives the database free for another server."""
-        _close(self._connection)
-        _close(self._reader)
-        self._connection = self._reader = None
+        """Gives the database free for another server. No thread reads any more."""
+        for connection in (self._connection, *self._readers.values()):
+            _close(connection)
+        self._connection = None
+        self._readers.clear()
         self._engine.dispose()
         if self._hold is not None:
             self._hold.close()

@@ -96,7 +96,7 @@ def test_an_altered_byte_is_found(data: st.DataObject) -> None:
 
     assert carry(source, sink, flip) == b""
     if sink.failure is not None:  # a length that became longer waits for the rest
-        assert str(sink.failure).startswith("TLS: ")
+        assert "altered, lost or repeated on the way (TLS: " in str(sink.failure)
 
 
 def test_what_was_said_before_is_heard() -> None:
@@ -127,7 +127,7 @@ def test_less_than_tls_1_3_is_refused() -> None:
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     client, server = SecureStream(old, server_side=False), SecureStream(SERVER, server_side=True)
     carry(client, server)
-    assert str(server.failure).startswith("TLS: ")
+    assert "no connection in TLS 1.3 came about (TLS: " in str(server.failure)
 
 
 def test_the_first_byte_tells_tls() -> None:

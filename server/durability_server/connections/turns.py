@@ -1,0 +1,69 @@
+"""How many requests of one client are under way at a time, over all its connections; the others wait.
+
+What a client asks is done by threads that all clients share. So one that asks much waits for itself, and
+another client waits for a few of its requests at most. Long questions of one client go one by one: more at a
+time would not be answered sooner. The number of connections bounds how many wait; what they hold in memory
+meanwhile is bounded here: a large message beyond `LARGE_MAX` is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from durability.errors import RefusedError
+from durability.protocol.messages import Export, List, ListClients, Message, Show
+
+UNDER_WAY_MAX = 8  # requests of one client
+LARGE_BYTES = 128 << 10  # a message with more is large
+LARGE_MAX = 16  # large messages of one client, from the time that they begin to come until they are answered
+LONG: tuple[type[Message], ...] = (Export, List, ListClients, Show)  # may read all that the store has
+
+
+@dataclass(slots=True)
+class _Client:
+    users: int = 0
+    turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UNDER_WAY_MAX))
+    long_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Turns:
+    """The requests of all clients that are under way or wait."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _Client] = {}
+        self._large: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn(self, client: str, kind: type[Message]) -> AsyncIterator[None]:
+        """Waits for the turn of a request of this kind, which is under way during the block."""
+        mine = self._clients.setdefault(client, _Client())
+        mine.users += 1
+        try:
+            if issubclass(kind, LONG):
+                async with mine.long_turn, mine.turns:
+                    yield
+            else:
+                async with mine.turns:
+                    yield
+        finally:
+            mine.users -= 1
+            if not mine.users:
+                del self._clients[client]
+
+    def begin_large(self, client: str) -> None:
+        """A large message has begun to come. Raises RefusedError "busy"."""
+        if self._large[client] >= LARGE_MAX:
+            raise RefusedError(
+                "busy", f"this client sends {LARGE_MAX} large messages at a time, the maximum; try again"
+            )
+        self._large[client] += 1
+
+    def end_large(self, client: str) -> None:
+        """It has been answered, or never will be."""
+        self._large[client] -= 1
+        if not self._large[client]:
+            del self._large[client]

@@ -1,0 +1,59 @@
+"""Turns of the requests of each client."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from durability.protocol import messages
+from durability.protocol.messages import Message
+from durability_server.connections.turns import UNDER_WAY_MAX, Turns
+from tests.waiting import DEADLINE_S, until
+
+
+@pytest.mark.parametrize(("kind", "at_once"), [(messages.Evidence, UNDER_WAY_MAX), (messages.List, 1)])
+async def test_the_requests_of_a_client_wait_for_each_other(kind: type[Message], at_once: int) -> None:
+    """So many are under way at a time; those of another client do not wait, nor for what failed."""
+    turns = Turns()
+    under_way: list[int] = []
+    go_on = asyncio.Event()
+    most = 0
+
+    async def request(number: int) -> None:
+        nonlocal most
+        async with turns.turn("greedy", kind):
+            under_way.append(number)
+            most = max(most, len(under_way))
+            await go_on.wait()
+            under_way.remove(number)
+            raise ValueError
+
+    requests = [asyncio.create_task(request(number)) for number in range(100)]
+    await until(lambda: len(under_way) == at_once)
+    async with asyncio.timeout(DEADLINE_S):
+        async with turns.turn("honest", kind):
+            assert len(under_way) == at_once
+        requests[-1].cancel()
+        go_on.set()
+        ended = await asyncio.gather(*requests, return_exceptions=True)
+    assert {type(one) for one in ended} == {ValueError, asyncio.CancelledError}
+    assert most == at_once
+    async with turns.turn("greedy", kind):
+        assert not under_way
+
+
+async def test_long_questions_leave_turns_for_other_requests() -> None:
+    """However many long questions of a client wait, its verify goes on."""
+    turns = Turns()
+    over = asyncio.Event()
+
+    async def question() -> None:
+        async with turns.turn("b", messages.List):
+            await over.wait()
+
+    questions = [asyncio.create_task(question()) for _ in range(3 * UNDER_WAY_MAX)]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(DEADLINE_S), turns.turn("b", messages.Evidence):
+        over.set()
+    await asyncio.gather(*questions)
