@@ -1,4 +1,4 @@
-"""What is asked of a file system after a sync: it notices that a commit failed, and costs the drive nothing."""
+"""What is asked of a file system after a sync: it notices a commit that failed, and adds no write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_no_sync_is_believed_once_the_file_system_is_read_only(
     file.pwrite(bytes(4096), plan.extent(0).offset_of(0))
     file.sync()
     Path("/sys/fs/ext4", device.name, "trigger_fs_error").write_text("test of a read-only file system")
-    with pytest.raises(OSError) as caught:  # noqa: PT011 - which errno it is depends on the kernel
+    with pytest.raises(OSError) as caught:
         file.sync()
     assert caught.value.errno in (errno.EIO, errno.EROFS)
     file.close()
@@ -42,7 +42,7 @@ def test_no_sync_is_believed_once_the_file_system_is_read_only(
 @pytest.mark.parametrize(
     ("kind", "features"), [("ext4", ()), ("ext4", ("-O", "^has_journal")), ("xfs", ()), ("btrfs", ())]
 )
-def test_the_drive_gets_the_writes_of_the_bare_system_calls(  # noqa: PLR0917 - the parameters of a matrix
+def test_the_drive_gets_the_writes_of_the_bare_system_calls(
     make_mount: MakeMount, make_plan: MakePlan, kind: str, features: tuple[str, ...], method: str
 ) -> None:
     """Writing to a target by each sync method makes as many writes as the system calls alone."""
