@@ -41,7 +41,7 @@ class TimedFile(KernelFile):
     __slots__ = ("_at", "_plan", "_times")
 
     def __init__(self, file: KernelFile, plan: Plan, times: Any) -> None:
-        super().__init__(file._fd, sync=file._sync, direct=file.direct)
+        super().__init__(file._fd, sync=file._sync, direct=file.direct, check=file._check)
         self._plan = plan
         self._times = times
         self._at = -1

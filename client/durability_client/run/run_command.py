@@ -47,6 +47,7 @@ CLEAN_END = (
 TICK_S = 0.05  # between looks at failures and latencies
 _STOP_TICK_S = 0.005
 _LINE_S = 1.0
+_DIGEST_S = 0.25  # no ack leaves meanwhile; a ring then still holds what a writer does 60,000 times a second
 _FINISH_TIMEOUT_S = 10.0  # for the server to confirm how the run ended
 # System errors that are not I/O failures, so that no cut caused them (rule 12): no room, no permission,
 # no descriptors, or another program's file where a new name belongs.
@@ -157,7 +158,7 @@ class _Run:
         self._notice_text = ""  # what the server last complained of
         self._began_s = time.monotonic()
         self._collector = StatisticsCollector(plan, storage, self._writers.shared)
-        self._line_s = self._began_s
+        self._line_s = self._digest_s = self._began_s
         self._line_acked = 0
 
     def interrupt(self, number: int) -> None:
@@ -322,9 +323,12 @@ class _Run:
 
     def _show(self, state: State, detail: str = "", *, due: bool = False) -> None:
         """Show a line if one is due."""
-        self._collector.digest()
         now_s = time.monotonic()
-        if not due and now_s < self._line_s + _LINE_S:
+        due = due or now_s >= self._line_s + _LINE_S
+        if due or now_s >= self._digest_s:
+            self._collector.digest()
+            self._digest_s = now_s + _DIGEST_S
+        if not due:
             return
         self._writers.look()
         frontiers = self._writers.shared.frontiers()[: self._plan.writers]

@@ -20,7 +20,10 @@ from durability.formats.plan import Plan
 from durability_client.run.shared_state import SharedState
 
 POLL_S = 0.0001  # sleeping and waking costs some 20 us of processor; half the pause gains 30 us of lag
-_POLL_CROWDED_S = 0.0004  # where the writers fill the processors, what the sender takes is taken from them
+# Where the writers fill the processors, what the sender and the server take is taken from them; and the more
+# writers share a processor, the longer each of their commits takes, and the less a pause adds.
+_POLL_CROWDED_S = 0.0004
+_POLL_LONGEST_S = 0.001
 _SLACK_NS = 1000
 _PR_SET_TIMERSLACK = 29
 T = TypeVar("T")
@@ -44,6 +47,13 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
+def poll_s(writers: int, processors: int) -> float:
+    """The pause between looks at the shared state."""
+    if writers < processors:
+        return POLL_S
+    return min(max(_POLL_CROWDED_S, 2 * POLL_S * writers / processors), _POLL_LONGEST_S)
+
+
 class Sender:
     """Polls `shared` from `start` to `stop`; `send(frontiers, control)` says whether the ack was taken."""
 
@@ -52,7 +62,7 @@ class Sender:
         self._writers = plan.writers
         self._send = send
         self._sent = [0] * shared.writers
-        self._poll_s = POLL_S if plan.writers < _processors() else _POLL_CROWDED_S
+        self._poll_s = poll_s(plan.writers, _processors())
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 

@@ -23,7 +23,7 @@ from durability_client.system import block_devices
 from durability_client.system.mounts import Mount, mount_of
 from durability_client.system.programs import output_of
 from durability_client.target.storage import PresentDrive
-from durability_client.target.target_warnings import NO_JOURNAL, target_warnings
+from durability_client.target.target_warnings import JOURNAL_LESS, NO_JOURNAL, target_warnings
 
 _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
 _PAGE_BYTES = 4096
@@ -124,7 +124,7 @@ def _file_system(mount: Mount, names: tuple[str, ...]) -> FileSystem:
         setting := output_of("zfs", "get", "-H", "-o", "value", "sync", mount.source)
     ):
         options = f"{options},sync={setting}"
-    if mount.type == "ext4" and names and not _has_journal(names[0]):
+    if _is_ext4_without_journal(mount, names):
         options = f"{options},{NO_JOURNAL}"
     return FileSystem(
         type=mount.type,
@@ -136,12 +136,23 @@ def _file_system(mount: Mount, names: tuple[str, ...]) -> FileSystem:
     )
 
 
-def _has_journal(name: str) -> bool:
-    """Whether a mounted ext4 has a journal: only then does its journal thread have a number."""
+def has_no_journal(path: Path) -> bool:
+    """Whether the file system of `path` is known to have neither a journal nor copy-on-write."""
+    mount = mount_of(path)
+    if mount is None:
+        return False
+    return mount.type in JOURNAL_LESS or _is_ext4_without_journal(mount, _names_below(mount))
+
+
+def _is_ext4_without_journal(mount: Mount, names: tuple[str, ...]) -> bool:
+    """Whether it is one: only with a journal does its journal thread have a number."""
+    if mount.type != "ext4" or not names:
+        return False
     try:
-        return (Path("/sys/fs/ext4") / name / "journal_task").read_text().strip().isdecimal()
+        task = (Path("/sys/fs/ext4") / names[0] / "journal_task").read_text()
     except OSError:
-        return True  # a kernel that does not say; without a journal is the rare case
+        return False  # a kernel that does not say; without a journal is the rare case
+    return not task.strip().isdecimal()
 
 
 def _block_bytes(mount: Mount) -> int:

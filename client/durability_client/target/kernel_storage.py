@@ -20,6 +20,7 @@ from durability.formats.plan import CONTROL, MAIN, Plan, SyncMethod, TargetKind,
 from durability_client.system import block_devices
 from durability_client.system.path_walk import real_path
 from durability_client.target import discovery as facts_module
+from durability_client.target.commit_check import CommitCheck, commit_check, require_alive
 from durability_client.target.drive_watch import KernelDriveWatch
 from durability_client.target.storage import Buffer, PresentDrive, WritableBuffer
 
@@ -31,14 +32,22 @@ _MODE = 0o600
 
 
 class KernelFile:
-    """A `TargetFile` on a descriptor of the kernel, which it owns."""
+    """A `TargetFile` on a descriptor of the kernel, which it owns, as it does `check`."""
 
-    __slots__ = ("_fd", "_sync", "direct")
+    __slots__ = ("_check", "_fd", "_sync", "direct")
 
-    def __init__(self, fd: int, *, sync: Callable[[int], None] | None, direct: bool) -> None:
+    def __init__(
+        self,
+        fd: int,
+        *,
+        sync: Callable[[int], None] | None,
+        direct: bool,
+        check: CommitCheck | None = None,
+    ) -> None:
         self._fd = fd
         self._sync = sync
         self.direct = direct
+        self._check = check
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
         """Write all of `buffer` in one call; a short write is OSError with EIO."""
@@ -47,9 +56,11 @@ class KernelFile:
             raise _short_write(written, buffer, offset)
 
     def sync(self) -> None:
-        """Call the sync method, or nothing where each write syncs itself. Raises OSError."""
+        """Call the sync method, or nothing where each write syncs itself; then `check`. Raises OSError."""
         if self._sync is not None:
             self._sync(self._fd)
+        if self._check is not None:
+            self._check()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
         """One preadv(2); gives the number of bytes read, fewer only at the end. Raises OSError."""
@@ -66,6 +77,8 @@ class KernelFile:
     def close(self) -> None:
         """Close the descriptor; nothing is synced."""
         os.close(self._fd)
+        if self._check is not None:
+            self._check.close()
 
 
 class _SyncedWriteFile(KernelFile):
@@ -90,7 +103,7 @@ class KernelDirectory:
     def sync(self) -> None:
         """Fsync the directory, then check that its file system still takes changes. Raises OSError."""
         _full_fsync(self._fd)
-        _require_alive(self._fd)
+        require_alive(self._fd)
 
     def close(self) -> None:
         """Close the descriptor; nothing is synced."""
@@ -107,32 +120,6 @@ def _full_fsync(fd: int) -> None:
         fcntl.fcntl(fd, _F_FULLFSYNC)
     else:
         os.fsync(fd)
-
-
-def _require_alive(fd: int) -> None:
-    """Raises OSError where the file system has failed, so that the sync that just returned may have lied.
-
-    Once a commit has failed under anybody's sync, what was in it is thrown away, and the next sync finds
-    nothing to do and returns 0. A change is refused then; ext4 needs two to notice.
-    """
-    os.utime(fd)
-    os.utime(fd)
-
-
-def _checked(sync: Callable[[int], None] | None) -> Callable[[int], None]:
-    """`sync`, believed only where the file system still takes a change after it."""
-
-    def checked(fd: int) -> None:
-        if sync is not None:
-            sync(fd)
-        _require_alive(fd)
-
-    return checked
-
-
-def _rests_on_a_commit(plan: Plan) -> bool:
-    """Whether a sync of the plan's files also waits for what others changed."""
-    return plan.target_kind == "file" and plan.contract.rests_on_commit(plan.sync)
 
 
 def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
@@ -185,7 +172,8 @@ class KernelStorage:
         flags = os.O_RDWR | method_flags | (os.O_CREAT | os.O_EXCL if create else 0)
         fd = self._open(suffix, flags, direct=plan.direct)
         file_class = _SyncedWriteFile if plan.sync == "rwf-dsync" else KernelFile
-        return file_class(fd, sync=_checked(sync) if _rests_on_a_commit(plan) else sync, direct=plan.direct)
+        check = commit_check(plan, self.path_of(suffix), fd)
+        return file_class(fd, sync=sync, direct=plan.direct, check=check)
 
     def open_bulk(self, suffix: str, *, create: bool = False, direct: bool = True) -> KernelFile:
         """Open for prefill and control arm: O_DIRECT if wanted and possible, synced by a full fsync."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from durability.formats.facts import Drive, FileSystem, TargetWarning
 
-_JOURNAL_LESS = frozenset({"ext2", "vfat", "exfat", "msdos", "minix", "sysv", "ufs"})
+JOURNAL_LESS = frozenset({"ext2", "vfat", "exfat", "msdos", "minix", "sysv", "ufs"})
 NO_JOURNAL = "no-journal"  # our own word among the options of an ext4 made without a journal
 _MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 _NETWORK = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|gfs2|ocfs2|vboxsf|vmhgfs")
@@ -62,7 +62,7 @@ def target_warnings(
 
 def lacks_journal(file_system: FileSystem) -> bool:
     """Whether the file system has neither a journal nor copy-on-write to keep its structures whole."""
-    return file_system.type in _JOURNAL_LESS or NO_JOURNAL in file_system.options.split(",")
+    return file_system.type in JOURNAL_LESS or NO_JOURNAL in file_system.options.split(",")
 
 
 def skips_replay(file_system: FileSystem) -> str:

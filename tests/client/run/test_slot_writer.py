@@ -86,13 +86,14 @@ def newest_seqs(plan: Plan, path: Path, writer: int) -> list[int]:
         {"sync": "fsync", "group": 7, "direct": True},
         {"sync": "dsync", "direct": True},
         {"sync": "rwf-dsync"},
+        {"sync": "fdatasync", "record_bytes": 1536, "slots": 700},  # batches of 682 of 1024 slots ahead
     ],
 )
 def test_the_target_holds_exactly_what_was_acknowledged(
     tmp_path: Path, make_plan: MakePlan, pattern: str, how: dict[str, object]
 ) -> None:
     """After a clean stop every slot of every writer holds the newest record up to its frontier."""
-    plan = make_plan(pattern=pattern, slots=64, credit=16, control_slots=0, **how)
+    plan = make_plan(pattern=pattern, **{"slots": 64, "credit": 16, "control_slots": 0, **how})
     writers = ThreadWriters(plan, KernelStorage(tmp_path / "target"))
     writers.start(0, 1)
 

@@ -11,7 +11,7 @@ from durability.protocol.frontiers import Frontiers
 from durability_client.run.name_writer import NameWriter
 from durability_client.run.slot_writer import _LogWriter, _SlotWriter
 from durability_client.run.writer import AcknowledgingWriter
-from durability_client.target import kernel_storage
+from durability_client.target import commit_check
 from durability_client.target.kernel_storage import KernelFile
 from durability_client.target.target_files import TargetFiles
 from durability_client.verify import verify_command
@@ -91,7 +91,7 @@ _ACKNOWLEDGING = (
         rule=1,
         taken_away="a sync counts also if the file system takes no change after it",
         noticed_by=("sync-behind-a-commit-that-failed",),
-        change=answering(kernel_storage._require_alive, "pass"),
+        change=answering(commit_check.require_alive, "pass"),
     ),
     Mutant(
         name="short writes accepted",
