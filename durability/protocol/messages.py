@@ -33,9 +33,7 @@ TimeNs: TypeAlias = Annotated[int, wire.integer(0, (1 << 63) - 1)]
 Code: TypeAlias = Annotated[str, wire.code()]
 Name: TypeAlias = Annotated[str, wire.name(limits.NAME_BYTES_MAX)]
 Text: TypeAlias = Annotated[str, wire.text(limits.TEXT_BYTES_MAX)]
-Servers: TypeAlias = Annotated[
-    tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)
-]
+Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
 Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
 Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from durability.errors import SetupError
+from durability.errors import SetupError, StoreError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
@@ -45,8 +45,11 @@ log = logging.getLogger(__name__)
 class Server:
     """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
-    def __init__(self, *, store_url: str, announce: Announce = silence) -> None:
+    def __init__(self, *, store_url: str, announce: Announce = silence, advertise: str | None = None) -> None:
+        """`advertise`: the address, HOST or HOST:PORT, at which others reach this server, if that is not the
+        one on which it listens."""
         self._announce = announce
+        self._advertise = advertise
         self._store = Store(store_url)
         self._thread = StoreThread()
         self._manager = ConnectionManager()
@@ -61,6 +64,11 @@ class Server:
     def connections(self) -> int:
         """How many are open now."""
         return len(self._manager)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Addresses of the other servers on the store that live."""
+        return self._registry.leases.others
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -81,7 +89,9 @@ class Server:
         try:
             await self._open_store()
             bound = self._listener.open(host, port, listener)
-            self._client_requests.where = address_for_others(*bound)
+            where = self._address(*bound)
+            self._client_requests.where = where
+            await self._registry.leases.begin(where)
             if directory is not None:
                 await self._listen_locally(directory, bound[1])
         except (SetupError, OSError):
@@ -96,6 +106,7 @@ class Server:
         """As `start`, on the local socket alone."""
         try:
             await self._open_store()
+            await self._registry.leases.begin("")  # at which nobody else reaches it
             await self._listen_locally(directory, port)
         except (SetupError, OSError):
             await self._close_store()
@@ -110,7 +121,7 @@ class Server:
         """Takes no more connections, makes everything durable that was received, and closes."""
         if not self._tasks:
             return
-        watch, work = self._tasks
+        watch, work, leases = self._tasks
         self._tasks = []
         self._listener.close()
         if self._local is not None:
@@ -119,6 +130,9 @@ class Server:
         await self._manager.close(GRACE_S)
         self._registry.committer.close()
         await work
+        self._registry.leases.close()
+        await leases
+        await self._registry.leases.end()
         with suppress(asyncio.CancelledError):
             await watch
         await self._close_store()
@@ -143,7 +157,25 @@ class Server:
             authentication=Authentication(self._store, self._thread),
             client_requests=self._client_requests,
             requests=self._requests,
+            others=lambda: self.others,
         )
+        self._registry.leases.on_revoked = self._end_revoked
+
+    def _address(self, host: str, port: int) -> str:
+        if self._advertise is None:
+            return address_for_others(host, port)
+        return format_address(*parse_address(self._advertise, port=port))
+
+    def _end_revoked(self) -> None:
+        """Another server may have revoked clients: their connections here end."""
+
+        async def end() -> None:
+            with suppress(StoreError):
+                for client in await self._thread.ask(self._store.clients.revoked):
+                    self._manager.revoke(client)
+
+        self._admitted.add(task := asyncio.get_running_loop().create_task(end()))
+        task.add_done_callback(self._admitted.discard)
 
     async def _listen_locally(self, directory: Path, port: int) -> None:
         self._local = LocalSocket(directory, port)
@@ -155,6 +187,7 @@ class Server:
         self._tasks = [
             loop.create_task(self._manager.watch()),
             loop.create_task(self._registry.committer.work()),
+            loop.create_task(self._registry.leases.work()),
         ]
 
     async def _close_store(self) -> None:
@@ -189,15 +222,16 @@ async def serve(
     directory: Path,
     ready: Callable[[Server, str, int], Awaitable[None]] | None = None,
     announce: Announce = silence,
+    advertise: str | None = None,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`. `ready` gets the server and the address it listens on, `announce` what happens. Tells a
+    `directory`; `advertise` is as `Server` has it. `ready` gets the server and the address it listens on, `announce` what happens. Tells a
     service manager that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it
     cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
-    server = Server(store_url=store_url, announce=announce)
+    server = Server(store_url=store_url, announce=announce, advertise=advertise)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)

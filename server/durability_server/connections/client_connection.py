@@ -55,6 +55,7 @@ class Services:
     authentication: Authentication
     client_requests: ClientRequests
     requests: Requests
+    others: Callable[[], tuple[str, ...]]  # addresses of the other servers on the store
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -242,6 +243,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             heartbeat_ns=limits.HEARTBEAT_NS,
             name=caller.name,
             role=caller.role,
+            servers=_fitting(self._services.others()),
         )
         self._has_begun()
         self._manager.authenticated(self)
@@ -307,3 +309,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._transport.write(data)
+
+
+def _fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """As many of these as `Welcome` takes."""
+    fitting = addresses[: limits.SERVERS_MAX]
+    while sum(len(address.encode()) + 2 for address in fitting) >= limits.SERVERS_BYTES_MAX:
+        fitting = fitting[:-1]
+    return fitting

@@ -1,10 +1,10 @@
 """The connections to the store's database, made so that what is committed survives a power cut.
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; another one reads, so that no question keeps a commit waiting. Refuses a PostgreSQL server that runs
-with fsync=off, a file system on which SQLite cannot have its log, and a database that another server has
-open: two servers would grant credit against each other. Not safe for threads: one thread may use
-`transaction`, one `reading`.
+writes; another one reads, so that no question keeps a commit waiting. Several servers may share a PostgreSQL
+database; what only one of them may do at a time takes an advisory lock. Refuses a PostgreSQL server that runs
+with fsync=off, a file system on which SQLite cannot have its log, and an SQLite file that another server has
+open. Not safe for threads: one thread may use `transaction`, one `reading`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,21 @@ from sqlalchemy.pool import NullPool
 
 from durability.errors import StoreError, UsageError
 
-_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the database
+_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the file
 _HELD: set[Path] = set()  # files of SQLite that servers of this process have open
 _READING = "durability_reading"  # an option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
 _LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
 _IN_USE = "another server has it open; stop that one first"
+_LOCKED = "another server keeps it locked"
+# A server that stops within a transaction loses it before the others have waited for its locks in vain.
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "tcp_user_timeout": 10_000,
     "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8"
-    f" -c lock_timeout={_LOCK_WAIT_S:.0f}s",
+    " -c default_transaction_isolation=read\\ committed"
+    " -c lock_timeout=10s -c idle_in_transaction_session_timeout=4s",
 }
 
 
@@ -50,6 +53,7 @@ class Database:
             raise UsageError(f"{url!r} is not a database URL: use sqlite:///FILE or postgresql://…") from None
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.is_shared = not self.is_sqlite  # other servers may use it at the same time
         self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
         self._file = Path(parsed.database or "") if self.is_sqlite else None
         self._hold: ExitStack | None = None  # of the file, with SQLite
@@ -57,13 +61,16 @@ class Database:
         self._reader: Connection | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """A transaction that is durable when the block ends and undone when it raises. Raises StoreError for
-        all that the database refuses; the next transaction connects again if need be."""
+    def transaction(self, *, alone: bool = True) -> Iterator[Connection]:
+        """A transaction that is durable when the block ends and undone when it raises. `alone`: no other
+        server has such a one at the same time, so that what was looked up stays true until the end. Raises
+        StoreError for all that the database refuses; the next transaction connects again if need be."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
             with self._connection.begin():
+                if alone and self.is_shared:
+                    self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
                 yield self._connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
@@ -132,9 +139,10 @@ def _close(connection: Connection | None) -> None:
 
 def _reason(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    busy = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-    if busy or getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
         return _IN_USE
+    if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return _LOCKED
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
@@ -220,5 +228,3 @@ def _prepare_postgresql(connection: Connection, name: str) -> None:
             raise StoreError(
                 f"{name}: PostgreSQL runs with {setting}={value}: committed data may be lost; set it to on"
             )
-    # Held by the connection, so a server that dies gives it free, if not in the same instant.
-    connection.exec_driver_sql(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})")
