@@ -225,9 +225,9 @@ async def serve(
     advertise: str | None = None,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`; `advertise` is as `Server` has it. `ready` gets the server and the address it listens on, `announce` what happens. Tells a
-    service manager that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it
-    cannot start."""
+    `directory`; `advertise` is as `Server` has it. `ready` gets the server and the address it listens on,
+    `announce` what happens. Tells a service manager that it is ready, and that it lives. Raises UsageError,
+    SetupError or StoreError if it cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()

@@ -1,7 +1,7 @@
 """Which servers live on the store, and which of them holds which run.
 
-A server's row is its lease: it ends `LEASE_MS` after it was renewed, by the database's clock. A run belongs to
-the server that its row names as holder, as long as that one's lease runs. The lease only says when another
+A server's row is its lease: it ends `LEASE_MS` after it was renewed, by the database's clock. A run belongs
+to the server that its row names as holder, as long as that one's lease runs. The lease only says when another
 server may take a run without asking. What keeps two servers from granting credit against each other is the
 run's epoch (`store`), which needs no clock.
 
