@@ -81,10 +81,14 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees what was committed before it, and changes nothing. Raises StoreError."""
+        """A transaction that sees all that was committed before it, and nothing that is committed while it
+        lasts; it changes nothing. Raises StoreError."""
         try:
             if self._reader is None:
-                self._reader = self._engine.connect().execution_options(**{_READING: True})
+                reader = self._engine.connect().execution_options(**{_READING: True})
+                if self.is_shared:  # a run that is saved between two statements would be half of the one
+                    reader = reader.execution_options(isolation_level="REPEATABLE READ")
+                self._reader = reader
             with self._reader.begin():
                 yield self._reader
         except (SQLAlchemyError, sqlite3.Error) as error:

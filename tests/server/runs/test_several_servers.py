@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +22,12 @@ from durability.protocol import messages
 from durability_server.store.lease_store import LEASE_MS
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
+from tests.server.store.test_store import StoreFixture
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab, PostgreSQL
 
+SAVES = 300
 TAKEN_OVER_S = 5.0  # from the moment at which another server is asked
 INCONCLUSIVE: dict[str, Value] = {
     "verdict": "inconclusive",
@@ -360,8 +366,6 @@ async def test_runs_registered_at_once_are_all_kept(
 def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str, lab: Lab) -> None:
     """A server that loads a run while its late holder still saves it must load it again: the frontier that
     was granted meanwhile stands."""
-    from tests.server.store.test_store import StoreFixture  # noqa: PLC0415 - it has fixtures of that name
-
     late, taker = Store(store_url), Store(store_url)
     late.open()
     taker.open()
@@ -386,12 +390,39 @@ def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str,
         taker.close()
 
 
+def test_a_run_is_read_whole_while_its_holder_saves_it(store_url: str, lab: Lab) -> None:
+    """Another server that reads a run sees the state of one save, not half of the next."""
+    holder, reader = Store(store_url), Store(store_url)
+    holder.open()
+    reader.open()
+    try:
+        StoreFixture(holder, lab).register(1)
+        held = holder.load(1).snapshot
+        done = threading.Event()
+
+        def save() -> None:
+            for number in range(1, SAVES):
+                data = number.to_bytes(4)
+                snapshot = replace(held, frontiers=(number, number), timeline=data, credits=data)
+                holder.save([replace(snapshot, last_receipt_ns=number)])
+            done.set()
+
+        saving = threading.Thread(target=save)
+        saving.start()
+        while not done.is_set():
+            found = reader.load(1).snapshot
+            number = found.last_receipt_ns
+            if number:
+                data = number.to_bytes(4)
+                assert (found.frontiers, found.timeline, found.credits) == ((number, number), data, data)
+        saving.join()
+    finally:
+        holder.close()
+        reader.close()
+
+
 def test_serve_tells_how_many_share_the_store(store_url: str, tmp_path: Path) -> None:
     """The command says it at its start, with their addresses; `--advertise` is what the others hear."""
-    import os  # noqa: PLC0415
-    import subprocess  # noqa: PLC0415
-    import sys  # noqa: PLC0415
-
     command = Path(sys.executable).with_name("durability")
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     serve = [str(command), "serve", "--store", store_url, "--listen", "127.0.0.1:0"]
