@@ -29,6 +29,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from durability.errors import DurabilityError
+from durability.formats.case import Case
 from durability.units import counted
 from durability_client.link.endpoint import Endpoint
 from durability_lab.support.postgresql import PostgreSQL, postgresql_server
@@ -118,7 +119,7 @@ async def check(client: AckingClient, where: Endpoint, places: asyncio.Semaphore
     return contradiction(case, granted=client.granted, acked=client.acked)
 
 
-async def ended(where: Endpoint, client: AckingClient):
+async def ended(where: Endpoint, client: AckingClient) -> Case:
     """The case as verify gets it; a server may not have noticed yet that the client has gone."""
     async with asyncio.timeout(SETTLED_S):
         while True:

@@ -91,7 +91,7 @@ class Server:
             bound = self._listener.open(host, port, listener)
             where = self._address(*bound)
             self._client_requests.where = where
-            await self._registry.leases.begin(where)
+            await self._live(where)
             if directory is not None:
                 await self._listen_locally(directory, bound[1])
         except (SetupError, OSError):
@@ -106,7 +106,7 @@ class Server:
         """As `start`, on the local socket alone."""
         try:
             await self._open_store()
-            await self._registry.leases.begin("")  # at which nobody else reaches it
+            await self._live("")  # at which nobody else reaches it
             await self._listen_locally(directory, port)
         except (SetupError, OSError):
             await self._close_store()
@@ -139,9 +139,7 @@ class Server:
         log.info("stopped")
 
     async def _open_store(self) -> None:
-        failure = await self._thread.call(self._store.open)
-        if failure is not None:
-            self._registry.committer.begin_without(failure)
+        await self._thread.call(self._store.open)
         key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
@@ -176,6 +174,13 @@ class Server:
 
         self._admitted.add(task := asyncio.get_running_loop().create_task(end()))
         task.add_done_callback(self._admitted.discard)
+
+    async def _live(self, address: str) -> None:
+        """The other servers know of this one from now on, and it of what servers have left that are over."""
+        await self._registry.leases.begin(address)
+        failure = await self._thread.call(self._store.mark_left_live)
+        if failure is not None:
+            self._registry.committer.begin_without(failure)
 
     async def _listen_locally(self, directory: Path, port: int) -> None:
         self._local = LocalSocket(directory, port)

@@ -10,22 +10,29 @@ import random
 import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from durability import limits
 from durability.errors import PeerError, RefusedError, TargetError
+from durability.protocol.messages import Invite, Invited
 from durability.units import parse_address
-from durability_client.link.endpoint import Endpoint
+from durability_client.link.credential import load_credential
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_client.link.server_connection import connect
+from durability_client.queries import runs
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.support.local_server import join_server
 from durability_lab.support.postgresql import PostgreSQL
-from durability_lab.support.server_fleet import AckingClient, Fleet, case_at, contradiction
+from durability_lab.support.server_fleet import AckingClient, Fleet, FleetServer, case_at, contradiction
 
 pytestmark = pytest.mark.slow  # starts servers again and again
 
@@ -33,6 +40,7 @@ STEPS = 24
 KILLS = 8
 SIZE_BYTES = 16 << 20
 RESUMED_S = 5.0
+LEFT_S = limits.LEFT_PEER_NS / 1e9
 DEADLINE_S = 120
 
 
@@ -105,6 +113,61 @@ async def test_any_history_of_servers_keeps_the_evidence(fleet: Fleet) -> None:
             assert (case.state, case.frontiers, case.tainted) == ("stopped", (client.acked,), ""), (
                 f"seed {seed}"
             )
+
+
+async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
+    """Its clients hear nothing, although their connections stay: they go on at another server within 5 s."""
+    where = await fleet.start()
+    first = fleet.servers[0]
+    client = AckingClient(1, pace_s=0.01)
+    await client.begin(alone(where, first.address))  # the others it knows from the server alone
+    first.stop()
+    begun_s = asyncio.get_running_loop().time()
+    async with asyncio.timeout(DEADLINE_S):
+        while not client.link.outages:  # noqa: ASYNC110 - a link has no event for it
+            await asyncio.sleep(0.02)
+    await until_all_have_a_server([client])
+    assert client.link.outages[0].until_s - begun_s < LEFT_S + RESUMED_S
+    first.go_on()
+    await client.finish()
+
+
+async def test_commands_remember_the_servers(fleet: Fleet, tmp_path: Path) -> None:
+    """`join` leaves the addresses of all servers that live; a later command adds those that are new, and goes
+    on working when the joined one is gone."""
+    first, second, third = fleet.servers
+    await asyncio.to_thread(first.start)
+    await asyncio.to_thread(second.start)
+    await heard_of(first, {second.address})
+    path = tmp_path / "credential.json"
+    with closing(await connect(first.local, "operate")) as operator:
+        invited = await operator.request(Invite(role="client", name=""), Invited)
+    await join_server(invited, first.address, path)
+    assert remembered(path) == {first.address, second.address}
+    await asyncio.to_thread(third.start)
+    await heard_of(first, {second.address, third.address})
+    await runs(endpoint(None, path), limit=1, json=True, out=io.StringIO())
+    assert remembered(path) == {server.address for server in fleet.servers}
+    first.end()
+    second.end()
+    await runs(endpoint(None, path), limit=1, json=True, out=io.StringIO())
+    assert remembered(path) == {server.address for server in fleet.servers}
+
+
+async def heard_of(server: FleetServer, others: set[str]) -> None:
+    """The server knows these others."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with closing(await connect(server.local, "query")) as connection:
+                if set(connection.session.welcome.servers) == others:
+                    return
+
+
+def remembered(path: Path) -> set[str]:
+    """The servers of a credential."""
+    credential = load_credential(path)
+    assert credential is not None
+    return set(credential.servers)
 
 
 async def ended_case(where: Endpoint, client: AckingClient) -> Any:

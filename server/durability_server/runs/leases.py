@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ from durability_server.store.records import MovedError
 from durability_server.store.store_thread import StoreThread
 
 BEAT_S = 0.4  # of a lease of 2 s: a renewal may come late four times
+ALONE_S = 10.0  # without the database, after which clients are to look for a server that has it
 ASK_S = 0.1
 ASKED_S = 2 * LEASE_MS / 1e3  # for which a run is asked for at most
 
@@ -28,7 +30,8 @@ log = logging.getLogger(__name__)
 
 class Leases:
     """The lease of one server. `give_up` is called with a run that another server wants, and says whether it
-    gets it; `on_revoked` whenever more clients were revoked than before."""
+    gets it; `send_away` when other servers may have the database and this one has not, once until it has it
+    again; `on_revoked` whenever more clients were revoked than before."""
 
     def __init__(
         self,
@@ -37,11 +40,13 @@ class Leases:
         *,
         boot_id: str,
         give_up: Callable[[Wanted], bool],
+        send_away: Callable[[], None],
     ) -> None:
         self._store = store
         self._thread = thread
         self._boot_id = boot_id
         self._give_up = give_up
+        self._send_away = send_away
         self._address = ""
         self._free: dict[int, int] = {}  # runs to be given free, with their epoch
         self._asked: dict[int, tuple[Purpose, asyncio.Future[None]]] = {}  # what this server wants
@@ -49,6 +54,7 @@ class Leases:
         self._news = asyncio.Event()
         self._closing = False
         self._revoked = 0
+        self._renewed_s = 0.0
         self.on_revoked: Callable[[], None] = lambda: None
         self.others: tuple[str, ...] = ()  # addresses of the other servers that live
 
@@ -63,7 +69,7 @@ class Leases:
     async def work(self) -> None:
         """Renews the lease, asks and answers until `close`."""
         loop = asyncio.get_running_loop()
-        due_s = loop.time()
+        due_s = self._renewed_s = loop.time()
         while not self._closing and self._store.is_shared:
             wait_s = due_s - loop.time()
             if self._asked:
@@ -82,6 +88,9 @@ class Leases:
             except Exception as error:
                 if not isinstance(error, StoreError):  # which the committer reports
                     log.exception("a defect of this tool")
+                if self.others and loop.time() - self._renewed_s > ALONE_S:
+                    self._renewed_s = math.inf  # once
+                    self._send_away()
                 await asyncio.sleep(ASK_S)
 
     def close(self) -> None:
@@ -150,6 +159,7 @@ class Leases:
 
     async def _renew(self) -> None:
         renewal = await self._thread.call(self._store.renew, self._address, self._boot_id)
+        self._renewed_s = asyncio.get_running_loop().time()
         if renewal.others != self.others:
             log.info("other servers on the store: %s", ", ".join(renewal.others) or "none")
         self.others = renewal.others

@@ -36,7 +36,9 @@ class Registry:
         self._sessions: dict[int, Session] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}  # a run loaded twice would have two frontiers
         self.committer = Committer(store, thread, saved=self._saved, lost=self._lost, outage=self._outage)
-        self.leases = Leases(store.leases, thread, boot_id=boot_id, give_up=self._give_up)
+        self.leases = Leases(
+            store.leases, thread, boot_id=boot_id, give_up=self._give_up, send_away=self._send_all_away
+        )
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -157,6 +159,12 @@ class Registry:
         if session is not None:
             error = MovedError(run.id)
             session.channel.fail(error.code, str(error))
+
+    def _send_all_away(self) -> None:
+        for session in self.sessions:
+            session.channel.fail(
+                "store-unavailable", "this server has lost its database: look for another server"
+            )
 
     def _outage(self, failure: str | None) -> None:
         for session in self.sessions:

@@ -10,6 +10,7 @@ open. Not safe for threads: one thread may use `transaction`, one `reading`.
 from __future__ import annotations
 
 import os
+import select
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -66,6 +67,7 @@ class Database:
         server has such a one at the same time, so that what was looked up stays true until the end. Raises
         StoreError for all that the database refuses; the next transaction connects again if need be."""
         try:
+            self._connection = self._kept(self._connection)
             if self._connection is None:
                 self._connection = self._connect()
             with self._connection.begin():
@@ -84,6 +86,7 @@ class Database:
         """A transaction that sees all that was committed before it, and nothing that is committed while it
         lasts; it changes nothing. Raises StoreError."""
         try:
+            self._reader = self._kept(self._reader)
             if self._reader is None:
                 reader = self._engine.connect().execution_options(**{_READING: True})
                 if self.is_shared:  # a run that is saved between two statements would be half of the one
@@ -115,6 +118,19 @@ class Database:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _kept(self, connection: Connection | None) -> Connection | None:
+        """The connection; None where PostgreSQL has ended it since it was used, as in a restart."""
+        if connection is None or self.is_sqlite:
+            return connection
+        driver: Any = connection.connection.dbapi_connection
+        said = select.poll()
+        said.register(driver.fileno(), select.POLLIN)
+        if not said.poll(0):
+            return connection
+        connection.invalidate()
+        _close(connection)
+        return None
 
     def _usable(self, connection: Connection) -> bool:
         return not (connection.closed or connection.invalidated or connection.in_transaction())

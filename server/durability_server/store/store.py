@@ -76,12 +76,8 @@ class Store:
         self.leases = LeaseStore(self._database)
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
-    def open(self) -> str | None:
-        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`. Where
-        other servers may hold them, they read so as soon as no server does.
-
-        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
-        those runs read as `server-down`, and the first `save` that succeeds marks them."""
+    def open(self) -> None:
+        """Makes or checks the tables."""
         with self._database.transaction() as db:
             tables.metadata.create_all(db)
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
@@ -96,6 +92,12 @@ class Store:
                 self.server_id = row.server_id
                 if row.format == 1:
                     tables.add_what_format_1_lacks(db)
+
+    def mark_left_live(self) -> str | None:
+        """Marks runs as `server-down` that a server left live which is over.
+
+        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
+        those runs read as `server-down`, and the first `save` that succeeds marks them."""
         try:
             self.save(())
         except StoreError as error:
@@ -188,9 +190,10 @@ class Store:
         """Begins with a write that is always made, so that a store which cannot be written is known at
         once."""
         db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
-        if not self.leases.is_shared:
-            live = tables.runs.c.session_end == "live"
-            db.execute(update(tables.runs).where(live).values(session_end="server-down"))
+        columns = tables.runs.c
+        left = and_(columns.session_end == "live", ~self.leases.held_at(columns.holder).exists())
+        mark = {"session_end": "server-down", "saves": columns.saves + 1}
+        db.execute(update(tables.runs).where(left, columns.holder != self.leases.me).values(mark))
 
     def _save(self, db: Connection, changed: Sequence[RunSnapshot]) -> frozenset[int]:
         by_key = {format_run(snapshot.run): snapshot for snapshot in changed}

@@ -8,13 +8,16 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import create_engine, make_url
 
 from durability.errors import AuthenticationError, RefusedError
 from durability.formats.packing import Value
@@ -25,7 +28,8 @@ from tests.server.conftest import SECRET, ServerProcess
 from tests.server.store.test_store import StoreFixture
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab, PostgreSQL
+    from durability_lab.support.postgresql import PostgreSQL
+    from tests.server.conftest import Lab
 
 SAVES = 300
 TAKEN_OVER_S = 5.0  # from the moment at which another server is asked
@@ -438,3 +442,73 @@ def test_serve_tells_how_many_share_the_store(store_url: str, tmp_path: Path) ->
             second.terminate()
         first.terminate()
     assert said == "Sharing the store with 1 other server: shelf.example:7421.\n"
+
+
+async def test_a_server_that_alone_has_lost_the_database_is_left(
+    start_server: StartServer, store_url: str, tmp_path: Path, lab: Lab
+) -> None:
+    """Its clients are sent to the others, who take its runs; when it has the database again, nothing that it
+    received meanwhile counts, and it serves as before."""
+    with _way_to(store_url) as way:
+        other = start_server()
+        await other.join()
+        lonely = ServerProcess(way.url, tmp_path / "lonely.log", lab)
+        lonely.line = other.line
+        lonely.start()
+        lab.members[lonely.address] = lab.members[other.address]
+        try:
+            plan = lab.plan()
+            client = await lab.connect(lonely.address)
+            await client.begin(plan, lab.facts())
+            await client.acknowledge(5, 6)
+            await lab.exported(other.address, plan.run, lambda case: case.session_end == "live")
+            way.cut()
+            client.say(messages.Ack(frontiers=(100, 100), control=0))
+            refused = await client.ended()
+            assert isinstance(refused, RefusedError)
+            assert refused.code == "store-unavailable", lonely.log
+            assert not any(isinstance(message, messages.Credit) for message in client.received)
+            again = await lab.connect(other.address)
+            async with asyncio.timeout(TAKEN_OVER_S):
+                assert (await again.resume(plan.run)).grants == (5, 6)
+            await again.acknowledge(7, 8)
+            way.open()
+            case = await lab.exported(lonely.address, plan.run, lambda case: case.frontiers == (7, 8))
+            assert case.session_end == "live"
+            await again.acknowledge(9, 9)
+        finally:
+            lonely.end()
+
+
+class _Way:
+    """A way to the database of `store_url` for one server, which can be cut; `url` goes over it."""
+
+    def __init__(self, store_url: str, directory: Path) -> None:
+        self._database = make_url(store_url)
+        host = self._database.query["host"]
+        assert isinstance(host, str)
+        self._real = Path(host, ".s.PGSQL.5432")
+        self._socket = directory / self._real.name
+        way = {"host": str(directory), "application_name": "cut-off"}
+        self.url = self._database.update_query_dict(way).render_as_string()
+
+    def open(self) -> None:
+        self._socket.symlink_to(self._real)
+
+    def cut(self) -> None:
+        """Nobody connects over it any more, and who has is thrown out."""
+        self._socket.unlink()
+        engine = create_engine(self._database.set(drivername="postgresql+psycopg"))
+        with engine.begin() as database:
+            database.exec_driver_sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut-off'"
+            )
+        engine.dispose()
+
+
+@contextmanager
+def _way_to(store_url: str) -> Iterator[_Way]:
+    with tempfile.TemporaryDirectory(prefix="durability-way-") as directory:
+        way = _Way(store_url, Path(directory))
+        way.open()
+        yield way
