@@ -47,9 +47,9 @@ class Server:
 
     def __init__(self, *, store_url: str, announce: Announce = silence, advertise: str | None = None) -> None:
         """`advertise`: the address, HOST or HOST:PORT, at which others reach this server, if that is not the
-        one on which it listens."""
+        one on which it listens. Raises UsageError."""
         self._announce = announce
-        self._advertise = advertise
+        self._advertise = None if advertise is None else parse_address(advertise)
         self._store = Store(store_url)
         self._thread = StoreThread()
         self._manager = ConnectionManager()
@@ -162,7 +162,8 @@ class Server:
     def _address(self, host: str, port: int) -> str:
         if self._advertise is None:
             return address_for_others(host, port)
-        return format_address(*parse_address(self._advertise, port=port))
+        advertised, advertised_port = self._advertise
+        return format_address(advertised, advertised_port or port)
 
     def _end_revoked(self) -> None:
         """Another server may have revoked clients: their connections here end."""

@@ -22,6 +22,7 @@ from sqlalchemy import create_engine, make_url
 from durability.errors import AuthenticationError, RefusedError
 from durability.formats.packing import Value
 from durability.protocol import messages
+from durability_server import clock
 from durability_server.store.lease_store import LEASE_MS
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
@@ -512,3 +513,36 @@ def _way_to(store_url: str) -> Iterator[_Way]:
         way = _Way(store_url, Path(directory))
         way.open()
         yield way
+
+
+@pytest.mark.usefixtures("no_silence")
+async def test_times_of_another_machine_are_not_compared(
+    lab: Lab, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is taken over by a server on another machine keeps what was acknowledged, without its times,
+    and the largest gap and round trip; credit that the first server gave counts."""
+    monkeypatch.setattr(clock, "read_boot_id", lambda: "machine a")
+    first = await lab.start(store_url)
+    monkeypatch.setattr(clock, "read_boot_id", lambda: "machine b")
+    second = await lab.start(store_url)
+    plan = lab.plan()
+    client = await lab.connect(first.address)
+    await client.begin(plan, lab.facts())
+    await client.acknowledge(100, 200)
+    before = await lab.exported(first.address, plan.run, lambda case: case.rtt_max_ns > 0)
+    assert {before.receipt_boot_id, before.server_boot_id} == {"machine a"}
+    from_second = await lab.exported(second.address, plan.run, lambda case: case.frontiers == (100, 200))
+    assert (from_second.receipt_boot_id, from_second.server_boot_id) == ("machine a", "machine b")
+
+    again = await lab.connect(second.address)
+    await again.resume(plan.run)
+    far = plan.credit + 100
+    again.say(messages.Ack(frontiers=(far, 200), control=0))  # within what the first has granted
+    case = await lab.exported(second.address, plan.run, lambda case: case.frontiers == (far, 200))
+    assert case.tainted == ""
+    assert [receipt.frontiers for receipt in case.timeline] == [(100, 200), (far, 200)]
+    assert case.timeline[0].at_ns == 0 < case.timeline[1].at_ns
+    assert "reboot" in {event.kind for event in case.events}
+    assert case.gap_max_ns >= before.gap_max_ns
+    assert case.rtt_max_ns >= before.rtt_max_ns
+    assert case.receipt_boot_id == "machine b"
