@@ -51,10 +51,14 @@ class Registry:
         return tuple(self._sessions.values())
 
     @asynccontextmanager
-    async def holding(self, run_id: int, purpose: Purpose) -> AsyncIterator[Run]:
-        """The run, kept in memory during the block. Raises RefusedError "run-unknown", "run-live" or
-        MovedError if another server holds it and keeps it, and StoreError."""
+    async def holding(self, run_id: int, purpose: Purpose, read: Run | None = None) -> AsyncIterator[Run]:
+        """The run, kept in memory during the block. `read`: as `as_it_is` gave it just now; it is not loaded
+        again if no other server holds it. Raises RefusedError "run-unknown", "run-live" or MovedError if
+        another server holds it and keeps it, and StoreError."""
         self._holds[run_id] += 1
+        free = read is not None and not read.lost and not read.stored.held_at
+        if read is not None and free and run_id not in self._loading:
+            self._runs.setdefault(run_id, read)
         try:
             while (run := self._runs.get(run_id)) is None:
                 loading = self._loading.get(run_id)

@@ -181,7 +181,7 @@ class Requests:
         if not auth.equal(known.stored.secret, message.secret):
             raise RefusedError("fenced", f"run {format_run(known.id)} belongs to another process")
         _require_not_ended(known)
-        async with self._registry.holding(message.run, "resume") as run:
+        async with self._registry.holding(message.run, "resume", known) as run:
             _require_not_ended(run)
             return self._accept(channel, run)
 

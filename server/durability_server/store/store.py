@@ -26,7 +26,6 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    literal,
     or_,
     select,
     true,
@@ -229,12 +228,12 @@ class Store:
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
-            row = _known(db, run)
+            held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
+            row = _known(db, run, held_at, *map(_data_of, _PARTS))
             stored = _stored(db, row)
-            held_at = db.execute(self.leases.held_at(literal(row.holder))).scalar()
-        end = self._seen(stored.snapshot.session_end, held_at, row.holder)
+        end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
-        return replace(stored, snapshot=snapshot, held_at=held_at or "")
+        return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
@@ -515,23 +514,29 @@ def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
     return next(_runs_on(db, new.keys, begun, _whose(new.client)), None)
 
 
-def _run_row(db: Connection, run: int) -> Row[Any] | None:
-    return db.execute(select(tables.runs).where(tables.runs.c.run == format_run(run))).first()
+# What has a row of its own beside that of its run.
+_PARTS = (tables.timelines, tables.credits, tables.statistics, tables.errors)
 
 
-def _known(db: Connection, run: int) -> Row[Any]:
-    row = _run_row(db, run)
+def _data_of(part: Table) -> ColumnElement[Any]:
+    """What the run's row in `part` has, as a column beside those of the run."""
+    return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
+
+
+def _run_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any] | None:
+    return db.execute(select(tables.runs, *beside).where(tables.runs.c.run == format_run(run))).first()
+
+
+def _known(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]:
+    row = _run_row(db, run, *beside)
     if row is None:
         raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
     return row
 
 
 def _stored(db: Connection, row: Row[Any]) -> StoredRun:
+    """`row` has its run's data in `_PARTS` as well."""
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
-    timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
-    credits = select(tables.credits.c.data).where(tables.credits.c.run == row.run)
-    packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
-    error = db.execute(select(tables.errors.c.data).where(tables.errors.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return StoredRun(
         number=row.number,
@@ -549,10 +554,10 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
             **_changing(row),
             follows=row.epoch,
             saves=row.saves,
-            timeline=db.execute(timeline).scalar(),
-            credits=db.execute(credits).scalar(),
-            statistics=None if packed is None else unpack(packed),
-            target_error=None if error is None else unpack(error),
+            timeline=row.timelines,
+            credits=row.credits,
+            statistics=None if row.statistics is None else unpack(row.statistics),
+            target_error=None if row.errors is None else unpack(row.errors),
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
                 for one in db.execute(events)
