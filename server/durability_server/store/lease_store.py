@@ -46,6 +46,12 @@ Purpose: TypeAlias = Literal["resume", "end"]
 _NOW: ColumnElement[int] = type_coerce(func.floor(extract("epoch", func.now()) * 1000), BigInteger)
 
 
+def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether a time has not come. One that is further away than any can be was set before the database's
+    clock was put back: who lives will set it anew."""
+    return and_(expires > _NOW, expires <= _NOW + LEASE_MS)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """A run that this server holds, with its epoch in the store, and that another server wants."""
@@ -87,7 +93,7 @@ class LeaseStore:
         if not self.is_shared:
             return select(servers.address).where(false())
         return select(servers.address).where(
-            servers.id == holder, servers.id != self.me, servers.expires > _NOW
+            servers.id == holder, servers.id != self.me, _lasts(servers.expires)
         )
 
     def begin(self, address: str, boot_id: str) -> Renewal:
@@ -108,12 +114,12 @@ class LeaseStore:
             renewed = db.execute(update(tables.servers).where(servers.id == self.me).values(mine))
             if not renewed.rowcount:
                 db.execute(insert(tables.servers).values(id=self.me, **mine))
-            live = select(servers.address).where(servers.id != self.me, servers.expires > _NOW)
+            live = select(servers.address).where(servers.id != self.me, _lasts(servers.expires))
             others = db.execute(live.where(servers.address != "").order_by(servers.id)).scalars().all()
             wanted = db.execute(
                 select(runs.run, runs.epoch, wants.purpose)
                 .join_from(tables.wants, tables.runs, wants.run == runs.run)
-                .where(runs.holder == self.me, wants.server != self.me, wants.expires > _NOW)
+                .where(runs.holder == self.me, wants.server != self.me, _lasts(wants.expires))
             ).all()
             revoked = select(func.count()).where(tables.clients.c.revoked != "")
             return Renewal(

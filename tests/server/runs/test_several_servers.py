@@ -395,6 +395,29 @@ def test_what_was_saved_since_it_was_loaded_is_never_overwritten(store_url: str,
         taker.close()
 
 
+def test_a_lease_is_not_prolonged_by_the_databases_clock(store_url: str, lab: Lab) -> None:
+    """After the clock was put back by an hour, the runs of a server that is over do not wait for an hour."""
+    held, reader = Store(store_url), Store(store_url)
+    held.open()
+    reader.open()
+    try:
+        StoreFixture(held, lab).register(1)
+        held.leases.begin("shelf:7420", "boot")
+        snapshot = held.load(1).snapshot
+        held.save([replace(snapshot, epoch=1, session_end="live")])
+        found = reader.load(1)
+        assert (found.held_at, found.snapshot.session_end) == ("shelf:7420", "live")
+        with held._database.transaction() as db:
+            db.exec_driver_sql("UPDATE servers SET expires = expires + 3600000")
+        found = reader.load(1)
+        assert (found.held_at, found.snapshot.session_end) == ("", "server-down")
+        held.leases.renew("shelf:7420", "boot")
+        assert reader.load(1).held_at == "shelf:7420"
+    finally:
+        held.close()
+        reader.close()
+
+
 def test_a_run_is_read_whole_while_its_holder_saves_it(store_url: str, lab: Lab) -> None:
     """Another server that reads a run sees the state of one save, not half of the next."""
     holder, reader = Store(store_url), Store(store_url)
