@@ -31,11 +31,14 @@ ERROR_AGE_US_MAX = 86_400_000_000  # a day
 DOCUMENT_BYTES_MAX = FRAME_BYTES_MAX - 64  # only what a server sends
 EVIDENCE_BYTES_MAX = 4 << 20  # one piece; more is split over names
 LISTING_ROWS_MAX = 10_000
+SERVERS_MAX = 8  # addresses of one store's servers that a client knows
+SERVERS_BYTES_MAX = 400  # of them in `Welcome`, which must fit a frame before authentication
 HANDSHAKE_TIMEOUT_S = 5.0
 HEARTBEAT_NS = 50_000_000  # between two of the server's to one client, unless it has very many
 CLIENT_PING_NS = 1_000_000_000  # between two of a client's, which only ask for the round trip
 SILENCE_NS = 1_000_000_000  # no frame for this long: the session is recorded as ended in silence
 DEAD_PEER_NS = 10_000_000_000  # no frame for this long: the connection is closed
+LEFT_PEER_NS = 3_000_000_000  # the same for a run that can go on at another server
 COMMIT_INTERVAL_NS = 50_000_000  # the server's group commit
 
 EXAMPLES_FIRST = 64

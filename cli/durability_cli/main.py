@@ -23,7 +23,7 @@ from durability import plain_text
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
-from durability.units import format_address, parse_run, parse_size
+from durability.units import counted, format_address, parse_run, parse_size
 from durability_cli import bench_commands, options, streams
 from durability_cli.clients_commands import clients
 from durability_cli.lab_commands import lab
@@ -188,6 +188,7 @@ def serve(
     *,
     listen: options.Listen = options.LISTEN,
     store: options.Store = None,
+    advertise: options.Advertise = None,
     quiet: options.ServeQuiet = False,
 ) -> None:
     """Run the log server on a machine that stays up.
@@ -201,6 +202,9 @@ def serve(
 
     async def say_where(running: server.Server, host: str, port: int) -> None:
         print(f"Listening on {format_address(host, port)}.", flush=True)
+        if running.others:
+            count, others = counted(len(running.others), "other server"), ", ".join(running.others)
+            print(f"Sharing the store with {count}: {others}.", flush=True)
         if sys.stdout.isatty():  # what a service prints is kept in logs, and the code is a secret
             invited = await running.invite()
             print(f"On the machine under test, once, until {invited.expires}:\n  {invited.line}", flush=True)
@@ -214,6 +218,7 @@ def serve(
             directory=state_directory(),
             ready=say_where,
             announce=Announcer(None if quiet else sys.stdout),
+            advertise=advertise,
         )
     )
 

@@ -151,6 +151,14 @@ Store = Annotated[
 ]
 
 
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Address at which other machines reach this server.",
+        show_default="--listen, or this machine's address",
+    ),
+]
 ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each event.")]
 
 # Of `join` and `clients`.

@@ -62,6 +62,8 @@ async def join(
         ),
         path,
     )
-    member = replace(stranger, fingerprint=fingerprint, client=joined.client, secret=joined.secret)
+    member = replace(
+        stranger, fingerprint=fingerprint, client=joined.client, secret=joined.secret, credential=path
+    )
     with closing(await connect(member, "query")):
         print(f"Joined {member} as {joined.name} ({joined.role}); the credential is in {path}.", file=out)

@@ -33,6 +33,7 @@ TimeNs: TypeAlias = Annotated[int, wire.integer(0, (1 << 63) - 1)]
 Code: TypeAlias = Annotated[str, wire.code()]
 Name: TypeAlias = Annotated[str, wire.name(limits.NAME_BYTES_MAX)]
 Text: TypeAlias = Annotated[str, wire.text(limits.TEXT_BYTES_MAX)]
+Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
 Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
 Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]
@@ -123,12 +124,13 @@ class Hello(ClientMessage):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Welcome(ServerMessage):
     """The session is open: the version chosen, how often both sides send a heartbeat, and as whom the server
-    knows the client."""
+    knows the client. `servers`: addresses, HOST:PORT, of the other servers on the same store that live."""
 
     version: Annotated[int, wire.integer(1, 0xFFFF)]
     server_id: Name
     name: Name
     role: Role
+    servers: Servers
 
 
 @_wire(0x05)

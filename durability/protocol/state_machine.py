@@ -292,13 +292,15 @@ class ServerProtocol(_Protocol):
         super().__init__(sends=ServerMessage, receives=ClientMessage)
         self._version = 0
 
-    def welcome(self, *, server_id: str, name: str, role: str) -> None:
-        """Open the session with the client that the server knows as `name`."""
+    def welcome(self, *, server_id: str, name: str, role: str, servers: tuple[str, ...] = ()) -> None:
+        """Open the session with the client that the server knows as `name`. `servers`: addresses of the
+        others on its store."""
         welcome = messages.Welcome(
             version=self._version,
             server_id=server_id,
             name=name,
             role=role,
+            servers=servers,
         )
         self._queue(welcome)
         self._open()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from durability import plain_text
+from durability.formats.packing import pack
 
 U64_MAX = (1 << 64) - 1
 NESTING_MAX = 32
@@ -111,6 +112,21 @@ def name(bytes_max: int) -> Field:
         raise ValueError(f"expected one line of at most {bytes_max} bytes {_PLAIN}")
 
     return Field(check, check, 5 + bytes_max)
+
+
+def names(count_max: int, bytes_max: int) -> Field:
+    """A tuple of at most `count_max` lines as `name` has them, `bytes_max` bytes together as they are
+    encoded."""
+    line = name(bytes_max)
+
+    def check(value: Any) -> tuple[str, ...]:
+        if type(value) in (tuple, list) and len(value) <= count_max:
+            lines = tuple(map(line.read, value))
+            if len(pack(lines)) <= bytes_max:
+                return lines
+        raise ValueError(f"expected at most {count_max} lines, {bytes_max} bytes together")
+
+    return Field(check, check, bytes_max)
 
 
 def text(bytes_max: int) -> Field:

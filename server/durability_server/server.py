@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from durability.errors import SetupError
+from durability.errors import SetupError, StoreError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
@@ -49,8 +49,11 @@ log = logging.getLogger(__name__)
 class Server:
     """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
-    def __init__(self, *, store_url: str, announce: Announce = silence) -> None:
+    def __init__(self, *, store_url: str, announce: Announce = silence, advertise: str | None = None) -> None:
+        """`advertise`: the address, HOST or HOST:PORT, at which others reach this server, if that is not the
+        one on which it listens. Raises UsageError."""
         self._announce = announce
+        self._advertise = None if advertise is None else parse_address(advertise)
         self._store = Store(store_url)
         self._thread = StoreThread()
         self._manager = ConnectionManager()
@@ -65,6 +68,11 @@ class Server:
     def connections(self) -> int:
         """How many are open now."""
         return len(self._manager)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Addresses of the other servers on the store that live."""
+        return self._registry.leases.others
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -85,7 +93,9 @@ class Server:
         try:
             await self._open_store()
             bound = self._listener.open(host, port, listener)
-            self._client_requests.where = address_for_others(*bound)
+            where = self._address(*bound)
+            self._client_requests.where = where
+            await self._live(where)
             if directory is not None:
                 await self._listen_locally(directory, bound[1])
         except (SetupError, OSError):
@@ -100,6 +110,7 @@ class Server:
         """As `start`, on the local socket alone."""
         try:
             await self._open_store()
+            await self._live("")  # at which nobody else reaches it
             await self._listen_locally(directory, port)
         except (SetupError, OSError):
             await self._close_store()
@@ -114,7 +125,7 @@ class Server:
         """Takes no more connections, makes everything durable that was received, and closes."""
         if not self._tasks:
             return
-        watch, work = self._tasks
+        watch, work, leases = self._tasks
         self._tasks = []
         self._listener.close()
         if self._local is not None:
@@ -123,15 +134,16 @@ class Server:
         await self._manager.close(GRACE_S)
         self._registry.committer.close()
         await work
+        self._registry.leases.close()
+        await leases
+        await self._registry.leases.end()
         with suppress(asyncio.CancelledError):
             await watch
         await self._close_store()
         log.info("stopped")
 
     async def _open_store(self) -> None:
-        failure = await self._thread.call(self._store.open)
-        if failure is not None:
-            self._registry.committer.begin_without(failure)
+        await self._thread.call(self._store.open)
         key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
@@ -149,7 +161,33 @@ class Server:
             requests=self._requests,
             turns=Turns(),
             encode=self._encode,
+            others=lambda: self.others,
         )
+        self._registry.leases.on_revoked = self._end_revoked
+
+    def _address(self, host: str, port: int) -> str:
+        if self._advertise is None:
+            return address_for_others(host, port)
+        advertised, advertised_port = self._advertise
+        return format_address(advertised, advertised_port or port)
+
+    def _end_revoked(self) -> None:
+        """Another server may have revoked clients: their connections here end."""
+
+        async def end() -> None:
+            with suppress(StoreError):
+                for client in await self._thread.ask(self._store.clients.revoked):
+                    self._manager.revoke(client)
+
+        self._admitted.add(task := asyncio.get_running_loop().create_task(end()))
+        task.add_done_callback(self._admitted.discard)
+
+    async def _live(self, address: str) -> None:
+        """The other servers know of this one from now on, and it of what servers have left that are over."""
+        await self._registry.leases.begin(address)
+        failure = await self._thread.call(self._store.mark_left_live)
+        if failure is not None:
+            self._registry.committer.begin_without(failure)
 
     async def _encode(self, message: messages.Message) -> bytes:
         return await self._thread.ask(messages.encode, message)
@@ -164,6 +202,7 @@ class Server:
         self._tasks = [
             loop.create_task(self._manager.watch()),
             loop.create_task(self._registry.committer.work()),
+            loop.create_task(self._registry.leases.work()),
         ]
 
     async def _close_store(self) -> None:
@@ -201,16 +240,17 @@ async def serve(
     directory: Path,
     ready: Callable[[Server, str, int], Awaitable[None]] | None = None,
     announce: Announce = silence,
+    advertise: str | None = None,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`. `ready` gets the server and the address it listens on, `announce` what happens. Tells a
-    service manager that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it
-    cannot start."""
+    `directory`; `advertise` is as `Server` has it. `ready` gets the server and the address it listens on,
+    `announce` what happens. Tells a service manager that it is ready, and that it lives. Raises UsageError,
+    SetupError or StoreError if it cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
-    server = Server(store_url=store_url, announce=announce)
+    server = Server(store_url=store_url, announce=announce, advertise=advertise)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)

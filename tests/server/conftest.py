@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
-import pwd
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, cast
@@ -34,6 +31,7 @@ from durability.protocol.messages import Message, decode
 from durability.protocol.secure_stream import PlainStream, SecureStream, Stream, client_context
 from durability.protocol.state_machine import ClientProtocol
 from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.support.postgresql import PostgreSQL, postgresql_is_installed, postgresql_server
 from durability_server.server import Server
 from tests.sample_facts import facts
 
@@ -416,69 +414,6 @@ def server_process(tmp_path: Path, lab: Lab) -> Iterator[Callable[[str], Awaitab
             server.end()
 
 
-class PostgreSQL:
-    """A PostgreSQL server of the tests' own, with its data and its socket in a temporary directory.
-
-    It takes no port: one that was free a moment ago may be another's once the server starts.
-    """
-
-    def __init__(self, programs: Path, directory: Path) -> None:
-        self._programs = programs
-        self._data = directory / "data"
-        self._directory = directory
-        self._numbers = itertools.count(1)
-        self._run("initdb", "--auth=trust", "--username=lab", "--no-sync", f"--pgdata={self._data}")
-
-    def start(self, *, fsync: str = "on") -> None:
-        """Starts the server."""
-        options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync}"
-        log = self._directory / "log"
-        self._run(
-            "pg_ctl", "start", "--wait", f"--pgdata={self._data}", f"--log={log}", f"--options={options}"
-        )
-
-    def stop(self, mode: str = "immediate") -> None:
-        """Stops the server, by default as a crash does."""
-        self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
-
-    def new_database(self) -> str:
-        """Makes an empty database and returns its URL."""
-        name = f"store{next(self._numbers)}"
-        self._run("createdb", f"--host={self._directory}", "--username=lab", name)
-        return f"postgresql://lab@/{name}?host={self._directory}"
-
-    @contextmanager
-    def database_in(self, place: Path) -> Iterator[str]:
-        """Makes an empty database whose tables lie in the directory `place`; its URL."""
-        place.mkdir()
-        if os.geteuid() == 0:
-            account = pwd.getpwnam("postgres")
-            os.chown(place, account.pw_uid, account.pw_gid)
-        name = f"space{next(self._numbers)}"
-        psql = ("psql", f"--host={self._directory}", "--username=lab", "--dbname=postgres", "--quiet")
-        self._run(*psql, f"--command=CREATE TABLESPACE {name} LOCATION '{place}'")
-        self._run(*psql, f"--command=CREATE DATABASE {name} TABLESPACE {name}")
-        try:
-            yield f"postgresql://lab@/{name}?host={self._directory}"
-        finally:
-            self._run(*psql, f"--command=DROP DATABASE {name} WITH (FORCE)")
-            self._run(*psql, f"--command=DROP TABLESPACE {name}")
-
-    def _run(self, program: str, *arguments: str) -> None:
-        # PostgreSQL refuses to run as root.
-        user = "postgres" if os.geteuid() == 0 else None
-        command = [str(self._programs / program), *arguments]
-        subprocess.run(
-            command,
-            user=user,
-            group=user,
-            check=True,
-            cwd=self._directory,
-            stdout=subprocess.DEVNULL,
-            timeout=3 * DEADLINE_S,
-        )
-
-
 def _cannot(why: str) -> NoReturn:
     """Skips the test, but fails it where the whole lab is required."""
     if os.environ.get("DURABILITY_LAB_REQUIRED") == "1":
@@ -489,20 +424,10 @@ def _cannot(why: str) -> NoReturn:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """A running PostgreSQL server."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not programs:
+    if not postgresql_is_installed():
         _cannot("no PostgreSQL under /usr/lib/postgresql: install the package postgresql")
-    directory = Path(tempfile.mkdtemp(prefix="durability-postgresql-"))
-    if os.geteuid() == 0:
-        account = pwd.getpwnam("postgres")
-        os.chown(directory, account.pw_uid, account.pw_gid)
-    try:
-        server = PostgreSQL(programs[-1].parent, directory)
-        server.start()
+    with postgresql_server() as server:
         yield server
-        server.stop()
-    finally:
-        shutil.rmtree(directory)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.lab)])

@@ -17,7 +17,8 @@ from durability.protocol import messages
 from durability_server.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab, PostgreSQL, ServerProcess
+    from durability_lab.support.postgresql import PostgreSQL
+    from tests.server.conftest import Lab, ServerProcess
 
 pytestmark = pytest.mark.slow  # starts servers again and again
 

@@ -26,11 +26,11 @@ async def test_a_port_that_is_taken_is_named(lab: Lab, sqlite_url: str) -> None:
     await lab.start(sqlite_url)
 
 
-async def test_a_store_in_use_is_refused(lab: Lab, store_url: str) -> None:
-    """A second server on the same store does not start; the first goes on."""
-    running = await lab.start(store_url)
+async def test_a_store_in_use_is_refused(lab: Lab, sqlite_url: str) -> None:
+    """A second server on the same SQLite file does not start; the first goes on."""
+    running = await lab.start(sqlite_url)
     with pytest.raises(StoreError, match="another server"):
-        await lab.start(store_url)
+        await lab.start(sqlite_url)
     asker = await lab.connect(running.address, "query")
     assert asker.session.welcome.server_id
 
@@ -68,6 +68,11 @@ async def test_a_store_of_release_0_1_is_taken_over(lab: Lab, tmp_path: Path) ->
         for statement in (
             "DROP INDEX runs_by_client",
             "ALTER TABLE runs DROP COLUMN client",
+            "ALTER TABLE runs DROP COLUMN holder",
+            "ALTER TABLE runs DROP COLUMN epoch",
+            "ALTER TABLE runs DROP COLUMN saves",
+            "DROP TABLE servers",
+            "DROP TABLE wants",
             "ALTER TABLE meta DROP COLUMN key",
             "ALTER TABLE meta DROP COLUMN certificate",
             "DROP TABLE clients",

@@ -11,12 +11,14 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from platformdirs import user_config_path
 
+from durability import limits
 from durability.errors import FormatError, SetupError
 from durability.formats.documents import from_json, from_value, to_json, to_value
 from durability.protocol.auth import APPLICATION
@@ -93,3 +95,32 @@ def save_credential(credential: Credential, path: Path) -> None:
             os.close(directory)
     except OSError as error:
         raise SetupError(f"cannot write the credential {path}: {error.strerror}") from error
+
+
+def with_servers(known: Sequence[str], live: Sequence[str]) -> tuple[str, ...]:
+    """The addresses of a store's servers that are worth to be known: `known`, in their order, and those that
+    live; if these are too many, those that live."""
+    every = dict.fromkeys((*known, *live))
+    spare = len(every) - limits.SERVERS_MAX
+    for address in reversed(known):
+        if spare > 0 and address not in live:
+            del every[address]
+            spare -= 1
+    return tuple(every)[: limits.SERVERS_MAX]
+
+
+def remember_servers(path: Path, live: Sequence[str]) -> None:
+    """Adds addresses of servers that live to the credential in the file `path`, so that later commands find
+    one when another is gone; nothing happens where it has them, or is another user's. Raises SetupError and
+    FormatError."""
+    credential = load_credential(path) if _is_own(path) else None
+    if credential is not None and not set(live) <= set(credential.servers):
+        save_credential(replace(credential, servers=with_servers(credential.servers, live)), path)
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()

@@ -28,14 +28,16 @@ HOW_TO_JOIN = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """A server. `local`: its local socket, on which this user is its operator; else `addresses`, which are
-    tried in turn. `fingerprint`: the SHA-256 of its certificate, or the first bytes of it. `client`,
-    `secret`: who this client is."""
+    tried in turn: of this server, and of others on its store. `fingerprint`: the SHA-256 of their
+    certificate, or the first bytes of it. `client`, `secret`: who this client is. `credential`: the file that
+    is to know of other servers on the store as well."""
 
     addresses: tuple[tuple[str, int], ...] = ()
     local: Path | None = None
     fingerprint: bytes = b""
     client: str = ""
     secret: bytes = b""
+    credential: Path | None = None
 
     def __str__(self) -> str:
         if self.local is not None:
@@ -65,6 +67,7 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
         fingerprint=bytes.fromhex(known.fingerprint),
         client=known.client,
         secret=bytes.fromhex(known.secret),
+        credential=path if address is None else None,
     )
 
 

@@ -4,7 +4,7 @@ It reconnects without limit and with growing pauses, shows with the run's secret
 and sends again what the server has not confirmed. A server that no longer knows this client is tried without
 limit too, and `trouble` says what to do: it may have been started by mistake on another store, and giving up
 would cost the run. It refuses to go on once the server says that the run is no longer this
-client's.
+client's. It goes on at any server of the store: at the one that it had, else at the next that answers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from durability.errors import (
     AuthenticationError,
@@ -88,6 +89,7 @@ class RunLink:
         """The first connection; not tried twice. Raises PeerError."""
         self._endpoint = endpoint
         self._connection = await connect(endpoint, "run")
+        self._endpoint = self._connection.endpoint
 
     async def register(
         self, *, run: int, plan: bytes, facts: Mapping[str, Value], label: str, force: bool
@@ -184,6 +186,7 @@ class RunLink:
                 return
             except RefusedError as error:
                 self.trouble = str(error)
+                self._try_another()
                 if error.code == "run-ended" and self._stop_sent:
                     self._stopped.set()  # the answer was lost, but the run is as ended as `Stop` wants it
                     return
@@ -204,11 +207,18 @@ class RunLink:
             await asyncio.sleep(_BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)])
             attempt += 1
 
+    def _try_another(self) -> None:
+        """The server with which the run was, or would have been, is tried last."""
+        assert self._endpoint is not None
+        addresses = self._endpoint.addresses
+        self._endpoint = replace(self._endpoint, addresses=(*addresses[1:], *addresses[:1]))
+
     async def _resume(self) -> Connection:
         """A new connection that the server accepted into the run, and on which the unconfirmed was said
         again."""
         assert self._endpoint is not None
         connection = await connect(self._endpoint, "run")
+        self._endpoint = connection.endpoint
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 accepted = await connection.request(Resume(run=self._run, secret=self._secret), Accepted)

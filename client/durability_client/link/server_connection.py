@@ -12,6 +12,9 @@ import re
 import socket
 import ssl
 import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import TypeVar, cast
 
@@ -19,9 +22,12 @@ import durability
 from durability import limits
 from durability.errors import (
     AuthenticationError,
+    FormatError,
     PeerError,
     ProtocolError,
     RefusedError,
+    SetupError,
+    UsageError,
 )
 from durability.protocol.messages import (
     Message,
@@ -32,11 +38,14 @@ from durability.protocol.messages import (
 )
 from durability.protocol.secure_stream import PlainStream, SecureStream, client_context
 from durability.protocol.state_machine import ClientProtocol
-from durability.units import format_address
+from durability.units import format_address, parse_address
+from durability_client.link.credential import remember_servers, with_servers
 from durability_client.link.endpoint import Endpoint, short_path
 
 CONNECT_TIMEOUT_S = 10.0
 UNSENT_BYTES = 4096
+PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
+_SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
 
 
@@ -152,7 +161,8 @@ class Connection(asyncio.Protocol):
         if self._error is not None:
             return
         silent_s = self._loop.time() - self._heard_at
-        if silent_s * 1e9 > limits.DEAD_PEER_NS:
+        elsewhere = self.session.purpose == "run" and len(self.endpoint.addresses) > 1
+        if silent_s * 1e9 > (limits.LEFT_PEER_NS if elsewhere else limits.DEAD_PEER_NS):
             error = PeerError(f"the server at {self.endpoint} has been silent for {silent_s:.0f} s")
             if self._transport is not None:
                 self._transport.abort()
@@ -185,16 +195,68 @@ class Connection(asyncio.Protocol):
 
 
 async def connect(endpoint: Endpoint, purpose: Purpose) -> Connection:
-    """A connection whose handshake is over, to the first of the server's addresses where it answers. Raises
-    PeerError saying what to look at."""
-    for address in endpoint.addresses[:-1]:
-        try:
-            return await _connect(endpoint, purpose, address)
-        except (AuthenticationError, RefusedError):
-            raise
-        except PeerError:
-            continue
-    return await _connect(endpoint, purpose, endpoint.addresses[-1] if endpoint.addresses else None)
+    """A connection whose handshake is over, to the first of the addresses where a server answers; the next
+    one is tried when one refuses, or has not answered for `PATIENCE_S`. The connection's `endpoint` has this
+    address first, and those of the other servers that live. Raises PeerError saying what to look at."""
+    address: tuple[str, int] | None
+    if len(endpoint.addresses) > 1:
+        address, connection = await _first(endpoint, purpose)
+    else:
+        address = next(iter(endpoint.addresses), None)
+        connection = await _connect(endpoint, purpose, address)
+    if address is not None:
+        connection.endpoint = _learned(endpoint, address, connection.session.welcome.servers)
+    return connection
+
+
+async def _first(endpoint: Endpoint, purpose: Purpose) -> tuple[tuple[str, int], Connection]:
+    """The first connection, and its address. Raises the error of the first address that no other bettered:
+    what a server says counts more than that none answers."""
+    attempts: dict[asyncio.Task[Connection], tuple[str, int]] = {}
+    untried = list(endpoint.addresses)
+    errors: list[PeerError] = []
+    try:
+        while untried or attempts:
+            if untried:
+                address = untried.pop(0)
+                attempts[asyncio.create_task(_connect(endpoint, purpose, address))] = address
+            patience_s = PATIENCE_S if untried else None
+            done, _ = await asyncio.wait(attempts, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                try:
+                    connection = attempt.result()
+                except PeerError as error:
+                    errors.append(error)
+                    del attempts[attempt]
+                else:
+                    return attempts.pop(attempt), connection
+    finally:
+        for attempt in attempts:
+            attempt.add_done_callback(_close_late)
+            attempt.cancel()
+    raise next((error for error in errors if isinstance(error, _SAID)), errors[0])
+
+
+def _close_late(attempt: asyncio.Task[Connection]) -> None:
+    """Another attempt was faster."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().close()
+
+
+def _learned(endpoint: Endpoint, address: tuple[str, int], others: Sequence[str]) -> Endpoint:
+    live = [format_address(*address), *filter(_is_address, others)]
+    if endpoint.credential is not None and len(live) > 1:
+        with suppress(SetupError, FormatError):  # the connection is what the command needs
+            remember_servers(endpoint.credential, live)
+    known = with_servers([live[0], *(format_address(*one) for one in endpoint.addresses)], live)
+    return replace(endpoint, addresses=tuple(map(parse_address, known)))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return parse_address(text)[1] > 0
+    except UsageError:
+        return False
 
 
 async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int] | None) -> Connection:

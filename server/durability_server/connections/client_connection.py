@@ -65,6 +65,7 @@ class Services:
     requests: Requests
     turns: Turns
     encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
+    others: Callable[[], tuple[str, ...]]  # addresses of the other servers on the store
 
 
 class ClientConnection(asyncio.BufferedProtocol):
@@ -268,6 +269,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             server_id=self._services.server_id,
             name=caller.name,
             role=caller.role,
+            servers=_fitting(self._services.others()),
         )
         self._has_begun()
         if hello.purpose == "run" and self._transport is not None:
@@ -347,3 +349,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.abort()
             return
         self._transport.write(data)
+
+
+def _fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """As many of these as `Welcome` takes."""
+    fitting = addresses[: limits.SERVERS_MAX]
+    while sum(len(address.encode()) + 2 for address in fitting) >= limits.SERVERS_BYTES_MAX:
+        fitting = fitting[:-1]
+    return fitting

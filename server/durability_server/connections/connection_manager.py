@@ -56,6 +56,7 @@ class ConnectionManager:
         self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
         self._authenticated: dict[ManagedConnection, str] = {}  # with the client's id
         self._of_client: Counter[str] = Counter()
+        self._revoked: set[str] = set()  # also of whom a connection may still be looked up
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -74,7 +75,9 @@ class ConnectionManager:
         client = connection.caller.client
         self._authenticated[connection] = client
         self._of_client[client] += 1
-        if client and self._of_client[client] > OF_ONE_CLIENT_MAX:
+        if client in self._revoked:
+            self.revoke(client)
+        elif client and self._of_client[client] > OF_ONE_CLIENT_MAX:
             connection.fail(
                 "busy", f"this client has {OF_ONE_CLIENT_MAX} connections, the maximum of one client"
             )
@@ -96,6 +99,7 @@ class ConnectionManager:
 
     def revoke(self, client: str) -> None:
         """This client is no longer known: its connections end."""
+        self._revoked.add(client)
         for connection in [one for one, whose in self._authenticated.items() if whose == client]:
             connection.fail("authentication", "the server's operator has revoked this client")
 

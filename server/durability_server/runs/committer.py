@@ -3,7 +3,7 @@
 A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
 half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
 granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
-again until it succeeds.
+again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from durability import limits
 from durability.errors import StoreError
 from durability_server import clock
 from durability_server.runs.run import Run
-from durability_server.store.records import RunSnapshot
+from durability_server.store.records import MovedError, RunSnapshot
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -31,7 +31,8 @@ log = logging.getLogger(__name__)
 
 class Committer:
     """Saves runs that were touched, in the store's thread. `saved` gets each run that is durable now and
-    whether its grants rose; `outage` gets the reason when the store fails, None when it works again."""
+    whether its grants rose, `lost` each that another server has taken; `outage` gets the reason when the
+    store fails, None when it works again."""
 
     def __init__(
         self,
@@ -39,15 +40,17 @@ class Committer:
         thread: StoreThread,
         *,
         saved: Callable[[Run, bool], None],
+        lost: Callable[[Run], None],
         outage: Callable[[str | None], None],
     ) -> None:
         self._store = store
         self._thread = thread
         self._saved = saved
+        self._lost = lost
         self._outage = outage
         self._dirty: dict[Run, None] = {}
         self._saving: dict[Run, None] = {}
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[Run, asyncio.Future[None]]] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
         self._closing = False
@@ -60,6 +63,8 @@ class Committer:
 
     def touch(self, run: Run, *, urgent: bool = False) -> None:
         """`run` has changed; it is saved with the next commit, which is soon if `urgent`."""
+        if run.lost:
+            return
         self._dirty[run] = None
         self._changed.set()
         if urgent:
@@ -70,9 +75,12 @@ class Committer:
         return run in self._dirty or run in self._saving
 
     async def flush(self, run: Run) -> None:
-        """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails."""
+        """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails,
+        MovedError if another server has taken it."""
+        if run.lost:
+            raise MovedError(run.id)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
+        self._waiting.append((run, done))
         run.timeline_wanted = True
         self.touch(run, urgent=True)
         await done
@@ -113,7 +121,7 @@ class Committer:
             return
         snapshots = _snapshots(self._saving)
         try:
-            await self._thread.call(self._store.save, list(snapshots.values()))
+            lost = await self._thread.call(self._store.save, list(snapshots.values()))
         except Exception as error:
             if not isinstance(error, StoreError):
                 log.exception("a defect of this tool")
@@ -123,21 +131,28 @@ class Committer:
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
         for number, (run, snapshot) in enumerate(snapshots.items(), 1):
             del self._saving[run]
-            self._saved(run, run.saved(snapshot, clock.now_ns()))
+            if run.id in lost:
+                self._dirty.pop(run, None)
+                run.lost = True
+                self._lost(run)
+            else:
+                self._saved(run, run.saved(snapshot, clock.now_ns()))
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
-        for done in waiting:
-            if not done.done():
+        for run, done in waiting:
+            if not done.done() and run.lost:
+                done.set_exception(MovedError(run.id))
+            elif not done.done():
                 done.set_result(None)
         if self.failure is not None:
             self.failure = None
             log.info("store %s: works again", self._store.name)
             self._outage(None)
 
-    def _failed(self, waiting: Iterable[asyncio.Future[None]], error: StoreError) -> None:
+    def _failed(self, waiting: Iterable[tuple[Run, asyncio.Future[None]]], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
         self._changed.set()
-        for done in waiting:
+        for _, done in waiting:
             if not done.done():
                 done.set_exception(error)
         if self.failure is None:

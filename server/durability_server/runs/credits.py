@@ -31,6 +31,11 @@ class Credits:
         if grants != self._sent[-1][1]:
             self._sent.append((at_ns, grants))
 
+    def begin_anew(self, at_ns: int) -> None:
+        """The clock is another one from `at_ns` on: which of the earlier credits arrived is not known before
+        a later one has."""
+        self._sent = deque((at_ns, grants) for _, grants in self._sent)
+
     def forget(self, arrived_ns: int) -> None:
         """What was sent by `arrived_ns` has arrived."""
         while len(self._sent) > 1 and self._sent[1][0] <= arrived_ns:

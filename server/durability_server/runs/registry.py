@@ -1,7 +1,8 @@
-"""The runs that are in memory: those with a session, a request under way or something not yet saved.
+"""The runs in memory: those with a session, a request under way or something not yet saved.
 
 There is one `Run` object per run however many ask for it, and none when no one holds it, so memory follows
-the number of clients and not the number of runs in the store. A run has one session at most: the newest.
+the number of clients and not the number of runs in the store. A run has one session at most: the newest. Of
+several servers on a store one has the run in memory to change it; any may read what it saved last.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from durability import limits
+from durability_server import clock
 from durability_server.runs.committer import Committer
+from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
+from durability_server.store.lease_store import Purpose, Wanted
+from durability_server.store.records import MovedError
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -28,8 +34,11 @@ class Registry:
         self._runs: dict[int, Run] = {}
         self._holds: Counter[int] = Counter()  # users of each run: its sessions and the requests under way
         self._sessions: dict[int, Session] = {}
-        self._loading = asyncio.Lock()  # a run loaded twice at once would have two frontiers
-        self.committer = Committer(store, thread, saved=self._saved, outage=self._outage)
+        self._loading: dict[int, asyncio.Task[None]] = {}  # a run loaded twice would have two frontiers
+        self.committer = Committer(store, thread, saved=self._saved, lost=self._lost, outage=self._outage)
+        self.leases = Leases(
+            store.leases, thread, boot_id=boot_id, give_up=self._give_up, send_away=self._send_all_away
+        )
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -42,22 +51,47 @@ class Registry:
         return tuple(self._sessions.values())
 
     @asynccontextmanager
-    async def holding(self, run_id: int) -> AsyncIterator[Run]:
-        """The run, kept in memory during the block. Raises RefusedError "run-unknown" and StoreError."""
-        async with self._loading:
-            run = self._runs.get(run_id)
-            if run is None:
-                stored = await self._thread.look_up(self._store.load, run_id)
-                run = self._runs[run_id] = Run(stored, boot_id=self._boot_id)
-            self._holds[run_id] += 1
+    async def holding(self, run_id: int, purpose: Purpose, read: Run | None = None) -> AsyncIterator[Run]:
+        """The run, kept in memory during the block. `read`: as `as_it_is` gave it just now; it is not loaded
+        again if no other server holds it. Raises RefusedError "run-unknown", "run-live" or MovedError if
+        another server holds it and keeps it, and StoreError."""
+        self._holds[run_id] += 1
+        free = read is not None and not read.lost and not read.stored.held_at
+        if read is not None and free and run_id not in self._loading:
+            self._runs.setdefault(run_id, read)
         try:
+            while (run := self._runs.get(run_id)) is None:
+                loading = self._loading.get(run_id)
+                if loading is None:
+                    loading = asyncio.get_running_loop().create_task(self._load(run_id, purpose))
+                    self._loading[run_id] = loading
+                    loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+                await asyncio.shield(loading)
             yield run
         finally:
-            self._release(run)
+            self._release(run_id)
+
+    async def as_it_is(self, run_id: int) -> Run:
+        """The run as it is in memory here, else as it was saved last, to be read only. Raises RefusedError
+        "run-unknown" and StoreError."""
+        run = self._runs.get(run_id)
+        if run is None:
+            run = Run(await self._thread.look_up(self._store.load, run_id), boot_id=self._boot_id)
+        return run
+
+    def has(self, run: Run) -> bool:
+        """Whether `run` is in memory here, to be changed."""
+        return self._runs.get(run.id) is run
 
     def session_of(self, run: Run) -> Session | None:
         """The session that speaks for `run`."""
-        return self._sessions.get(run.id)
+        session = self._sessions.get(run.id)
+        return session if session is not None and session.run is run else None
+
+    def live_session_of(self, run: Run) -> Session | None:
+        """The same, if something has come from its client lately."""
+        session = self.session_of(run)
+        return session if clock.now_ns() - run.last_receipt_ns <= limits.SILENCE_NS else None
 
     def enter(self, session: Session) -> Session | None:
         """`session` speaks for its run from now on, and holds it in memory. Returns the session that did so
@@ -71,22 +105,70 @@ class Registry:
         """`session` is over, whether it spoke for its run until now or a newer one does."""
         if self.session_of(session.run) is session:
             del self._sessions[session.run.id]
-        self._release(session.run)
+        self._release(session.run.id)
 
-    def _release(self, run: Run) -> None:
-        self._holds[run.id] -= 1
-        self._forget(run)
+    async def _load(self, run_id: int, purpose: Purpose) -> None:
+        try:
+            while (stored := await self._thread.look_up(self._store.load, run_id)).held_at:
+                await self.leases.until_free(run_id, purpose, stored.held_at)
+            self._runs[run_id] = Run(stored, boot_id=self._boot_id)
+        finally:
+            del self._loading[run_id]
+        self._forget(run_id)  # who wanted it may be gone
 
-    def _forget(self, run: Run) -> None:
-        if not self._holds[run.id] and not self.committer.is_dirty(run):
-            del self._holds[run.id]
-            self._runs.pop(run.id, None)
+    def _release(self, run_id: int) -> None:
+        self._holds[run_id] -= 1
+        self._forget(run_id)
+
+    def _forget(self, run_id: int) -> None:
+        if self._holds[run_id]:
+            return
+        run = self._runs.get(run_id)
+        if run is None or not self.committer.is_dirty(run):
+            del self._holds[run_id]
+            if run is not None:
+                del self._runs[run_id]
+                self.leases.give_free(run_id, run.epoch)
 
     def _saved(self, run: Run, grants_rose: bool) -> None:
         session = self.session_of(run)
         if grants_rose and session is not None:
             session.grant()
-        self._forget(run)
+        if self.has(run):
+            self._forget(run.id)
+
+    def _lost(self, run: Run) -> None:
+        """Another server has the run; its client finds that one."""
+        if self.has(run):
+            del self._runs[run.id]
+        self._send_away(run)
+
+    def _give_up(self, wanted: Wanted) -> bool:
+        """Another server wants a run. It gets it once that is saved and nobody here holds it; but nobody ends
+        a run whose client is heard here."""
+        run = self._runs.get(wanted.run)
+        if run is None:
+            if wanted.run not in self._loading:
+                self.leases.give_free(wanted.run, wanted.epoch)
+            return True
+        if wanted.purpose == "end" and self.live_session_of(run) is not None:
+            return False
+        self._send_away(run)
+        run.timeline_wanted = True
+        self.committer.touch(run, urgent=True)
+        return True
+
+    def _send_away(self, run: Run) -> None:
+        session = self.session_of(run)
+        if session is not None:
+            error = MovedError(run.id)
+            session.channel.fail(error.code, str(error))
+
+    def _send_all_away(self) -> None:
+        for session in self.sessions:
+            session.channel.fail(
+                "store-unavailable", "this server has lost its database: look for another server"
+            )
 
     def _outage(self, failure: str | None) -> None:
         for session in self.sessions:

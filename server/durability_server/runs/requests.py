@@ -9,8 +9,6 @@ that has not ended. What one client says of its targets means nothing for the ru
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast, get_args
 
@@ -30,10 +28,11 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.runs import run_events
+from durability_server.runs.leases import run_live
 from durability_server.runs.registry import Registry
 from durability_server.runs.run import Run
 from durability_server.runs.session import Channel, Session
-from durability_server.store.records import Registration
+from durability_server.store.records import MovedError, Registration
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.store.target_keys import TargetKeys, series_key, target_keys
@@ -140,8 +139,8 @@ class Requests:
             case messages.Fetch():
                 reply = messages.CaseFile(case=case_to_value(await self._fetch(caller, message)))
             case messages.Evidence():
-                async with self._owned(caller, message.run):
-                    await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
+                await self._owned(caller, message.run)
+                await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
                 reply = messages.Stored()
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
@@ -176,17 +175,16 @@ class Requests:
             writers=plan.writers,
         )
         await self._thread.call(self._store.register, registration, force=message.force)
-        async with self._registry.holding(message.run) as run:
+        async with self._registry.holding(message.run, "resume") as run:
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
-        async with self._owned(_caller(channel), message.run) as run:
-            if not auth.equal(run.stored.secret, message.secret):
-                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another process")
-            if run.state == "ended":
-                raise RefusedError(
-                    "run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one"
-                )
+        known = await self._owned(_caller(channel), message.run)  # before any server gives up the run
+        if not auth.equal(known.stored.secret, message.secret):
+            raise RefusedError("fenced", f"run {format_run(known.id)} belongs to another process")
+        _require_not_ended(known)
+        async with self._registry.holding(message.run, "resume", known) as run:
+            _require_not_ended(run)
             return self._accept(channel, run)
 
     def _accept(self, channel: Channel, run: Run) -> Message:
@@ -215,7 +213,11 @@ class Requests:
             )
         facts = from_value(Facts, message.facts)
         stored = replace(
-            run.stored, armed=message.facts, keys=target_keys(facts), series=series_key(run.plan, facts)
+            run.stored,
+            armed=message.facts,
+            keys=target_keys(facts),
+            series=series_key(run.plan, facts),
+            snapshot=run.snapshot(timeline=False),
         )
         await self._thread.call(self._store.arm, stored)
         run.arm(clock.now_ns(), stored)
@@ -223,24 +225,23 @@ class Requests:
         self._committer.touch(run)
         return messages.Armed()
 
-    @asynccontextmanager
-    async def _owned(self, caller: Caller, run_id: int) -> AsyncIterator[Run]:
-        """The run, held during the block. Raises RefusedError "fenced" for one of another client."""
-        async with self._registry.holding(run_id) as run:
-            if not caller.owns(run.stored.client):
-                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
-            yield run
+    async def _owned(self, caller: Caller, run_id: int) -> Run:
+        """The run, to be read. Raises RefusedError "fenced" for one of another client."""
+        run = await self._registry.as_it_is(run_id)
+        if not caller.owns(run.stored.client):
+            raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
+        return run
 
     async def _take_verdict(self, caller: Caller, message: messages.Verdict) -> Message:
         past = _past_verdict(message)
-        async with self._owned(caller, message.run) as run:
-            if run.state != "ended":
-                raise RefusedError(
-                    "bad-request",
-                    f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
-                )
-            await self._thread.call(self._store.add_verdict, past, message.document)
-            self._tell(run, f"verdict: {past.verdict}")
+        run = await self._owned(caller, message.run)
+        if run.state != "ended":
+            raise RefusedError(
+                "bad-request",
+                f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
+            )
+        await self._thread.call(self._store.add_verdict, past, message.document)
+        self._tell(run, f"verdict: {past.verdict}")
         return messages.Stored()
 
     async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:
@@ -250,28 +251,40 @@ class Requests:
             if keys is None:
                 raise FormatError("Fetch names neither a run nor the facts of a target")
             run_id = await self._thread.ask(self._store.newest_on_target, keys, client=caller.only_of)
-        async with self._owned(caller, run_id) as run:
-            now_ns = clock.now_ns()
+        run = await self._owned(caller, run_id)
+        self._require_not_live(run)
+        if not message.end:
+            return await self._case_of(run, keys)
+        try:
+            return await self._end(run_id, keys)
+        except MovedError:  # another server had taken it before this one knew: ask that one
+            return await self._end(run_id, keys)
+
+    async def _end(self, run_id: int, keys: TargetKeys | None) -> Case:
+        async with self._registry.holding(run_id, "end") as run:
+            self._require_not_live(run)
+            run.ended(clock.now_ns())
             session = self._registry.session_of(run)
             if session is not None:
-                if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:
-                    where = session.channel.name
-                    raise RefusedError(
-                        "run-live", f"run {format_run(run.id)} is going on at {where}; stop it first"
-                    )
-                run.silent(now_ns)
-            if message.end:
-                run.ended(now_ns)
-                if session is not None:
-                    session.channel.fail("run-ended", "verify has begun")
-                await self._committer.flush(run)
+                session.channel.fail("run-ended", "verify has begun")
+            await self._committer.flush(run)
             return await self._case_of(run, keys)
 
+    def _require_not_live(self, run: Run) -> None:
+        """Raises RefusedError "run-live"; a session from which nothing has come lately is silent."""
+        session = self._registry.live_session_of(run)
+        if session is not None:
+            raise RefusedError("run-live", run_live(run.id, session.channel.name))
+        if self._registry.session_of(run) is not None:
+            run.silent(clock.now_ns())
+        elif run.session_end == "live" and not self._registry.has(run):
+            raise RefusedError("run-live", run_live(run.id, "a client of another server"))
+
     async def _case(self, caller: Caller, run_id: int) -> Case:
-        async with self._registry.holding(run_id) as run:
-            if not caller.sees(run.stored.client):
-                raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
-            return await self._case_of(run)
+        run = await self._registry.as_it_is(run_id)
+        if not caller.sees(run.stored.client):
+            raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
+        return await self._case_of(run)
 
     async def _case_of(self, run: Run, found: TargetKeys | None = None) -> Case:
         relations = await self._thread.ask(self._store.relations, run.stored, found)
@@ -288,6 +301,11 @@ class Requests:
 def _caller(channel: Channel) -> Caller:
     assert channel.caller is not None  # the protocol's tables: no request before Welcome
     return channel.caller
+
+
+def _require_not_ended(run: Run) -> None:
+    if run.state == "ended":
+        raise RefusedError("run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one")
 
 
 def _past_verdict(message: messages.Verdict) -> PastVerdict:

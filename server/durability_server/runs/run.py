@@ -27,7 +27,9 @@ from durability_server.store.records import EVENTS_MAX, Relations, RunSnapshot, 
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
-_BEFORE_THE_REBOOT = "the error came before the server's machine was restarted"
+_BEFORE_THE_REBOOT = (
+    "the error came before the server's machine was restarted, or on another server's machine"
+)
 
 
 class Run:
@@ -64,6 +66,9 @@ class Run:
         self.timeline_saved_ns = 0
         self.timeline_changed = False
         self.timeline_wanted = False  # the next commit must save it, whatever it costs
+        self.lost = False  # another server has taken the run since: nothing that happens here counts
+        self.epoch = snapshot.epoch + 1
+        self._follows, self._saves = snapshot.epoch, snapshot.saves
         self._boot_id = boot_id
         self._events_saved = snapshot.events[-1][0] if snapshot.events else 0
 
@@ -129,7 +134,12 @@ class Run:
             self.timeline_wanted = True
             if self.target_error is not None:
                 self.target_error = TargetError(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
-            self.note(at_ns, "reboot", "the server's machine was restarted; earlier times were dropped")
+            self._credits.begin_anew(at_ns)
+            self.note(
+                at_ns,
+                "reboot",
+                "the server's machine was restarted, or is another one; earlier times were dropped",
+            )
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
         self._credits.add(at_ns, self.frontiers.grants)
@@ -222,6 +232,9 @@ class Run:
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
             target_error=None if self.target_error is None else to_value(self.target_error),
+            epoch=self.epoch,
+            follows=self._follows,
+            saves=self._saves,
         )
 
     def _receipt_wall(self) -> str:

@@ -128,6 +128,12 @@ class ClientStore:
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(revoked=wall))
         return str(row.id)
 
+    def revoked(self) -> tuple[str, ...]:
+        """The ids of all clients that are no longer known."""
+        columns = tables.clients.c
+        with self._database.reading() as db:
+            return tuple(db.execute(select(columns.id).where(columns.revoked != "")).scalars())
+
     def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
         """Each client, then each open invitation: one flat map each."""
         clients, runs, invitations = tables.clients.c, tables.runs.c, tables.invitations.c

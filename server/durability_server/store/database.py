@@ -1,15 +1,16 @@
 """The connections to the store's database, made so that what is committed survives a power cut.
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; each thread that reads has another one, so that no question keeps a commit waiting. Refuses a
-PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and a database
-that another server has open: two servers would grant credit against each other. One thread may use
-`transaction`, any `reading`.
+writes; each thread that reads has another one, so that no question keeps a commit waiting. Several servers may
+share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. Refuses a PostgreSQL
+server that runs with fsync=off, a file system on which SQLite cannot have its log, and an SQLite file that
+another server has open. One thread may use `transaction`, any `reading`.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -25,18 +26,21 @@ from sqlalchemy.pool import NullPool
 
 from durability.errors import StoreError, UsageError
 
-_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the database
+_LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the file
 _HELD: set[Path] = set()  # files of SQLite that servers of this process have open
 _READING = "durability_reading"  # an option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
 _LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
 _IN_USE = "another server has it open; stop that one first"
+_LOCKED = "another server keeps it locked"
+# A server that stops within a transaction loses it before the others have waited for its locks in vain.
 _POSTGRESQL_OPTIONS = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
     "tcp_user_timeout": 10_000,
     "options": "-c synchronous_commit=on -c statement_timeout=30s -c client_encoding=utf8"
-    f" -c lock_timeout={_LOCK_WAIT_S:.0f}s",
+    " -c default_transaction_isolation=read\\ committed"
+    " -c lock_timeout=10s -c idle_in_transaction_session_timeout=4s",
 }
 
 
@@ -51,6 +55,7 @@ class Database:
             raise UsageError(f"{url!r} is not a database URL: use sqlite:///FILE or postgresql://…") from None
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.is_shared = not self.is_sqlite  # other servers may use it at the same time
         self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
         self._file = Path(parsed.database or "") if self.is_sqlite else None
         self._hold: ExitStack | None = None  # of the file, with SQLite
@@ -58,13 +63,17 @@ class Database:
         self._readers: dict[int, Connection] = {}  # by thread
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """A transaction that is durable when the block ends and undone when it raises. Raises StoreError for
-        all that the database refuses; the next transaction connects again if need be."""
+    def transaction(self, *, alone: bool = True) -> Iterator[Connection]:
+        """A transaction that is durable when the block ends and undone when it raises. `alone`: no other
+        server has such a one at the same time, so that what was looked up stays true until the end. Raises
+        StoreError for all that the database refuses; the next transaction connects again if need be."""
         try:
+            self._connection = self._kept(self._connection)
             if self._connection is None:
                 self._connection = self._connect()
             with self._connection.begin():
+                if alone and self.is_shared:
+                    self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
                 yield self._connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
@@ -75,13 +84,18 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that sees what was committed before it, and changes nothing. Raises StoreError."""
+        """A transaction that sees all that was committed before it, and nothing that is committed while it
+        lasts; it changes nothing. Raises StoreError."""
         thread = threading.get_ident()
         try:
-            if thread not in self._readers:
-                self._readers[thread] = self._engine.connect().execution_options(**{_READING: True})
-            with self._readers[thread].begin():
-                yield self._readers[thread]
+            reader = self._kept(self._readers.pop(thread, None))
+            if reader is None:
+                reader = self._engine.connect().execution_options(**{_READING: True})
+                if self.is_shared:  # a run that is saved between two statements would be half of the one
+                    reader = reader.execution_options(isolation_level="REPEATABLE READ")
+            self._readers[thread] = reader
+            with reader.begin():
+                yield reader
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
         finally:
@@ -107,6 +121,19 @@ class Database:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _kept(self, connection: Connection | None) -> Connection | None:
+        """The connection; None where PostgreSQL has ended it since it was used, as in a restart."""
+        if connection is None or self.is_sqlite:
+            return connection
+        driver: Any = connection.connection.dbapi_connection
+        said = select.poll()
+        said.register(driver.fileno(), select.POLLIN)
+        if not said.poll(0):
+            return connection
+        connection.invalidate()
+        _close(connection)
+        return None
 
     def _usable(self, connection: Connection) -> bool:
         return not (connection.closed or connection.invalidated or connection.in_transaction())
@@ -135,9 +162,10 @@ def _close(connection: Connection | None) -> None:
 
 def _reason(error: Exception) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    busy = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-    if busy or getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+    if getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY:
         return _IN_USE
+    if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return _LOCKED
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
@@ -223,5 +251,3 @@ def _prepare_postgresql(connection: Connection, name: str) -> None:
             raise StoreError(
                 f"{name}: PostgreSQL runs with {setting}={value}: committed data may be lost; set it to on"
             )
-    # Held by the connection, so a server that dies gives it free, if not in the same instant.
-    connection.exec_driver_sql(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})")

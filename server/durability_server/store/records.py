@@ -8,13 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
+from durability.errors import RefusedError
 from durability.formats.case import Event, PastVerdict, SessionEnd
 from durability.formats.packing import Value
+from durability.units import format_run
 from durability_server.store.target_keys import TargetKeys
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
 
 EVENTS_MAX = 256  # per run; older ones are dropped
+
+
+class MovedError(RefusedError):
+    """Another server has the run; its client is to connect again, and finds that one."""
+
+    def __init__(self, run: int, why: str = "is another server's now") -> None:
+        code = "moved"
+        super().__init__(code, f"run {format_run(run)} {why}: connect again")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +47,9 @@ class Registration:
 class RunSnapshot:
     """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`,
     `statistics` and `target_error` None leave the stored ones; `events` are those not saved before, numbered.
+    `epoch` rises whenever a server takes the run. The store takes the snapshot only if this server has the
+    run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, after `saves`
+    saves.
     """
 
     run: int
@@ -55,12 +68,15 @@ class RunSnapshot:
     events: tuple[tuple[int, Event], ...]
     credits: bytes | None = None
     target_error: Value = None
+    epoch: int = 0
+    follows: int = 0
+    saves: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
     """A run as the store has it. `client`: whose run it is. `armed` is the value of the facts at arming, None
-    before it."""
+    before it. `held_at`: the address of another server that holds the run and lives, "" if there is none."""
 
     number: int
     client: str
@@ -72,6 +88,7 @@ class StoredRun:
     armed: Value
     series: str
     snapshot: RunSnapshot
+    held_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

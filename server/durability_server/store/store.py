@@ -3,14 +3,15 @@ same.
 
 It keeps one frontier row per writer, updated in place, never a row per record. All calls block and belong to
 one worker thread. Each is one transaction: it has happened durably when it returns and not at all when it
-raises StoreError. Refuses a database of another format version.
+raises StoreError. Refuses a database of another format version, and a change of a run that another server has
+taken since.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -41,8 +42,10 @@ from durability.units import format_run, parse_run, verify_device_line
 from durability_server.store import tables
 from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database
+from durability_server.store.lease_store import LeaseStore
 from durability_server.store.records import (
     EVENTS_MAX,
+    MovedError,
     Registration,
     Relations,
     RunSnapshot,
@@ -69,13 +72,11 @@ class Store:
         self.name = self._database.name
         self.server_id = ""
         self.clients = ClientStore(self._database)
+        self.leases = LeaseStore(self._database)
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
-    def open(self) -> str | None:
-        """Makes or checks the tables, and marks runs that an earlier server left live as `server-down`.
-
-        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
-        those runs read as `server-down`, and the first `save` that succeeds marks them."""
+    def open(self) -> None:
+        """Makes or checks the tables."""
         with self._database.transaction() as db:
             tables.metadata.create_all(db)
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
@@ -90,6 +91,12 @@ class Store:
                 self.server_id = row.server_id
                 if row.format == 1:
                     tables.add_what_format_1_lacks(db)
+
+    def mark_left_live(self) -> str | None:
+        """Marks runs as `server-down` that a server left live which is over.
+
+        Returns None, or why nothing can be written: a disk may be full. Then all that is stored can be read,
+        those runs read as `server-down`, and the first `save` that succeeds marks them."""
         try:
             self.save(())
         except StoreError as error:
@@ -149,33 +156,84 @@ class Store:
             db.execute(insert(tables.frontiers), rows)
 
     def arm(self, stored: StoredRun) -> None:
-        """The run is armed from now on, with the facts, identities and series that `stored` has."""
-        with self._database.transaction() as db:
-            db.execute(
+        """The run is armed from now on, with the facts, identities and series that `stored` has. Raises
+        MovedError if another server has taken it."""
+        taken = {
+            "holder": self.leases.me,
+            "epoch": stored.snapshot.epoch,
+            "saves": tables.runs.c.saves + 1,
+        }
+        with self._database.transaction(alone=False) as db:
+            armed = db.execute(
                 update(tables.runs)
-                .where(tables.runs.c.run == format_run(stored.snapshot.run))
-                .values(armed=pack(stored.armed), series=stored.series, **_key_columns(stored.keys))
+                .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
+                .values(armed=pack(stored.armed), series=stored.series, **taken, **_key_columns(stored.keys)),
+                self._mine(stored.snapshot),
             )
+            if not armed.rowcount:
+                raise MovedError(stored.snapshot.run)
 
-    def save(self, changed: Sequence[RunSnapshot]) -> None:
-        """Makes the state of all these runs durable, together."""
-        with self._database.transaction() as db:
+    def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
+        """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns,
+        because other servers have taken them."""
+        lost: frozenset[int] = frozenset()
+        with self._database.transaction(alone=False) as db:
             if not self._marked:
-                _mark_left_live(db)
+                self._mark_left_live(db)
             if changed:
-                _save(db, changed)
+                lost = self._save(db, changed)
         self._marked = True
+        return lost
 
-    def _seen(self, session_end: str) -> SessionEnd:
-        """The end of a session as it is stored; none is live of which this server has not said so."""
-        return "server-down" if session_end == "live" and not self._marked else cast(SessionEnd, session_end)
+    def _mark_left_live(self, db: Connection) -> None:
+        """Begins with a write that is always made, so that a store which cannot be written is known at
+        once."""
+        db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
+        columns = tables.runs.c
+        left = and_(columns.session_end == "live", ~self.leases.held_at(columns.holder).exists())
+        mark = {"session_end": "server-down", "saves": columns.saves + 1}
+        db.execute(update(tables.runs).where(left, columns.holder != self.leases.me).values(mark))
+
+    def _save(self, db: Connection, changed: Sequence[RunSnapshot]) -> frozenset[int]:
+        by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
+        rows = [self._mine(by_key[key]) | _changing(by_key[key]) for key in sorted(by_key)]
+        saved = db.execute(_UPDATE_RUN, rows)
+        if saved.rowcount == len(rows):
+            lost = frozenset[str]()
+        else:
+            columns = tables.runs.c
+            held = select(columns.run, columns.epoch).where(columns.run.in_(by_key))
+            held_here = db.execute(held.where(columns.holder == self.leases.me))
+            lost = frozenset(by_key) - {run for run, epoch in held_here if by_key[run].epoch == epoch}
+        _save_parts(db, {key: snapshot for key, snapshot in by_key.items() if key not in lost})
+        return frozenset(map(parse_run, lost))
+
+    def _mine(self, snapshot: RunSnapshot) -> dict[str, Any]:
+        """What `_IS_MINE` and `_UPDATE_RUN` ask for."""
+        return {
+            "key": format_run(snapshot.run),
+            "at_holder": self.leases.me,
+            "at_epoch": snapshot.epoch,
+            "follows": snapshot.follows,
+            "at_saves": snapshot.saves,
+        }
+
+    def _seen(self, session_end: str, held_at: str | None, holder: str) -> SessionEnd:
+        """The end of a session as it is stored; none is live of which no server that lives has said so."""
+        here = self._marked if not self.leases.is_shared else holder == self.leases.me
+        if session_end == "live" and held_at is None and not here:
+            return "server-down"
+        return cast(SessionEnd, session_end)
 
     def load(self, run: int) -> StoredRun:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
-            stored = _stored(db, _known(db, run))
-        end = self._seen(stored.snapshot.session_end)
-        return replace(stored, snapshot=replace(stored.snapshot, session_end=end))
+            held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
+            row = _known(db, run, held_at, *map(_data_of, _PARTS))
+            stored = _stored(db, row)
+        end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
+        snapshot = replace(stored.snapshot, session_end=end)
+        return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
@@ -271,6 +329,7 @@ class Store:
         newest = select(
             *(columns[name] for name in _LISTED),
             columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
+            self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
         )
         newest = newest.where(_whose(client)).order_by(columns.number.desc()).limit(limit)
         wanted = newest.with_only_columns(columns.run)
@@ -282,7 +341,12 @@ class Store:
             acked_of = {run: int(total) for run, total in totals}
             given = _verdicts(db, wanted)
         return tuple(
-            _listed(row, self._seen(row.session_end), acked_of[row.run], weightiest(given[row.run]))
+            _listed(
+                row,
+                self._seen(row.session_end, row.held_at, row.holder),
+                acked_of[row.run],
+                weightiest(given[row.run]),
+            )
             for row in rows
         )
 
@@ -343,30 +407,32 @@ def _advice(elsewhere: Row[Any] | None) -> str:
 
 _LISTED = (
     *("run", "client", "label", "finish", "session_end", "path", "host"),
-    *("registered_wall", "receipt_wall", "tainted"),
+    *("registered_wall", "receipt_wall", "tainted", "holder"),
 )
-_UPDATE_RUN = update(tables.runs).where(tables.runs.c.run == bindparam("key"))
+# A run is this server's if it has taken it, or if no server has changed it since this one has loaded it.
+_IS_MINE = or_(
+    and_(tables.runs.c.epoch == bindparam("follows"), tables.runs.c.saves == bindparam("at_saves")),
+    and_(tables.runs.c.epoch == bindparam("at_epoch"), tables.runs.c.holder == bindparam("at_holder")),
+)
+_UPDATE_RUN = (
+    update(tables.runs)
+    .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
+    .values(holder=bindparam("at_holder"), saves=tables.runs.c.saves + 1)
+)
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
 
 
-def _mark_left_live(db: Connection) -> None:
-    """Begins with a write that is always made, so that a store which cannot be written is known at once."""
-    db.execute(update(tables.meta).values(server_id=tables.meta.c.server_id))
-    live = tables.runs.c.session_end == "live"
-    db.execute(update(tables.runs).where(live).values(session_end="server-down"))
-
-
-def _save(db: Connection, changed: Sequence[RunSnapshot]) -> None:
-    by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
-    db.execute(_UPDATE_RUN, [{"key": key, **_changing(one)} for key, one in by_key.items()])
-    frontiers = (
+def _save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
+    """All of these runs that does not stand in their rows."""
+    frontiers = [
         {"key": key, "number": writer, "acked": acked}
         for key, snapshot in by_key.items()
         for writer, acked in enumerate(snapshot.frontiers)
-    )
-    db.execute(_UPDATE_FRONTIER, list(frontiers))
+    ]
+    if frontiers:
+        db.execute(_UPDATE_FRONTIER, frontiers)
     for key, snapshot in by_key.items():
         if snapshot.timeline is not None:
             _replace(db, tables.timelines, key, snapshot.timeline)
@@ -383,7 +449,7 @@ def _save(db: Connection, changed: Sequence[RunSnapshot]) -> None:
 def _changing(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
     """What a snapshot and the row of its run have under the same names."""
     names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
-    return {name: getattr(source, name) for name in (*names.split(), "tainted")}
+    return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
 
 
 def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
@@ -448,23 +514,29 @@ def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
     return next(_runs_on(db, new.keys, begun, _whose(new.client)), None)
 
 
-def _run_row(db: Connection, run: int) -> Row[Any] | None:
-    return db.execute(select(tables.runs).where(tables.runs.c.run == format_run(run))).first()
+# What has a row of its own beside that of its run.
+_PARTS = (tables.timelines, tables.credits, tables.statistics, tables.errors)
 
 
-def _known(db: Connection, run: int) -> Row[Any]:
-    row = _run_row(db, run)
+def _data_of(part: Table) -> ColumnElement[Any]:
+    """What the run's row in `part` has, as a column beside those of the run."""
+    return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
+
+
+def _run_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any] | None:
+    return db.execute(select(tables.runs, *beside).where(tables.runs.c.run == format_run(run))).first()
+
+
+def _known(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]:
+    row = _run_row(db, run, *beside)
     if row is None:
         raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
     return row
 
 
 def _stored(db: Connection, row: Row[Any]) -> StoredRun:
+    """`row` has its run's data in `_PARTS` as well."""
     acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
-    timeline = select(tables.timelines.c.data).where(tables.timelines.c.run == row.run)
-    credits = select(tables.credits.c.data).where(tables.credits.c.run == row.run)
-    packed = db.execute(select(tables.statistics.c.data).where(tables.statistics.c.run == row.run)).scalar()
-    error = db.execute(select(tables.errors.c.data).where(tables.errors.c.run == row.run)).scalar()
     events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
     return StoredRun(
         number=row.number,
@@ -480,10 +552,12 @@ def _stored(db: Connection, row: Row[Any]) -> StoredRun:
             run=parse_run(row.run),
             frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
             **_changing(row),
-            timeline=db.execute(timeline).scalar(),
-            credits=db.execute(credits).scalar(),
-            statistics=None if packed is None else unpack(packed),
-            target_error=None if error is None else unpack(error),
+            follows=row.epoch,
+            saves=row.saves,
+            timeline=row.timelines,
+            credits=row.credits,
+            statistics=None if row.statistics is None else unpack(row.statistics),
+            target_error=None if row.errors is None else unpack(row.errors),
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
                 for one in db.execute(events)

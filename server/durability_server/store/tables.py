@@ -3,6 +3,8 @@
     meta       one row: format of the store, id of the server, its key and certificate (PEM)
     clients    one row per client: its id, its name, what it may do, the hash of its secret; none is removed
     invitations one row per join code: its hash, what it gives, when it ends, when it was used
+    servers    one row per server that runs on the store, renewed until it ends (`lease_store`)
+    wants      one row per run that a server wants of another one (`lease_store`)
     runs       one row per run: what was registered, and what changes while it goes on
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
@@ -69,6 +71,15 @@ invitations = Table(
     _text("used"),
 )
 
+servers = Table(
+    "servers",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    _text("address"),
+    _text("boot_id"),
+    _number("expires"),  # milliseconds of Unix, by the database's clock
+)
+
 runs = Table(
     "runs",
     metadata,
@@ -95,11 +106,23 @@ runs = Table(
     _number("rtt_max_ns"),
     _number("gap_max_ns"),
     _text("tainted"),
+    _text("holder"),  # the server that has the run, "" for none
+    _number("epoch"),  # rises whenever a server takes the run
+    _number("saves"),  # how often the run was saved
     Index("runs_by_drive", "drive_key"),
     Index("runs_by_file_system", "file_system_key"),
     Index("runs_by_path", "path_key"),
     Index("runs_by_series", "series"),
     Index("runs_by_client", "client"),
+)
+
+wants = Table(
+    "wants",
+    metadata,
+    _run(),
+    _text("server"),
+    _text("purpose"),
+    _number("expires"),  # as of `servers`
 )
 
 frontiers = Table(
@@ -159,6 +182,9 @@ def add_what_format_1_lacks(db: Connection) -> None:
     for statement in (
         "ALTER TABLE runs ADD COLUMN client TEXT NOT NULL DEFAULT ''",
         "CREATE INDEX runs_by_client ON runs (client)",
+        "ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN saves BIGINT NOT NULL DEFAULT 0",
         f"ALTER TABLE meta ADD COLUMN key {binary}",
         f"ALTER TABLE meta ADD COLUMN certificate {binary}",
     ):

@@ -19,7 +19,13 @@ STATISTICS: dict[str, Value] = {
 }
 SAMPLES: tuple[Message, ...] = (
     messages.Hello(versions=(3,), purpose="run", client="c1", secret=bytes(32), software="durability 1"),
-    messages.Welcome(version=3, server_id="server", name="shelf 3", role="client"),
+    messages.Welcome(
+        version=3,
+        server_id="server",
+        name="shelf 3",
+        role="client",
+        servers=("192.0.2.8:7420", "[2001:db8::1]:7420"),
+    ),
     messages.Failure(code="run-live", text="the run is live\nstop it first"),
     messages.Ping(sent_ns=1),
     messages.Pong(sent_ns=1),

@@ -234,7 +234,7 @@ def test_a_version_that_was_not_offered_is_refused(make_ends: MakeEnds) -> None:
     """A server cannot choose what the client does not speak."""
     client, _ = make_ends()
     client.start()
-    chosen = Welcome(version=4, server_id="x", name="", role="client")
+    chosen = Welcome(version=4, server_id="x", name="", role="client", servers=())
     with pytest.raises(ProtocolError, match="protocol version 4 was chosen, which was not offered"):
         client.receive(frame(encode(chosen)))
 

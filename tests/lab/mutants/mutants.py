@@ -15,6 +15,7 @@ from durability_client.target import commit_check
 from durability_client.target.kernel_storage import KernelFile
 from durability_client.target.target_files import TargetFiles
 from durability_client.verify import verify_command
+from durability_server.runs import requests
 from durability_server.runs.requests import Requests
 from tests.lab.mutants.mutants_of_judging import JUDGING
 from tests.lab.mutants.mutants_of_the_cut import THE_CUT
@@ -142,14 +143,14 @@ _ACKNOWLEDGING = (
         rule=10,
         taken_away="verify does not end the run",
         noticed_by=("client-that-comes-back-after-verify",),
-        change=without(Requests._resume, 'if run.state == "ended":', "if False:"),
+        change=without(requests._require_not_ended, 'if run.state == "ended":', "if False:"),
     ),
     Mutant(
         name="a live run is judged",
         rule=10,
         taken_away="the server lets verify have a run whose client is connected",
         noticed_by=("client-that-comes-back-after-verify",),
-        change=without(Requests._fetch, "if now_ns - run.last_receipt_ns <= limits.SILENCE_NS:", "if False:"),
+        change=without(Requests._require_not_live, "if session is not None:", "if False:"),
     ),
     Mutant(
         name="verify takes no lock",

@@ -54,3 +54,18 @@ async def test_a_credit_into_a_dead_network_is_known_to_be_in_doubt(lab: Lab, st
     running = await lab.start(store_url)
     kept = await lab.exported(running.address, plan.run, lambda case: True)
     assert kept.credits == case.credits
+
+
+def test_credits_of_another_clock_are_forgotten_with_the_first_that_arrives() -> None:
+    """Times of another server's machine, later or earlier than those here, neither keep credits for ever nor
+    lose those that may have been the last to arrive."""
+    for elsewhere_ns in (1, 10**18):
+        credits_ = Credits.unpack(None, newest=(1,))
+        credits_.add(elsewhere_ns, (2,))
+        credits_.add(elsewhere_ns + 1, (3,))
+        credits_.begin_anew(1000)
+        credits_.add(1000, (4,))
+        credits_.forget(999)
+        assert list(credits_.grants) == [(1,), (2,), (3,), (4,)]
+        credits_.forget(1000)
+        assert list(credits_.grants) == [(4,)]

@@ -19,7 +19,8 @@ from durability.errors import RefusedError
 from durability.protocol import messages
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Client, Lab, MountSmall, PostgreSQL, ServerProcess, SmallDisk
+    from durability_lab.support.postgresql import PostgreSQL
+    from tests.server.conftest import Client, Lab, MountSmall, ServerProcess, SmallDisk
 
 
 async def _until_told(client: Client) -> tuple[int, ...]:

@@ -1,0 +1,104 @@
+"""A PostgreSQL server that can be killed and started again, for stores that several servers share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PROGRAMS = Path("/usr/lib/postgresql")
+_TIMEOUT_S = 180.0
+
+
+def postgresql_is_installed() -> bool:
+    """Whether this machine has the programs."""
+    return bool(_initdb())
+
+
+@contextmanager
+def postgresql_server() -> Iterator[PostgreSQL]:
+    """A running server, which is removed with its data afterwards; only where it is installed."""
+    directory = Path(tempfile.mkdtemp(prefix="durability-postgresql-"))
+    if os.geteuid() == 0:
+        account = pwd.getpwnam("postgres")
+        os.chown(directory, account.pw_uid, account.pw_gid)
+    try:
+        server = PostgreSQL(_initdb()[-1].parent, directory)
+        server.start()
+        yield server
+        server.stop()
+    finally:
+        shutil.rmtree(directory)
+
+
+def _initdb() -> list[Path]:
+    return sorted(_PROGRAMS.glob("*/bin/initdb"))
+
+
+class PostgreSQL:
+    """A PostgreSQL server of the caller's own, with its data and its socket in `directory`.
+
+    It takes no port: one that was free a moment ago may be another's once the server starts.
+    """
+
+    def __init__(self, programs: Path, directory: Path) -> None:
+        self._programs = programs
+        self._data = directory / "data"
+        self._directory = directory
+        self._numbers = itertools.count(1)
+        self._run("initdb", "--auth=trust", "--username=lab", "--no-sync", f"--pgdata={self._data}")
+
+    def start(self, *, fsync: str = "on") -> None:
+        """Starts the server."""
+        options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync}"
+        log = self._directory / "log"
+        self._run(
+            "pg_ctl", "start", "--wait", f"--pgdata={self._data}", f"--log={log}", f"--options={options}"
+        )
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stops the server, by default as a crash does."""
+        self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
+
+    def new_database(self) -> str:
+        """Makes an empty database and returns its URL."""
+        name = f"store{next(self._numbers)}"
+        self._run("createdb", f"--host={self._directory}", "--username=lab", name)
+        return f"postgresql://lab@/{name}?host={self._directory}"
+
+    @contextmanager
+    def database_in(self, place: Path) -> Iterator[str]:
+        """Makes an empty database whose tables lie in the directory `place`; its URL."""
+        place.mkdir()
+        if os.geteuid() == 0:
+            account = pwd.getpwnam("postgres")
+            os.chown(place, account.pw_uid, account.pw_gid)
+        name = f"space{next(self._numbers)}"
+        psql = ("psql", f"--host={self._directory}", "--username=lab", "--dbname=postgres", "--quiet")
+        self._run(*psql, f"--command=CREATE TABLESPACE {name} LOCATION '{place}'")
+        self._run(*psql, f"--command=CREATE DATABASE {name} TABLESPACE {name}")
+        try:
+            yield f"postgresql://lab@/{name}?host={self._directory}"
+        finally:
+            self._run(*psql, f"--command=DROP DATABASE {name} WITH (FORCE)")
+            self._run(*psql, f"--command=DROP TABLESPACE {name}")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # PostgreSQL refuses to run as root.
+        user = "postgres" if os.geteuid() == 0 else None
+        command = [str(self._programs / program), *arguments]
+        subprocess.run(
+            command,
+            user=user,
+            group=user,
+            check=True,
+            cwd=self._directory,
+            stdout=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+        )

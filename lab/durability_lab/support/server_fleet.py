@@ -1,0 +1,276 @@
+"""Several servers on one store, as processes that can be killed and stopped, and clients that acknowledge
+without a drive.
+
+The servers are `durability serve`. A client is the product's own link to a server, with a writer that is
+nothing but a counter within its credit; so it knows what it acknowledged and what it was granted, and a store
+can be held against both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from durability.errors import SetupError
+from durability.formats.case import Case, case_from_value
+from durability.formats.documents import to_value
+from durability.formats.facts import Facts, Host
+from durability.formats.packing import Value
+from durability.formats.plan import Plan
+from durability.protocol.auth import APPLICATION
+from durability.protocol.local_address import socket_name
+from durability.protocol.messages import CaseFile, Export, Fetch, Invite, Invited, Stop
+from durability.units import parse_address
+from durability_client.link.endpoint import Endpoint, endpoint
+from durability_client.link.run_link import RunLink
+from durability_client.link.server_connection import connect
+from durability_lab.support.local_server import join_server
+
+_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
+_DEADLINE_S = 60.0
+_CREDIT = 1000
+
+
+class FleetServer:
+    """One server on the store `store_url`, always on the same port; its local socket lies in `directory`."""
+
+    def __init__(self, store_url: str, directory: Path) -> None:
+        self._store_url = store_url
+        self._directory = directory
+        self.address = "127.0.0.1:0"
+        self.process: subprocess.Popen[str] | None = None
+        self.is_stopped = False
+
+    @property
+    def answers(self) -> bool:
+        """Whether it runs and was not stopped."""
+        return self.process is not None and not self.is_stopped
+
+    @property
+    def local(self) -> Endpoint:
+        """The server for its operator."""
+        _, port = parse_address(self.address)
+        return Endpoint(local=self._directory / APPLICATION / socket_name(port))
+
+    def start(self) -> None:
+        """Start it; returns when it listens. Raises SetupError."""
+        command = [*_COMMAND, "serve", "--listen", self.address, "--store", self._store_url]
+        environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
+        log_file = self._directory / "server.log"
+        with log_file.open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        assert self.process.stdout is not None
+        found = re.fullmatch(r"Listening on (\S+)\.\n", self.process.stdout.readline())
+        if not found:
+            raise SetupError(f"`durability serve` ended before it listened: {log_file.read_text()}")
+        self.address = found[1]
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End it with a signal, and wait."""
+        if self.process is not None:
+            self.go_on()
+            with self.process as process:
+                process.send_signal(number)
+            self.process = None
+
+    def stop(self) -> None:
+        """SIGSTOP: it keeps its connections and does nothing."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGSTOP)
+            self.is_stopped = True
+
+    def go_on(self) -> None:
+        """Let a stopped one go on."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+        self.is_stopped = False
+
+
+class Fleet:
+    """`count` servers on one store. Their files lie in `directory`, whose path must be short."""
+
+    def __init__(self, store_url: str, directory: Path, *, count: int) -> None:
+        self._credential = directory / "credential.json"
+        self.servers = [FleetServer(store_url, directory / str(number)) for number in range(count)]
+        for number in range(count):
+            (directory / str(number)).mkdir()
+
+    async def start(self) -> Endpoint:
+        """Start all at once, and join one of them. The endpoint knows all of them."""
+        await asyncio.gather(*(asyncio.to_thread(server.start) for server in self.servers))
+        first = self.servers[0]
+        with closing(await connect(first.local, "operate")) as operator:
+            invited = await operator.request(Invite(role="operator", name=""), Invited)
+        await join_server(invited, first.address, self._credential)
+        addresses = tuple(parse_address(server.address) for server in self.servers)
+        return replace(endpoint(None, self._credential), addresses=addresses)
+
+    def end(self) -> None:
+        """Kill all that run."""
+        for server in self.servers:
+            server.end()
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """From one time to another, in seconds of the event loop, a client had no server."""
+
+    since_s: float
+    until_s: float
+
+
+class _WatchedLink(RunLink):
+    """A link that notes when it had no server."""
+
+    _trouble = ""
+    _since_s = 0.0
+
+    def __init__(self, **given: Any) -> None:
+        self.outages: list[Outage] = []
+        super().__init__(**given)
+
+    @property
+    def trouble(self) -> str:
+        return self._trouble
+
+    @trouble.setter
+    def trouble(self, text: str) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if text and not self._trouble:
+            self._since_s = now_s
+        elif self._trouble and not text:
+            self.outages.append(Outage(self._since_s, now_s))
+        self._trouble = text
+
+    @property
+    def out_since_s(self) -> float | None:
+        """Since when there is no server; None if there is one."""
+        return self._since_s if self._trouble else None
+
+    def drop(self) -> None:
+        """Lose the connection, as a router does that lost its table."""
+        if self._connection is not None:
+            self._connection.close()
+
+
+class AckingClient:
+    """The client of one run. `acked` is what its writer has completed, `granted` the highest frontier that a
+    server called durable."""
+
+    def __init__(self, run: int, *, pace_s: float, step: int = 1) -> None:
+        self.plan = Plan(
+            run=run,
+            seed=run,
+            target=run,
+            target_kind="file",
+            workload="overwrite",
+            pattern="random",
+            record_bytes=4096,
+            writers=1,
+            slots=4 * _CREDIT,
+            group=1,
+            credit=_CREDIT,
+            sync="fdatasync",
+            direct=False,
+            block_bytes=4096,
+            control_slots=0,
+            control_interval_us=0,
+        )
+        self._pace_s = pace_s
+        self._step = step
+        self.acked = 0
+        self.granted = 0
+        self.link = _WatchedLink(on_grants=self._granted, on_notice=lambda _: None)
+        self._writing: asyncio.Task[None] | None = None
+
+    def _granted(self, grants: tuple[int, ...]) -> None:
+        self.granted = max(self.granted, grants[0])
+
+    async def begin(self, where: Endpoint) -> None:
+        """Register and arm the run, then write. Raises PeerError."""
+        facts = facts_of(self.plan)
+        await self.link.connect(where)
+        await self.link.register(
+            run=self.plan.run, plan=self.plan.encode(), facts=facts, label="fleet", force=False
+        )
+        await self.link.arm(facts)
+        self._writing = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        while True:
+            self.acked = min(self.acked + self._step, self.granted + self.plan.credit)
+            self.link.acknowledge((self.acked,), 0)
+            await asyncio.sleep(self._pace_s)
+
+    async def finish(self) -> None:
+        """End the run cleanly. Raises PeerError."""
+        await self._stop_writing()
+        await self.link.finish(Stop(frontiers=(self.acked,), control=0, statistics={}))
+        await self.link.close()
+
+    async def vanish(self) -> None:
+        """Nothing more is written, and the connection is closed."""
+        await self._stop_writing()
+        await self.link.close()
+
+    async def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._writing
+
+
+def facts_of(plan: Plan) -> Mapping[str, Value]:
+    """Facts of a target that no other run has."""
+    host = Host(
+        machine_id=f"machine {plan.run}",
+        boot_id="boot",
+        uptime_ns=1,
+        kernel="",
+        virtualisation="none",
+        hostname="fleet",
+    )
+    facts = Facts(
+        host=host,
+        path="/target",
+        path_in_file_system="",
+        kind="file",
+        size_bytes=plan.main_bytes,
+        offset_bytes=None,
+        file_system=None,
+        layers=(),
+        drives=(),
+        warnings=(),
+    )
+    return to_value(facts)
+
+
+async def case_at(where: Endpoint, run: int, *, end: bool = False) -> Case:
+    """The case of a run as a server has it; `end`: as verify gets it. Raises PeerError."""
+    async with asyncio.timeout(_DEADLINE_S):
+        with closing(await connect(where, "verify" if end else "query")) as connection:
+            question = Fetch(run=run, facts={}, end=True) if end else Export(run=run)
+            return case_from_value((await connection.request(question, CaseFile)).case)
+
+
+def contradiction(case: Case, *, granted: int, acked: int) -> str:
+    """What the case of a run says that cannot be: `granted` before it was asked for, `acked` after; or ""."""
+    (frontier,) = case.frontiers
+    if case.tainted:
+        return f"run {case.run} is tainted: {case.tainted}"
+    if frontier > acked:
+        return f"run {case.run}: frontier {frontier} above what was acknowledged, {acked}"
+    if frontier < granted:
+        return f"run {case.run}: frontier {frontier} below what was granted, {granted}"
+    return ""

@@ -1,0 +1,176 @@
+"""Which servers live on the store, and which of them holds which run.
+
+A server's row is its lease: it ends `LEASE_MS` after it was renewed, by the database's clock. A run belongs
+to the server that its row names as holder, as long as that one's lease runs. The lease only says when another
+server may take a run without asking. What keeps two servers from granting credit against each other is the
+run's epoch (`store`), which needs no clock.
+
+A server that wants a run of another one says so in `wants`, and says it again until it has the run or gives
+up; the holder looks there whenever it renews its lease. All calls block and belong to the store's thread.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    extract,
+    false,
+    func,
+    insert,
+    select,
+    type_coerce,
+    update,
+)
+
+from durability.units import format_run, parse_run
+from durability_server.store import tables
+from durability_server.store.database import Database
+
+LEASE_MS = 2000
+WANT_MS = 1000
+_FORGOTTEN_MS = 600_000  # after its end, the row of a server that was killed is removed
+
+# What a server wants a run for: to go on with it, or to end it, for which it must not be live.
+Purpose: TypeAlias = Literal["resume", "end"]
+
+_NOW: ColumnElement[int] = type_coerce(func.floor(extract("epoch", func.now()) * 1000), BigInteger)
+
+
+def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
+    """Whether a time has not come. One that is further away than any can be was set before the database's
+    clock was put back: who lives will set it anew."""
+    return and_(expires > _NOW, expires <= _NOW + LEASE_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A run that this server holds, with its epoch in the store, and that another server wants."""
+
+    run: int
+    epoch: int
+    purpose: Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """What a server learns when it renews its lease: the addresses of the others that live, what they want of
+    it, and how many clients were ever revoked."""
+
+    others: tuple[str, ...]
+    wanted: tuple[Wanted, ...]
+    revoked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """To what a server wants: the runs that are free now, and those that their holder keeps."""
+
+    free: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+class LeaseStore:
+    """The leases in `database`, for one server, whose id `me` no other has."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.is_shared = database.is_shared
+        self.me = secrets.token_hex(8)
+
+    def held_at(self, holder: ColumnElement[str]) -> Select[Any]:
+        """Selects the address of the other server `holder`, if it lives."""
+        servers = tables.servers.c
+        if not self.is_shared:
+            return select(servers.address).where(false())
+        return select(servers.address).where(
+            servers.id == holder, servers.id != self.me, _lasts(servers.expires)
+        )
+
+    def begin(self, address: str, boot_id: str) -> Renewal:
+        """The first renewal. A server that had this address in this boot of this machine is over."""
+        servers, wants = tables.servers.c, tables.wants.c
+        before_me = and_(servers.address == address, servers.boot_id == boot_id)
+        with self._database.transaction() as db:
+            db.execute(delete(tables.servers).where(before_me))
+            db.execute(delete(tables.servers).where(servers.expires < _NOW - _FORGOTTEN_MS))
+            db.execute(delete(tables.wants).where(wants.expires < _NOW - _FORGOTTEN_MS))
+        return self.renew(address, boot_id)
+
+    def renew(self, address: str, boot_id: str) -> Renewal:
+        """The lease runs for `LEASE_MS` from now."""
+        servers, wants, runs = tables.servers.c, tables.wants.c, tables.runs.c
+        mine = {"address": address, "boot_id": boot_id, "expires": _NOW + LEASE_MS}
+        with self._database.transaction(alone=False) as db:
+            renewed = db.execute(update(tables.servers).where(servers.id == self.me).values(mine))
+            if not renewed.rowcount:
+                db.execute(insert(tables.servers).values(id=self.me, **mine))
+            live = select(servers.address).where(servers.id != self.me, _lasts(servers.expires))
+            others = db.execute(live.where(servers.address != "").order_by(servers.id)).scalars().all()
+            wanted = db.execute(
+                select(runs.run, runs.epoch, wants.purpose)
+                .join_from(tables.wants, tables.runs, wants.run == runs.run)
+                .where(runs.holder == self.me, wants.server != self.me, _lasts(wants.expires))
+            ).all()
+            revoked = select(func.count()).where(tables.clients.c.revoked != "")
+            return Renewal(
+                others=tuple(dict.fromkeys(others)),
+                wanted=tuple(
+                    Wanted(run=parse_run(row.run), epoch=row.epoch, purpose=cast(Purpose, row.purpose))
+                    for row in wanted
+                ),
+                revoked=db.execute(revoked).scalar_one(),
+            )
+
+    def end(self) -> None:
+        """The lease is over, so every run is free that this server held."""
+        with self._database.transaction(alone=False) as db:
+            db.execute(delete(tables.servers).where(tables.servers.c.id == self.me))
+
+    def give_free(self, runs: Mapping[int, int]) -> None:
+        """This server holds these runs no more, unless it has taken one again since the epoch that is given
+        for it."""
+        columns = tables.runs.c
+        statement = update(tables.runs).values(holder="")
+        mine = and_(columns.run == bindparam("key"), columns.epoch == bindparam("at"))
+        with self._database.transaction(alone=False) as db:
+            db.execute(
+                statement.where(mine, columns.holder == self.me),
+                [{"key": format_run(run), "at": runs[run]} for run in sorted(runs)],
+            )
+
+    def keep(self, runs: Collection[int]) -> None:
+        """This server does not give up these runs, although another one wants them."""
+        with self._database.transaction(alone=False) as db:
+            db.execute(delete(tables.wants).where(tables.wants.c.run.in_(map(format_run, runs))))
+
+    def want(self, new: Mapping[int, Purpose], waiting: Collection[int]) -> Answers:
+        """Says what this server wants, newly or still; both may be of runs that are free by now."""
+        runs, wants = tables.runs.c, tables.wants.c
+        keys = [format_run(run) for run in (*new, *waiting)]
+        until = _NOW + WANT_MS
+        with self._database.transaction(alone=False) as db:
+            held = select(runs.run).where(runs.run.in_(keys), self.held_at(runs.holder).exists())
+            still = set(db.execute(held).scalars())
+            asked_again = [format_run(run) for run in waiting if format_run(run) in still]
+            mine = and_(wants.run.in_(asked_again), wants.server == self.me)
+            asked = update(tables.wants).where(mine).values(expires=until).returning(wants.run)
+            kept = set(asked_again) - set(db.execute(asked).scalars())
+            first = [format_run(run) for run in new if format_run(run) in still]
+            free = set(keys) - still
+            db.execute(delete(tables.wants).where(wants.run.in_({*first, *free})))
+            if first:
+                rows = [
+                    {"run": key, "server": self.me, "purpose": new[parse_run(key)]} for key in sorted(first)
+                ]
+                db.execute(insert(tables.wants).values(expires=until), rows)
+        return Answers(free=tuple(map(parse_run, free)), kept=tuple(map(parse_run, kept)))

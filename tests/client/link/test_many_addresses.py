@@ -1,0 +1,138 @@
+"""A client that knows several addresses: which one it takes, how soon, and what it remembers of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability import limits
+from durability.errors import AuthenticationError, PeerError
+from durability.units import format_address
+from durability_client.link.credential import (
+    SCHEMA,
+    Credential,
+    load_credential,
+    remember_servers,
+    save_credential,
+    with_servers,
+)
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import CONNECT_TIMEOUT_S, PATIENCE_S, connect
+from durability_server.server import Server
+from tests.joined import NOWHERE, joined
+
+KNOWN = Credential(
+    schema=SCHEMA,
+    servers=("a:1", "b:2"),
+    fingerprint="00",
+    client="c1",
+    secret="00",
+    name="shelf",
+    role="client",
+)
+
+
+@pytest.fixture
+async def where(tmp_path: Path) -> AsyncIterator[Endpoint]:
+    """A server that this client has joined."""
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
+    address = await server.start("127.0.0.1", 0, directory=None)
+    yield await joined(server, *address, credential=tmp_path / "credential.json")
+    await server.stop()
+
+
+@pytest.mark.parametrize("first", ["refused", "mute"])
+async def test_the_next_address_is_tried(where: Endpoint, first: str) -> None:
+    """At once where one refuses, soon where one says nothing, and the connection knows which it was."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        wrong = NOWHERE.addresses[0] if first == "refused" else mute.getsockname()
+        loop = asyncio.get_running_loop()
+        before_s = loop.time()
+        several = replace(where, addresses=(wrong, *where.addresses))
+        with closing(await connect(several, "query")) as connection:
+            assert connection.endpoint.addresses == (*where.addresses, wrong)
+        took_s = loop.time() - before_s
+    assert took_s < CONNECT_TIMEOUT_S / 2
+    if first == "mute":
+        assert took_s >= PATIENCE_S
+
+
+async def test_what_a_server_says_counts_more_than_silence(where: Endpoint) -> None:
+    """Of several errors the one of a server that answered is told."""
+    several = replace(where, addresses=(*NOWHERE.addresses, *where.addresses), secret=b"x" * 32)
+    with pytest.raises(AuthenticationError):
+        await connect(several, "query")
+    with pytest.raises(PeerError, match="Connection refused"):
+        await connect(replace(NOWHERE, addresses=NOWHERE.addresses * 2), "query")
+
+
+async def test_an_attempt_that_was_slower_leaves_nothing_behind(where: Endpoint) -> None:
+    """The connections to the other addresses are closed when one is made."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(10)
+        several = replace(where, addresses=(mute.getsockname(), *where.addresses))
+        with closing(await connect(several, "query")):
+            accepted, _ = await asyncio.to_thread(mute.accept)
+            accepted.settimeout(10)
+            with accepted:
+                while await asyncio.to_thread(accepted.recv, 1 << 16):
+                    pass  # what was said before, then its end
+
+
+def test_the_known_addresses_stay_few() -> None:
+    """The order stays, new ones come behind; if there are too many, those that live are kept."""
+    assert with_servers(("a:1",), ("b:2", "a:1")) == ("a:1", "b:2")
+    many = tuple(f"dead{number}:1" for number in range(limits.SERVERS_MAX))
+    kept = with_servers(many, ("new:1", "new:2"))
+    assert kept == (*many[:-2], "new:1", "new:2")
+    assert len(with_servers((), tuple(f"x{number}:1" for number in range(100)))) == limits.SERVERS_MAX
+
+
+def test_new_servers_are_remembered(tmp_path: Path) -> None:
+    """The credential is replaced whole, readable for its user alone; what it knows already writes nothing."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    remember_servers(path, ("b:2", "c:3"))
+    assert load_credential(path) == replace(KNOWN, servers=("a:1", "b:2", "c:3"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.stat()
+    remember_servers(path, ("c:3",))
+    assert path.stat().st_ino == before.st_ino
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_file_that_is_not_the_callers_stays_as_it_is(tmp_path: Path) -> None:
+    """Neither another user's file nor what a link names is written; a file that is gone is not made."""
+    path = tmp_path / "credential.json"
+    remember_servers(path, ("c:3",))
+    assert not path.exists()
+    target = tmp_path / "target.json"
+    save_credential(KNOWN, target)
+    path.symlink_to(target)
+    remember_servers(path, ("c:3",))
+    assert path.is_symlink()
+    assert load_credential(target) == KNOWN
+    if os.geteuid() == 0:
+        os.chown(target, 65534, 65534)
+        remember_servers(target, ("c:3",))
+        assert load_credential(target) == KNOWN
+
+
+async def test_a_lone_server_is_not_written_down(where: Endpoint, tmp_path: Path) -> None:
+    """A credential that names one address, as a tunnel's, keeps it while there are no other servers."""
+    path = tmp_path / "credential.json"
+    before = path.stat().st_ino
+    with closing(await connect(replace(where, credential=path), "query")) as connection:
+        assert connection.session.welcome.servers == ()
+    credential = load_credential(path)
+    assert credential is not None
+    assert credential.servers == tuple(format_address(*one) for one in where.addresses)
+    assert path.stat().st_ino == before
