@@ -1,10 +1,10 @@
 """The connections to the store's database, made so that what is committed survives a power cut.
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
-writes; each thread that reads has another one, so that no question keeps a commit waiting. Several servers may
-share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. Refuses a PostgreSQL
-server that runs with fsync=off, a file system on which SQLite cannot have its log, and an SQLite file that
-another server has open. One thread may use `transaction`, any `reading`.
+writes; each thread that reads has another one, so that no question keeps a commit waiting. Several servers
+may share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. Refuses a
+PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and an SQLite
+file that another server has open. One thread may use `transaction`, any `reading`.
 """
 
 from __future__ import annotations
