@@ -1,7 +1,9 @@
-"""What tests of several packages share: plans, property tests without a clock, a terminal's signals."""
+"""What tests of several packages share: plans, property tests without a clock, a terminal's signals, and
+whether this machine can host a drive under a real file system, or a guest."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from durability.formats.plan import Plan
+from durability_lab.kernel_rig import block_rig
+from durability_lab.vm_rig import guest_machine as machine
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
 settings.register_profile(
@@ -74,3 +78,21 @@ def make_plan() -> Callable[..., Plan]:
         return Plan(**{**PLAN_FIELDS, **changes})
 
     return make
+
+
+@pytest.fixture(scope="session")
+def rig_machine() -> None:
+    """Skips where a block rig cannot be set up, unless DURABILITY_LAB_REQUIRED=1 says that it must."""
+    _require(block_rig.missing("ext4") or block_rig.missing("xfs") or block_rig.missing("btrfs"))
+
+
+@pytest.fixture(scope="session")
+def guest_machine() -> None:
+    """The same for a virtual machine with a drive that loses power."""
+    _require(machine.missing())
+
+
+def _require(problem: str) -> None:
+    if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip(problem)
+    assert not problem, problem

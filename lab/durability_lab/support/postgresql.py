@@ -6,14 +6,17 @@ import itertools
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PROGRAMS = Path("/usr/lib/postgresql")
 _TIMEOUT_S = 180.0
+_POLL_S = 0.01
 
 
 def postgresql_is_installed() -> bool:
@@ -29,7 +32,7 @@ def postgresql_server() -> Iterator[PostgreSQL]:
         account = pwd.getpwnam("postgres")
         os.chown(directory, account.pw_uid, account.pw_gid)
     try:
-        server = PostgreSQL(_initdb()[-1].parent, directory)
+        server = PostgreSQL(directory)
         server.start()
         yield server
         server.stop()
@@ -47,8 +50,8 @@ class PostgreSQL:
     It takes no port: one that was free a moment ago may be another's once the server starts.
     """
 
-    def __init__(self, programs: Path, directory: Path) -> None:
-        self._programs = programs
+    def __init__(self, directory: Path) -> None:
+        self._programs = _initdb()[-1].parent
         self._data = directory / "data"
         self._directory = directory
         self._numbers = itertools.count(1)
@@ -65,6 +68,22 @@ class PostgreSQL:
     def stop(self, mode: str = "immediate") -> None:
         """Stops the server, by default as a crash does."""
         self._run("pg_ctl", "stop", "--wait", f"--mode={mode}", f"--pgdata={self._data}")
+
+    def kill(self) -> None:
+        """Ends all its processes at once, as a power cut does; returns when they are gone."""
+        while processes := self._processes():
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+    def _processes(self) -> list[int]:
+        found = []
+        for directory in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if os.readlink(directory) == str(self._data):
+                    found.append(int(directory.parent.name))
+        return found
 
     def new_database(self) -> str:
         """Makes an empty database and returns its URL."""

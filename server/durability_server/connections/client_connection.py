@@ -272,7 +272,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             servers=_fitting(self._services.others()),
         )
         self._has_begun()
-        if hello.purpose == "run" and self._transport is not None:
+        if hello.purpose == "run" and not self._local and self._transport is not None:
             narrow = self._transport.get_extra_info("socket")
             narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RUN_WINDOW_BYTES)
         self._manager.authenticated(self)

@@ -178,10 +178,10 @@ class Store:
         because other servers have taken them."""
         lost: frozenset[int] = frozenset()
         with self._database.transaction(alone=False) as db:
+            if changed:  # first: these runs are this server's, and no server has left them
+                lost = self._save(db, changed)
             if not self._marked:
                 self._mark_left_live(db)
-            if changed:
-                lost = self._save(db, changed)
         self._marked = True
         return lost
 

@@ -128,7 +128,7 @@ _ACKNOWLEDGING = (
         taken_away="resuming a run needs no secret",
         noticed_by=("second-client-without-the-secret",),
         change=without(
-            Requests._resume, "if not auth.equal(run.stored.secret, message.secret):", "if False:"
+            Requests._resume, "if not auth.equal(known.stored.secret, message.secret):", "if False:"
         ),
     ),
     Mutant(

@@ -186,16 +186,20 @@ async def test_the_memory_of_unfinished_messages_is_bounded(lab: Lab, sqlite_url
     for client in begun:
         client.say_bytes(half)
     async with asyncio.timeout(DEADLINE_S):
-        errors = [asyncio.create_task(client.ended()) for client in (whole, *begun)]
+        errors = {asyncio.create_task(client.ended()): client for client in (whole, *begun)}
         whole.say_bytes(half)
         done, _ = await asyncio.wait(errors, return_when=asyncio.FIRST_COMPLETED)
-        (error,) = {task.result() for task in done}
+        (ended,) = done
+        error = ended.result()
         assert isinstance(error, RefusedError)
         assert error.code == "busy"
         other = await lab.connect(running.address, "query")
         await other.ask(messages.List(limit=1), messages.Listing)
         await live.acknowledge(1, 1)
-        await begun.pop().close()
+        for client in (errors.pop(ended), errors.popitem()[1]):
+            await client.close()
+        while running.server.connections > len((live, owner, other)) + len(errors):
+            await asyncio.sleep(0.001)
         again = await lab.connect(running.address, "verify", member=member)
         for _ in range(2 * LARGE_MAX):
             await again.ask(evidence, messages.Stored)
