@@ -41,9 +41,11 @@ class Acknowledging:
     sent: int = 0
     granted: int = 0
 
-    async def work(self, client: Client, upto: int) -> None:
-        """Acknowledges up to `upto`, as far as credit goes."""
-        while self.sent < upto:
+    async def work(self, client: Client, cut_at: int, cut: asyncio.Event) -> None:
+        """Acknowledges without end, as far as credit goes; `cut` is set at the operation `cut_at`."""
+        while True:
+            if self.sent == cut_at:
+                cut.set()
             if self.sent < self.granted + self.plan.credit:
                 self.sent += 1
                 client.say(Ack(frontiers=(self.sent,), control=0))
@@ -72,8 +74,8 @@ def _store_on(rig: BlockRig, kind: str) -> Iterator[tuple[str, Callable[[], None
     database.start()
 
     def boot() -> None:
-        # It names a process of the boot before, of which something may be left here.
-        Path(home, "data", "postmaster.pid").unlink()
+        for lock in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):  # of the boot before
+            Path(home, lock).unlink(missing_ok=True)
         database.start()
 
     try:
@@ -103,14 +105,14 @@ async def test_what_was_granted_is_on_the_servers_drive(
         for number, (client, connection) in enumerate(zip(clients, connected, strict=True)):
             await connection.begin(client.plan, lab.facts(serial=f"S{number}", uuid=f"uuid-{number}"))
         for _ in range(CUTS):
-            cut_at = chance.randrange(ACKS_PER_LIFE)
+            cut = asyncio.Event()
             working = [
-                asyncio.create_task(client.work(connection, client.sent + ACKS_PER_LIFE))
+                asyncio.create_task(
+                    client.work(connection, client.sent + chance.randrange(ACKS_PER_LIFE), cut)
+                )
                 for client, connection in zip(clients, connected, strict=True)
             ]
-            begun = sum(client.sent for client in clients)
-            while sum(client.sent for client in clients) < begun + cut_at:
-                await asyncio.sleep(0.001)
+            await cut.wait()
             await asyncio.to_thread(rig.cut)
             server.end(signal.SIGKILL)
             for client, connection, work in zip(clients, connected, working, strict=True):

@@ -81,7 +81,7 @@ class PostgreSQL:
         found = []
         for directory in Path("/proc").glob("[0-9]*/cwd"):
             with suppress(OSError):
-                if os.readlink(directory) == str(self._data):
+                if directory.readlink() == self._data:
                     found.append(int(directory.parent.name))
         return found
 

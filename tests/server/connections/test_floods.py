@@ -199,7 +199,7 @@ async def test_the_memory_of_unfinished_messages_is_bounded(lab: Lab, sqlite_url
         for client in (errors.pop(ended), errors.popitem()[1]):
             await client.close()
         while running.server.connections > len((live, owner, other)) + len(errors):
-            await asyncio.sleep(0.001)
+            await other.ask(messages.List(limit=1), messages.Listing)
         again = await lab.connect(running.address, "verify", member=member)
         for _ in range(2 * LARGE_MAX):
             await again.ask(evidence, messages.Stored)
