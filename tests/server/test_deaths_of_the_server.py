@@ -1,0 +1,159 @@
+"""The server dies, alone or with its machine's power: what clients were granted is in its store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import random
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from durability.errors import DurabilityError
+from durability.formats.plan import Plan
+from durability.protocol.messages import Ack, Credit
+from durability_lab.kernel_rig.block_rig import BlockRig
+from durability_lab.support.postgresql import PostgreSQL
+from tests.server.conftest import SECRET, Client
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab, ServerProcess
+
+CLIENTS = 4
+CUTS = 3
+KILLS = 5
+ACKS_PER_LIFE = 2000  # of each client
+DRIVE_BYTES = 512 << 20
+
+StartServer = Callable[[str], Awaitable["ServerProcess"]]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@dataclass(slots=True)
+class Acknowledging:
+    """A client over all lives of the server: what it said, and what it was granted."""
+
+    plan: Plan
+    sent: int = 0
+    granted: int = 0
+
+    async def work(self, client: Client, seq: int, reached: asyncio.Event) -> None:
+        """Acknowledges without end, as far as credit goes; `reached` is set at the operation `seq`."""
+        while True:
+            if self.sent == seq:
+                reached.set()
+            if self.sent < self.granted + self.plan.credit:
+                self.sent += 1
+                client.say(Ack(frontiers=(self.sent,), control=0))
+            if self.sent == self.granted + self.plan.credit or self.sent % 16 == 0:
+                self.granted = (await client.get(Credit)).grants[0]
+
+    def note(self, client: Client) -> None:
+        """Takes in credit that came before the end."""
+        came = (message.grants[0] for message in client.received if isinstance(message, Credit))
+        self.granted = max(self.granted, *came, 0)
+
+
+@contextmanager
+def _store_on(rig: BlockRig, kind: str) -> Iterator[tuple[str, Callable[[], None], Callable[[], None]]]:
+    """The URL of a store on the drive, what ends its database as a power cut does, and what starts it."""
+    if kind == "sqlite":
+        yield f"sqlite:///{rig.mount_point}/store.sqlite", lambda: None, lambda: None
+        return
+    home = rig.mount_point / "postgresql"
+    home.mkdir()
+    account = pwd.getpwnam("postgres")
+    os.chown(home, account.pw_uid, account.pw_gid)
+    rig.mount_point.parent.chmod(0o711)
+    database = PostgreSQL(home)
+    os.sync()
+    database.start()
+
+    def boot() -> None:
+        for lock in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):  # of the boot before
+            Path(home, lock).unlink(missing_ok=True)
+        database.start()
+
+    try:
+        yield database.new_database(), database.kill, boot
+    finally:
+        database.kill()
+
+
+async def _outlived(
+    lab: Lab, server: ServerProcess, *, deaths: int, die: Callable[[], None], boot: Callable[[], None]
+) -> None:
+    """Four clients over so many deaths of the server at random moments, each by `die` and followed by `boot`.
+    No frontier is above what was acknowledged or below what was granted, and every client goes on."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    plan = lab.plan(writers=1, credit=256, slots=1024)
+    clients = [Acknowledging(replace(plan, run=number + 1, target=number + 1)) for number in range(CLIENTS)]
+    connected = [await lab.connect(server.address) for _ in clients]
+    for number, (client, connection) in enumerate(zip(clients, connected, strict=True)):
+        await connection.begin(client.plan, lab.facts(serial=f"S{number}", uuid=f"uuid-{number}"))
+    for _ in range(deaths):
+        reached = asyncio.Event()
+        working = [
+            asyncio.create_task(
+                client.work(connection, client.sent + chance.randrange(ACKS_PER_LIFE), reached)
+            )
+            for client, connection in zip(clients, connected, strict=True)
+        ]
+        await reached.wait()
+        await asyncio.to_thread(die)
+        for client, connection, work in zip(clients, connected, working, strict=True):
+            with suppress(DurabilityError, ConnectionError):
+                await work
+            await connection.ended()
+            client.note(connection)
+        await asyncio.to_thread(boot)
+        server.start()
+        connected = [await lab.connect(server.address) for _ in clients]
+        for client, connection in zip(clients, connected, strict=True):
+            accepted = await connection.resume(client.plan.run, SECRET)
+            assert client.granted <= accepted.frontiers[0] <= client.sent, f"seed {seed}"
+            client.granted = accepted.grants[0]
+
+
+@pytest.mark.usefixtures("rig_machine")
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_power_cuts_of_the_servers_machine(lab: Lab, server_process: StartServer, kind: str) -> None:
+    """The drive of the store loses its power, and the server and its database die with it."""
+    drive_seed = random.randrange(1 << 32)
+    print(f"seed of the drive {drive_seed}")
+    with ExitStack() as stack:
+        rig = stack.enter_context(BlockRig("honest", "ext4", seed=drive_seed, size_bytes=DRIVE_BYTES))
+        url, end_database, start_database = stack.enter_context(_store_on(rig, kind))
+        server = await server_process(url)
+
+        def die() -> None:
+            rig.cut()
+            server.end(signal.SIGKILL)
+            end_database()
+
+        def boot() -> None:
+            rig.power_on()
+            rig.mount()
+            start_database()
+
+        await _outlived(lab, server, deaths=CUTS, die=die, boot=boot)
+        server.end()
+
+
+async def test_kills_of_the_server(lab: Lab, server_process: StartServer, store_url: str) -> None:
+    """SIGKILL, again and again."""
+    server = await server_process(store_url)
+    await _outlived(lab, server, deaths=KILLS, die=lambda: _kill(server), boot=lambda: None)
+
+
+def _kill(server: ServerProcess) -> None:
+    server.end(signal.SIGKILL)
