@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import cast
 
 from durability import errors, limits
 from durability.errors import DurabilityError
@@ -212,7 +213,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take(self, message: Message, at_ns: int) -> None:
         if isinstance(message, messages.Hello):
-            self._answer_with(self._welcome(message))
+            self._answer_with(partial(self._welcome, message))
         elif isinstance(message, messages.Pong):
             if self.session is not None:
                 self.session.run.round_trip(at_ns - message.sent_ns)
@@ -230,9 +231,9 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif isinstance(message, messages.DriveSeen):
                 assert self.session is not None
                 self._services.requests.drive_seen(self.session.run, message, at_ns)
-            self._answer_with(self._reply(message))
+            self._answer_with(partial(self._reply, message))
 
-    def _answer_with(self, work: Coroutine[Any, Any, None]) -> None:
+    def _answer_with(self, work: Callable[[], Awaitable[None]]) -> None:
         answer = asyncio.get_running_loop().create_task(self._work(work))
         self._answers.add(answer)
         answer.add_done_callback(self._answers.discard)
@@ -247,10 +248,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._services.turns.end_large(self.caller.client)
         self._large = False
 
-    async def _work(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             async with self._turn:
-                await work
+                await work()
         except DurabilityError as error:
             self._refuse(error)
         except Exception:
