@@ -28,6 +28,13 @@ EXIT_LOSS = 3
 EXIT_INCONCLUSIVE = 4
 EXIT_ENVIRONMENT = 5
 
+# What `verify` says, whatever its exit code, if its verdict is nowhere but in its own output.
+NOT_STORED = "the server did not store this verdict and its evidence"
+# What a command says that ended before it had reached a server.
+NOT_CONNECTED = "cannot connect to"
+# Why `run` is refused a target whose last run would be lost unverified.
+UNVERIFIED = "was armed and neither stopped nor verified"
+
 
 class DurabilityError(Exception):
     """Base of all errors of this product."""

@@ -3,9 +3,11 @@ whether this machine can host a drive under a real file system, or a guest."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from durability.formats.plan import Plan
 from durability_lab.kernel_rig import block_rig
+from durability_lab.vm_rig import guest_campaign
 from durability_lab.vm_rig import guest_machine as machine
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
@@ -42,6 +45,8 @@ PLAN_FIELDS: dict[str, Any] = {
 # Who uses one of these needs root or a package of the lab.
 LAB_FIXTURES = {
     "browser",
+    "campaign_machine",
+    "fence_agents",
     "guest_machine",
     "loop_machine",
     "nbdkit",
@@ -64,10 +69,31 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses a fixture of the lab, before `-m` looks at marks."""
+    """Put the files first that take minutes, so that none is left alone at the end, and mark each test that
+    uses a fixture of the lab, before `-m` looks at marks."""
+    items.sort(key=lambda item: _turn(item.path))
     for item in items:
         if not LAB_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
             item.add_marker("lab")
+
+
+def _turn(path: Path) -> int:
+    """When a file's tests are to run. Virtual machines alternate with what mostly waits."""
+    turns = (
+        "vm_rig/test_campaign",
+        "kernel_rig/test_campaign_faults",
+        "kernel_rig/",
+        "vm_rig/",
+        "lab/",
+        "server/",
+    )
+    return next((turn for turn, part in enumerate(turns) if part in path.as_posix()), len(turns))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection made out of each later garbage collection: it lives as long as the process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +116,12 @@ def rig_machine() -> None:
 def guest_machine() -> None:
     """The same for a virtual machine with a drive that loses power."""
     _require(machine.missing())
+
+
+@pytest.fixture(scope="session")
+def campaign_machine() -> None:
+    """The same for a virtual machine behind a BMC."""
+    _require(guest_campaign.missing())
 
 
 def _require(problem: str) -> None:

@@ -145,3 +145,33 @@ def vm(
         keep_log=keep_log,
     )
     raise typer.Exit(asyncio.run(cut_machines(chosen, sys.stdout, sys.stderr)))
+
+
+@lab.command()
+def campaign(
+    models: options.Models = None,
+    *,
+    rig: options.RigOfCampaign = "b",
+    cuts: options.CutsOfCampaign = 3,
+    file_system: options.DriveFileSystem = None,
+    seed: options.CutSeed = None,
+    json: options.Json = False,
+) -> None:
+    """Make a campaign of real parts on drives with known faults.
+
+    Each drive takes part until its first loss. On rig b, server, agent and drives all run on this machine. On
+    rig c, a BMC cuts a virtual machine that has all drives and runs the agent. Exit code 0 if every honest
+    drive was durable in all cuts and every lying drive was caught. Needs root.
+    """
+    from durability_lab.campaign_rig.campaign_command import CampaignOptions
+    from durability_lab.campaign_rig.campaign_command import campaign as make_campaign
+
+    chosen = CampaignOptions(
+        models=tuple(models or CampaignOptions().models),
+        cuts=cuts,
+        file_system=file_system,
+        seed=secrets.randbits(32) if seed is None else seed,
+        json=json,
+        rig=rig,
+    )
+    raise typer.Exit(asyncio.run(make_campaign(chosen, out=sys.stdout, err=sys.stderr)))

@@ -25,6 +25,8 @@ from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
 from durability.units import counted, format_address, parse_run, parse_size
 from durability_cli import bench_commands, options, streams
+from durability_cli.agent_commands import agent
+from durability_cli.campaign_commands import campaign
 from durability_cli.clients_commands import clients
 from durability_cli.lab_commands import lab
 
@@ -35,6 +37,7 @@ TRACEBACK_VARIABLE = "DURABILITY_TRACEBACK"
 # How `--help` groups the commands.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Test a drive": ("serve", "join", "device", "run", "verify"),
+    "Many cuts": ("campaign", "agent"),
     "The server": ("clients", "runs", "show", "export"),
     "Performance": ("bench", "compare"),
     "Test the tester": ("demo", "lab"),
@@ -101,6 +104,8 @@ app = typer.Typer(
 )
 app.add_typer(lab, name="lab")
 app.add_typer(clients, name="clients")
+app.add_typer(campaign, name="campaign")
+app.add_typer(agent, name="agent")
 
 
 def main() -> NoReturn:
@@ -389,12 +394,16 @@ app.command()(bench_commands.compare)
 
 
 @app.command()
-def demo(seed: options.DemoSeed = None) -> None:
+def demo(*, seed: options.DemoSeed = None, campaign: options.DemoCampaign = False) -> None:
     """Test three simulated drives.
 
     Runs a server, writes, cuts power and verifies; needs no privileges and no hardware. Exit code 0 if every
     verdict is as expected.
     """
+    if campaign:
+        from durability_lab.campaign_rig.campaign_demo import campaign_demo
+
+        raise typer.Exit(asyncio.run(campaign_demo(sys.stdout, sys.stderr, seed=seed)))
     from durability_lab.demo_command import demo as show_demo
 
     raise typer.Exit(asyncio.run(show_demo(sys.stdout, seed=seed)))

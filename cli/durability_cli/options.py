@@ -103,6 +103,17 @@ OperatorServer = Annotated[
         show_default="that of this machine, or the joined one",
     ),
 ]
+JoinedServer = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="HOST[:PORT]",
+        envvar="DURABILITY_SERVER",
+        show_envvar=False,
+        help="Address of the server.",
+        show_default="the joined one",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,6 +292,10 @@ DemoSeed = Annotated[
     ),
 ]
 
+DemoCampaign = Annotated[
+    bool, typer.Option("--campaign", help="Run a campaign: cut each drive 59 times, in about half a minute.")
+]
+
 
 class Rig(Enum):
     """An enumeration, because typer cannot parse a list of literals."""
@@ -395,6 +410,10 @@ GuestFileSystem = Annotated[
     Literal["ext4", "none"], typer.Option(help="File system in the guest; none is the raw device.")
 ]
 GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
+RigOfCampaign = Annotated[
+    Literal["b", "c"], typer.Option(help="Drives of this machine's kernel, or of a virtual machine.")
+]
+CutsOfCampaign = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Cuts per drive.")]
 CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
 CutSeed = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM)

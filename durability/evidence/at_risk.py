@@ -64,7 +64,7 @@ def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
     versions = Versions(plan)
     counts = [
         sum(_exposed(versions, plan, writer, since[writer], case.frontiers[writer]) for writer in running)
-        for since in (_frontiers_at(case, plan, power_ns - window * _MS) for window in WINDOWS_MS)
+        for since in (frontiers_at(case, plan, power_ns - window * _MS) for window in WINDOWS_MS)
     ]
     return AtRisk(ms1=counts[0], ms10=counts[1], ms100=counts[2], ms1000=counts[3], stalled=stalled)
 
@@ -87,8 +87,20 @@ def last_power_ns(case: Case) -> int | None:
     It is the last frame of any kind, because the machine had power then. A client that ended with an I/O
     error of the target outlived that moment: it is the error where the drive was then seen dead, since until
     then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
-    any time after the last frame.
+    any time after the last frame. The log of a power controller tells what the client could not: it had power
+    until the controller was asked, must be assumed to have had it until off was confirmed, and
+    had none after that.
     """
+    seen_ns = _last_seen_ns(case)
+    if case.power_off is None:
+        return seen_ns
+    if seen_ns is None or seen_ns + _allowance_ns(case) < case.power_off.asked_ns:
+        return case.power_off.confirmed_ns
+    return min(seen_ns, case.power_off.confirmed_ns)
+
+
+def _last_seen_ns(case: Case) -> int | None:
+    """The last moment with power as the client showed it."""
     if case.session_end != "target-error":
         return case.last_receipt_ns
     if case.target_error is None or case.target_error.drive != "dead":
@@ -96,16 +108,26 @@ def last_power_ns(case: Case) -> int | None:
     return case.target_error.at_ns
 
 
+def _allowance_ns(case: Case) -> int:
+    """How long a client that has power may say nothing, as the server sees it."""
+    return max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
+
+
 def _drive_seen(case: Case) -> DriveState:
     return "unseen" if case.target_error is None else case.target_error.drive
 
 
-def _frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
-    """The frontiers of the newest kept receipt before `at_ns`."""
+def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
+    """What may have been acknowledged by `at_ns`, per writer: the frontiers of the newest kept receipt before
+    it, and those that came late and may be older."""
     if not case.timeline:
         return case.frontiers
     position = bisect_left(case.timeline, at_ns, key=lambda receipt: receipt.at_ns)
-    return case.timeline[position - 1].frontiers if position else (0,) * plan.writers
+    frontiers = case.timeline[position - 1].frontiers if position else (0,) * plan.writers
+    for held in case.held_up:
+        if held.from_ns <= at_ns <= held.until_ns:
+            frontiers = tuple(map(max, frontiers, held.frontiers))
+    return frontiers
 
 
 def _exposed(versions: Versions, plan: Plan, writer: int, since: int, acked: int) -> int:
@@ -125,12 +147,23 @@ def cut_interval_ns(case: Case) -> tuple[int, int] | None:
     power_ns = last_power_ns(case)
     if power_ns is None:
         return None
+    if case.power_off is not None and power_ns == case.power_off.confirmed_ns:
+        return case.power_off.asked_ns, power_ns
+    earliest, latest = _seen_interval_ns(case, power_ns)
+    if case.power_off is None:
+        return earliest, latest
+    latest = min(latest, case.power_off.confirmed_ns)
+    return min(max(earliest, case.power_off.asked_ns), latest), latest
+
+
+def _seen_interval_ns(case: Case, power_ns: int) -> tuple[int, int]:
+    """When the cut was as the client showed it, earliest and latest."""
     earliest = case.last_receipt_ns
     if case.failed and case.timeline and _drive_seen(case) != "answered":
         earliest = case.timeline[-1].at_ns
     if case.session_end == "target-error":
         return earliest - case.rtt_max_ns, max(power_ns, earliest)
-    return earliest - case.rtt_max_ns, power_ns + max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
+    return earliest - case.rtt_max_ns, power_ns + _allowance_ns(case)
 
 
 def loss_window(case: Case, *, proven: Sequence[int], oldest_lost: Sequence[int | None]) -> LossWindow | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from durability.formats.case import Case
+from durability.formats.case import Case, PowerOff
 from durability.formats.facts import Drive, Facts
 
 CutClass: TypeAlias = Literal["none", "os", "vm", "power"]
@@ -45,24 +45,33 @@ def at_least(shown: CutClass, required: CutClass) -> bool:
 def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: CutClass | None) -> Cut:
     """The cut between the end of the run of `case` and `now`. `attested` is what the operator says of the
     cut, `cut_class` the class that the operator claims (None: power)."""
+    off = next(iter(case.power_offs), None)
+    by_controller = off is not None and not attested
+    if off is not None and not attested:
+        attested, cut_class = off.text, off.cut_class
     if case.armed is None or now is None:
         why = ("the run was never armed",) if case.armed is None else ("the target cannot be examined now",)
         return Cut(cut_class="none", proof=(), attested=attested, contradictions=why if attested else ())
     counted = _counted_power_loss(case.armed, now)
     death = _os_death(case, case.armed, now)
     anew = _enumerated_anew(case.armed, now)
+    if by_controller and off is not None:
+        cut_class = _at_most(off, now, enumerated_anew=bool(anew))
     shown: CutClass = "power" if counted else "os" if death and not case.failed else "none"
     claimed, contradictions = shown, list[str]()
     if attested:
         claimed = _believable(cut_class, now, os_died=bool(death), enumerated_anew=bool(anew))
         contradictions = _contradictions(case.armed, now, claimed, happened=bool(counted or death or anew))
+        if by_controller:
+            contradictions += _heard_without_power(case)
     believed = bool(attested) and not contradictions
     # A machine whose target failed may be restarted in order, which looks the same as its death.
     unproven = _RESTARTED if death and case.failed and not (counted or believed) else ""
     proof = [sentence for sentence in (counted, "" if unproven else death, anew) if sentence]
     if believed and not at_least(shown, claimed):
         shown = claimed
-        proof.append(f"the operator attests: {attested}")
+        who = "the power controller's log shows" if by_controller else "the operator attests"
+        proof.append(f"{who}: {attested}")
     return Cut(
         cut_class=shown,
         proof=tuple(proof),
@@ -81,6 +90,23 @@ def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerat
     if now.host.virtualisation != "none" and os_died and not enumerated_anew:
         return "vm"
     return "power"
+
+
+def _at_most(off: PowerOff, now: Facts, *, enumerated_anew: bool) -> CutClass:
+    """The class that a controller's log stands for: not more than `vm` where it switched a guest. A drive
+    that was cut off under a living guest is what the campaign file says."""
+    guest = now.host.virtualisation != "none"
+    alone = off.subject == "drive" and enumerated_anew
+    return "vm" if guest and off.cut_class == "power" and not alone else off.cut_class
+
+
+def _heard_without_power(case: Case) -> list[str]:
+    """The contradiction that the client was heard after its power was said to be off."""
+    off = case.power_off
+    if off is None or off.subject != "machine" or case.last_receipt_ns <= off.confirmed_ns + case.rtt_max_ns:
+        return []
+    late_ms = (case.last_receipt_ns - off.confirmed_ns) / 1e6
+    return [f"the client was heard {late_ms:.0f} ms after the switch had said that the power was off"]
 
 
 def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bool) -> list[str]:

@@ -50,7 +50,7 @@ REASONS: Mapping[str, str] = {
     "session-live": "the server never saw the session end",
     "cut-not-shown": "the evidence does not show a cut",
     "cut-class": "the cut shown is of a weaker class than required",
-    "attestation-contradicted": "the facts contradict the operator's statement",
+    "attestation-contradicted": "the facts contradict what was attested",
     "scan-unfinished": "the target was not read completely",
     "nothing-checked": "no record was checked",
     "nothing-at-risk": "no record was at risk at the cut",

@@ -71,6 +71,31 @@ class TargetError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PowerOff:
+    """A power controller switched off a machine, or a drive alone: the first request went out at `asked_ns`,
+    and at `confirmed_ns` the last switch had said that it is off; both on the clock of the server's boot
+    `boot_id`. `subject`: what lost its power. `cut_class`: what it stands for at most. `text`: for people,
+    which switch and what for."""
+
+    asked_ns: int
+    confirmed_ns: int
+    boot_id: str
+    subject: Literal["machine", "drive"]
+    cut_class: Literal["os", "vm", "power"]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUp:
+    """Frames that came late, since the network or the server stood still. What came by `until_ns`, and was
+    not held up earlier, may have been sent at any time since `from_ns`; `frontiers` are the last of it."""
+
+    from_ns: int
+    until_ns: int
+    frontiers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """One run as the server has it.
 
@@ -85,7 +110,8 @@ class Case:
     plan), with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
     that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
     same target, whatever their plan, oldest first. `target_error`: None where the client reported none, and
-    in exports of releases that did not look at the drives.
+    in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,
+    oldest first. `held_up`: the newest stretches of frames that came late, oldest first.
     """
 
     schema: str
@@ -115,6 +141,14 @@ class Case:
     credits: tuple[tuple[int, ...], ...] = ()
     target_error: TargetError | None = None
     predecessors: tuple[str, ...] = ()
+    power_offs: tuple[PowerOff, ...] = ()
+    held_up: tuple[HeldUp, ...] = ()
+
+    @property
+    def power_off(self) -> PowerOff | None:
+        """The first one, if its times compare with those of the receipts."""
+        first = next(iter(self.power_offs), None)
+        return first if first is not None and first.boot_id == self.receipt_boot_id else None
 
     @property
     def failed(self) -> bool:

@@ -3,20 +3,24 @@
 Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that
 comes in is checked against the dataclass, field by field; what does not fit is a FormatError that names the
 field.
+
+Pydantic is imported with the first document. Processes that only write or read a target never have one, and
+the import would be a third of their start.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
-from typing import Annotated, Any, TypeAlias, TypeVar, cast
-
-from pydantic import Field, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
 
 from durability import plain_text
 from durability.errors import FormatError
 from durability.formats.packing import Value
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -25,16 +29,50 @@ COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them 
 FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
 _SHOWN_CHARACTERS = 60  # of a stranger's text in a message
 
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What pydantic is to check besides the type: keys and values of its core schema."""
+
+    keys: tuple[tuple[str, object], ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {**handler(source), **dict(self.keys)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tagged:
+    """Pydantic is to look at the field `name` to tell which of several dataclasses a value is."""
+
+    name: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic import Field
+
+        return handler.generate_schema(Annotated[source, Field(discriminator=self.name)])
+
+
+def _limited(**keys: object) -> _Limits:
+    return _Limits(tuple(keys.items()))
+
+
 # Types of fields that are checked more closely than by their type alone.
-Natural: TypeAlias = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
-Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=COUNT_MAX)]  # of what can be done in a round
-Finite: TypeAlias = Annotated[float, Field(ge=0, le=FINITE_MAX, allow_inf_nan=False)]  # and not negative
-Text: TypeAlias = Annotated[str, Field(max_length=TEXT_CHARACTERS_MAX)]
-Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+Natural: TypeAlias = Annotated[int, _limited(strict=True, ge=0, lt=1 << 62)]
+Count: TypeAlias = Annotated[int, _limited(strict=True, ge=0, le=COUNT_MAX)]  # of what can be done in a round
+Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX, allow_inf_nan=False)]  # and not negative
+Text: TypeAlias = Annotated[str, _limited(max_length=TEXT_CHARACTERS_MAX)]
+Flag: TypeAlias = Annotated[bool, _limited(strict=True)]
+
+
+def tagged(name: str) -> Any:
+    """For a field that is one of several dataclasses: the field `name` of each says which."""
+    return _Tagged(name)
 
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
     return TypeAdapter(kind)
 
 
@@ -45,6 +83,8 @@ def to_value(document: object) -> dict[str, Value]:
 
 def from_value(kind: type[T], value: object) -> T:
     """The dataclass `kind` that `value` holds. Raises FormatError naming the first unfit field."""
+    from pydantic import ValidationError
+
     try:
         return cast(T, _adapter(cast(Any, kind)).validate_python(value, extra="forbid"))
     except ValidationError as error:

@@ -22,7 +22,7 @@ from durability.formats.packing import ELEMENTS_MAX, Value, pack, unpack
 from durability.protocol import auth, wire
 from durability.protocol.wire import Field
 
-Purpose: TypeAlias = Annotated[str, wire.choice("run", "verify", "query", "operate", "join")]
+Purpose: TypeAlias = Annotated[str, wire.choice("run", "verify", "query", "agent", "operate", "join")]
 Role: TypeAlias = Annotated[str, wire.choice(*auth.ROLES)]
 Secret: TypeAlias = Annotated[bytes, wire.octets(auth.SECRET_BYTES, auth.SECRET_BYTES)]
 RunId: TypeAlias = Annotated[int, wire.integer(1, wire.U64_MAX)]
@@ -33,12 +33,15 @@ TimeNs: TypeAlias = Annotated[int, wire.integer(0, (1 << 63) - 1)]
 Code: TypeAlias = Annotated[str, wire.code()]
 Name: TypeAlias = Annotated[str, wire.name(limits.NAME_BYTES_MAX)]
 Text: TypeAlias = Annotated[str, wire.text(limits.TEXT_BYTES_MAX)]
+Count: TypeAlias = Annotated[int, wire.integer(0, (1 << 31) - 1)]
+Names: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.CAMPAIGNS_MAX, limits.CAMPAIGNS_MAX * 80)]
 Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
 Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
 Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]
 VerdictDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.VERDICT_BYTES_MAX)]
 Document: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.DOCUMENT_BYTES_MAX)]
+AgentDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.AGENT_DOCUMENT_BYTES_MAX)]
 Documents: TypeAlias = Annotated[
     tuple[Mapping[str, Value], ...], wire.documents(limits.LISTING_ROWS_MAX, limits.DOCUMENT_BYTES_MAX)
 ]
@@ -380,6 +383,60 @@ class Shown(ServerMessage):
     document: Document
 
 
+@_wire(0x35)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListCampaigns(ClientMessage):
+    """Asks for the names of all campaigns."""
+
+
+@_wire(0x36)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowCampaign(ClientMessage):
+    """Asks for the entries of a campaign's log behind `after`."""
+
+    name: Name
+    after: Count
+
+
+@_wire(0x37)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign(ServerMessage):
+    """The next entries of a campaign's log, as `campaign.happenings.entry_to_value` writes them; none: these
+    were all. `silent_s`: by machine, for how long its agent has said nothing. `note`: what keeps the server
+    from conducting it, "" for nothing."""
+
+    entries: Documents
+    silent_s: Document
+    note: Text
+
+
+@_wire(0x3A)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaigns(ServerMessage):
+    """The names of all campaigns, in the order in which they began."""
+
+    names: Names
+
+
+# Purpose `agent`.
+
+
+@_wire(0x38)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentStatus(ClientMessage):
+    """What the agent of a machine does and has done: a `campaign.tasks.Status` as a value."""
+
+    status: AgentDocument
+
+
+@_wire(0x39)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentTask(ServerMessage):
+    """What the agent is to do: a `campaign.tasks.Task` as a value. It answers each `AgentStatus`."""
+
+    task: AgentDocument
+
+
 # Purpose `operate`.
 
 
@@ -430,6 +487,25 @@ class Revoke(ClientMessage):
     """A client, or an open invitation, is no longer known; `client` is its id or its name."""
 
     client: Name
+
+
+@_wire(0x46)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCampaign(ClientMessage):
+    """Begins a campaign, or (`check_only`) its check, with `settings`: a `campaign.settings.Settings` as a
+    value."""
+
+    settings: AgentDocument
+    check_only: Flag
+
+
+@_wire(0x47)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerCampaign(ClientMessage):
+    """Pauses, resumes or stops a campaign, or has this server conduct one that another machine's did."""
+
+    name: Name
+    action: Annotated[str, wire.choice("pause", "resume", "stop", "adopt")]
 
 
 # Purpose `join`.

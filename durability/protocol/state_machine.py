@@ -68,10 +68,22 @@ PURPOSES: Mapping[str, Table] = {
         "storing": {messages.Stored: READY},
     },
     "query": {
-        READY: {messages.List: "listing", messages.Export: "exporting", messages.Show: "showing"},
+        READY: {
+            messages.List: "listing",
+            messages.Export: "exporting",
+            messages.Show: "showing",
+            messages.ListCampaigns: "listing-campaigns",
+            messages.ShowCampaign: "showing-campaign",
+        },
         "listing": {messages.Listing: READY},
         "exporting": {messages.CaseFile: READY},
         "showing": {messages.Shown: READY},
+        "listing-campaigns": {messages.Campaigns: READY},
+        "showing-campaign": {messages.Campaign: READY},
+    },
+    "agent": {
+        READY: {messages.AgentStatus: "asking"},
+        "asking": {messages.AgentTask: READY},
     },
     "operate": {
         READY: {
@@ -79,6 +91,8 @@ PURPOSES: Mapping[str, Table] = {
             messages.Invite: "inviting",
             messages.Rename: "changing",
             messages.Revoke: "changing",
+            messages.StartCampaign: "changing",
+            messages.SteerCampaign: "changing",
         },
         "listing": {messages.Clients: READY},
         "inviting": {messages.Invited: READY},

@@ -8,38 +8,66 @@ level k opens none above it, so the work per receipt is constant on average.
 
 Times are nanoseconds of one boot's CLOCK_BOOTTIME; a server that booted anew begins a new timeline.
 
-A packed timeline is the msgpack array [version, writers, deltas]: per receipt the time and one frontier per
-writer, each less the value of the receipt before.
+Frames can come late: a network that was dead, or a server that stood still, delivers what was sent long ago.
+So the timeline also knows the newest stretches of receipts whose frontiers may be older than they look.
+
+A packed timeline is the msgpack array [version, writers, deltas, held up]: per receipt the time and one
+frontier per writer, each less the value of the receipt before; then, per stretch of what was held up, an
+array of its beginning, its end and its frontiers.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
+from dataclasses import replace
+from itertools import accumulate, chain
 from operator import gt, sub
+from typing import Any
 
 from durability import limits
 from durability.errors import DurabilityError, FormatError
-from durability.formats.case import Receipt
+from durability.formats.case import HeldUp, Receipt
 from durability.formats.packing import pack, unpack
 
-TIMELINE_VERSION = 1
+TIMELINE_VERSION = 3
 LEVELS = 28
 PER_LEVEL = 128
 FINEST_NS = 100_000
 RECEIPTS_MAX = LEVELS * PER_LEVEL + 1
+STRETCHES_MAX = 32
 
 
 class Timeline:
     """Receipts of a run with `writers` writers."""
 
-    __slots__ = ("_last", "_levels", "_writers")
+    __slots__ = ("_held_up", "_last", "_levels", "_writers")
 
     def __init__(self, writers: int) -> None:
         self._writers = writers
         self._levels: tuple[deque[Receipt], ...] = tuple(deque(maxlen=PER_LEVEL) for _ in range(LEVELS))
         self._last = Receipt(at_ns=0, frontiers=(0,) * writers)
+        self._held_up: list[HeldUp] = []
+
+    @property
+    def last_ns(self) -> int:
+        """When the last change of a frontier came, 0 before the first."""
+        return self._last.at_ns
+
+    @property
+    def held_up(self) -> tuple[HeldUp, ...]:
+        """Stretches of what was held up, oldest first; each begins and ends later than the one before."""
+        return tuple(self._held_up)
+
+    def hold_up(self, from_ns: int, until_ns: int) -> None:
+        """What was added by `until_ns`, and not held up before, may have been sent at any time since
+        `from_ns`. The oldest stretches become one where there are too many, which says less of them."""
+        while self._held_up and self._held_up[-1].from_ns >= from_ns:
+            self._held_up.pop()
+        self._held_up.append(HeldUp(from_ns=from_ns, until_ns=until_ns, frontiers=self._last.frontiers))
+        if len(self._held_up) > STRETCHES_MAX:
+            oldest, next_oldest = self._held_up[:2]
+            self._held_up[:2] = [replace(next_oldest, from_ns=oldest.from_ns)]
 
     def add(self, at_ns: int, frontiers: Sequence[int]) -> None:
         """At `at_ns` these frontiers came; frontiers that did not change are passed over. Raises
@@ -79,29 +107,42 @@ class Timeline:
             values.append(receipt.at_ns)
             values += receipt.frontiers
         step = 1 + self._writers
-        return pack((TIMELINE_VERSION, self._writers, [*values[:step], *map(sub, values[step:], values)]))
+        deltas = [*values[:step], *map(sub, values[step:], values)]
+        late = [(held.from_ns, held.until_ns, *held.frontiers) for held in self._held_up]
+        return pack((TIMELINE_VERSION, self._writers, deltas, late))
 
     @classmethod
     def unpack(cls, data: bytes) -> Timeline:
         """The timeline that `pack` wrote. Raises FormatError."""
         match unpack(data):
-            case [version, int(writers), list(deltas)] if version == TIMELINE_VERSION:
+            case [1, int(writers), list(deltas)]:
+                late: list[Any] = []
+            case [2, int(writers), list(deltas), list(stretch)]:
+                late = [stretch] if stretch else []
+            case [version, int(writers), list(deltas), list(late)] if version == TIMELINE_VERSION:
                 pass
-            case [version, _, _]:
+            case [version, *_]:
                 raise FormatError(f"timeline version {version!r} is not {TIMELINE_VERSION}")
             case _:
-                raise FormatError("a timeline is an array of version, writers and deltas")
+                raise FormatError("a timeline is an array of version, writers, deltas and what was held up")
         step = 1 + writers
         if not 1 <= writers <= limits.WRITERS_MAX or len(deltas) % step or len(deltas) > RECEIPTS_MAX * step:
             raise FormatError(f"a timeline of {writers} writers has {len(deltas)} deltas")
-        if any(type(delta) is not int or delta < 0 for delta in deltas):
-            raise FormatError("a timeline's deltas are integers, none negative")
+        if len(late) > STRETCHES_MAX or any(type(part) is not list or len(part) != 1 + step for part in late):
+            raise FormatError(
+                f"what was held up is at most {STRETCHES_MAX} arrays of {1 + step} numbers in a timeline of"
+                f" {writers} writers"
+            )
+        if any(type(number) is not int or number < 0 for number in chain(deltas, *late)):
+            raise FormatError("a timeline's numbers are integers, none negative")
         timeline = cls(writers)
         if any(sum(deltas[column::step]) > limits.SEQ_MAX for column in range(step)):
             raise FormatError("a timeline's times and frontiers stay below 2^63")
         columns = [accumulate(deltas[column::step]) for column in range(step)]
         for at_ns, *frontiers in zip(*columns, strict=True):
             timeline.add(at_ns, frontiers)
+        for from_ns, until_ns, *held in late:
+            timeline._held_up.append(HeldUp(from_ns=from_ns, until_ns=until_ns, frontiers=tuple(held)))
         return timeline
 
     def _problem(self, at_ns: int, frontiers: Sequence[int]) -> str:

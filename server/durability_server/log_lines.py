@@ -40,11 +40,33 @@ class PlainFormatter(logging.Formatter):
 
 @dataclass(slots=True)
 class _Kind:
-    """Lines of one template since `began_s`."""
+    """Lines of one kind since `began_s`."""
 
     began_s: float
     written: int = 0
     left_out: int = 0
+
+
+class LineLimit:
+    """Lets `at_once` lines of one kind pass in an interval."""
+
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._kinds: dict[str, _Kind] = {}
+
+    def left_out(self, name: str) -> int | None:
+        """How many lines of the kind `name` were left out before this one; None if this one is left out."""
+        now_s = time.monotonic()
+        kind = self._kinds.setdefault(name, _Kind(now_s))
+        before = 0
+        if now_s - kind.began_s > _INTERVAL_S:
+            before = kind.left_out
+            kind.began_s, kind.written, kind.left_out = now_s, 0, 0
+        kind.written += 1
+        if kind.written > self._at_once:
+            kind.left_out += 1
+            return None
+        return before
 
 
 class Rare(logging.Filter):
@@ -52,19 +74,12 @@ class Rare(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._kinds: dict[str, _Kind] = {}
+        self._limit = LineLimit(_AT_ONCE)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether `record` is written; with how many were left out before it."""
-        now_s = time.monotonic()
-        kind = self._kinds.setdefault(str(record.msg), _Kind(now_s))
-        if now_s - kind.began_s > _INTERVAL_S:
-            if kind.left_out:
-                record.msg = f"{record.getMessage()} (and {kind.left_out:,} such lines before)"
-                record.args = None
-            kind.began_s, kind.written, kind.left_out = now_s, 0, 0
-        kind.written += 1
-        if kind.written > _AT_ONCE:
-            kind.left_out += 1
-            return False
-        return True
+        left_out = self._limit.left_out(str(record.msg))
+        if left_out:
+            record.msg = f"{record.getMessage()} (and {left_out:,} such lines before)"
+            record.args = None
+        return left_out is not None

@@ -28,10 +28,12 @@ from durability_server.access.local_socket import LocalSocket
 from durability_server.access.server_identity import ServerIdentity, new_identity
 from durability_server.access.state_directory import address_for_others
 from durability_server.announcements import Announce, notify, silence, watchdog_s
+from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
 from durability_server.connections.turns import Turns
+from durability_server.power.controller import Controller
 from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
@@ -39,6 +41,7 @@ from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
+POWER_DIRECTORY = "power"  # in the state directory: the locks of switches
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
 
 _SWITCH_S = 0.0005  # for which a question to the store keeps the event loop waiting, each time that it waits
@@ -59,6 +62,8 @@ class Server:
         self._manager = ConnectionManager()
         self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
         self._requests = Requests(self._store, self._thread, self._registry, announce=announce)
+        self._controller: Controller | None = None
+        self._campaigns: Campaigns | None = None
         self._listener = Listener(self._admit)
         self._local: LocalSocket | None = None
         self._admitted: set[asyncio.Task[None]] = set()
@@ -91,7 +96,7 @@ class Server:
         there is none. `listener`: a bound socket, in place of `host` and `port`. Returns the address. Raises
         StoreError and SetupError."""
         try:
-            await self._open_store()
+            await self._open_store(directory)
             bound = self._listener.open(host, port, listener)
             where = self._address(*bound)
             self._client_requests.where = where
@@ -109,7 +114,7 @@ class Server:
     async def start_locally(self, directory: Path, port: int) -> None:
         """As `start`, on the local socket alone."""
         try:
-            await self._open_store()
+            await self._open_store(directory)
             await self._live("")  # at which nobody else reaches it
             await self._listen_locally(directory, port)
         except (SetupError, OSError):
@@ -131,6 +136,9 @@ class Server:
         if self._local is not None:
             self._local.close()
         watch.cancel()
+        if self._campaigns is not None and self._controller is not None:
+            await self._campaigns.close()
+            await self._controller.close()
         await self._manager.close(GRACE_S)
         self._registry.committer.close()
         await work
@@ -142,7 +150,7 @@ class Server:
         await self._close_store()
         log.info("stopped")
 
-    async def _open_store(self) -> None:
+    async def _open_store(self, directory: Path | None) -> None:
         await self._thread.call(self._store.open)
         key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
@@ -154,10 +162,22 @@ class Server:
             on_revoked=self._manager.revoke,
             announce=self._announce,
         )
+        self._controller = Controller((directory or Path()) / POWER_DIRECTORY)
+        self._campaigns = Campaigns(
+            self._store,
+            self._thread,
+            self._controller,
+            case=self._requests.case,
+            hold=self._registry.hold,
+            boot_id=clock.read_boot_id(),
+            announce=self._announce,
+        )
+        self._requests.campaign_of = self._campaigns.campaign_of
         self._services = Services(
             server_id=self._store.server_id,
             authentication=Authentication(self._store, self._thread),
             client_requests=self._client_requests,
+            campaigns=self._campaigns,
             requests=self._requests,
             turns=Turns(),
             encode=self._encode,
@@ -204,6 +224,8 @@ class Server:
             loop.create_task(self._registry.committer.work()),
             loop.create_task(self._registry.leases.work()),
         ]
+        if self._local is not None and self._campaigns is not None:  # else nobody here may begin one
+            self._campaigns.begin()
 
     async def _close_store(self) -> None:
         await self._thread.close(self._store.close)

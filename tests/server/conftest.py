@@ -32,6 +32,7 @@ from durability.protocol.secure_stream import PlainStream, SecureStream, Stream,
 from durability.protocol.state_machine import ClientProtocol
 from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
 from durability_lab.support.postgresql import PostgreSQL, postgresql_is_installed, postgresql_server
+from durability_server.announcements import Announce, silence
 from durability_server.server import Server
 from tests.sample_facts import facts
 
@@ -140,21 +141,23 @@ class Client:
         assert error is not None
         return error
 
-    async def register(self, plan: Plan, facts: Facts, *, force: bool = False) -> messages.Accepted:
+    async def register(
+        self, plan: Plan, facts: Facts, *, force: bool = False, label: str = "label"
+    ) -> messages.Accepted:
         """Registers a run."""
         register = messages.Register(
             run=plan.run,
             plan=plan.encode(),
             facts=to_value(facts),
             secret=SECRET,
-            label="label",
+            label=label,
             force=force,
         )
         return await self.ask(register, messages.Accepted)
 
-    async def begin(self, plan: Plan, facts: Facts, *, force: bool = False) -> None:
+    async def begin(self, plan: Plan, facts: Facts, *, force: bool = False, label: str = "label") -> None:
         """Registers and arms a run."""
-        await self.register(plan, facts, force=force)
+        await self.register(plan, facts, force=force, label=label)
         await self.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
 
     async def resume(self, run: int, secret: bytes = SECRET) -> messages.Accepted:
@@ -238,9 +241,9 @@ class Lab:
         self._servers: list[Server] = []
         self._clients: list[Client] = []
 
-    async def start(self, store_url: str) -> Running:
+    async def start(self, store_url: str, *, announce: Announce = silence) -> Running:
         """Starts a server on a store and port 0, and joins it."""
-        server = Server(store_url=store_url)
+        server = Server(store_url=store_url, announce=announce)
         self._servers.append(server)
         address = await server.start("127.0.0.1", 0, directory=self.directory)
         if store_url not in self._joined:

@@ -17,7 +17,10 @@ import pytest
 
 from durability.formats.packing import Value
 from durability.protocol import messages
+from durability.units import format_run
+from durability_server import log_lines
 from durability_server.announcements import Announcer
+from durability_server.runs import requests
 from durability_server.server import Server
 
 if TYPE_CHECKING:
@@ -65,6 +68,35 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     assert len(told) == len(expected), told
     for line, pattern in zip(told, expected, strict=True):
         assert re.fullmatch(pattern, line), line
+
+
+async def test_a_client_that_comes_back_all_the_time_hides_no_other(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many of its events are told; the rest are counted, and another client's are told as ever."""
+    monkeypatch.setattr(requests, "EVENTS_AT_ONCE", 5)
+    told: list[str] = []
+    server = Server(store_url=sqlite_url, announce=lambda who, what: told.append(f"{who}: {what}"))
+    address = await server.start("127.0.0.1", 0, directory=lab.directory)
+    noisy = await lab.join(address, (await server.invite()).line, name="noisy")
+    quiet = await lab.join(address, (await server.invite()).line, name="quiet")
+    plan = lab.plan()
+    first = await lab.connect(address, member=noisy)
+    await first.begin(plan, lab.facts())
+    for _ in range(12):
+        again = await lab.connect(address, member=noisy)
+        await again.resume(plan.run)
+    before = len(told)
+    other = lab.plan(run=plan.run + 1)
+    client = await lab.connect(address, member=quiet)
+    await client.begin(other, lab.facts(serial="S2", uuid="uuid-2"))
+    assert sum(format_run(plan.run) in line for line in told) == 5
+    assert len(told) == before + 1
+    monkeypatch.setattr(log_lines, "_INTERVAL_S", -1.0)
+    last = await lab.connect(address, member=noisy)
+    await last.resume(plan.run)
+    assert re.search(r"\(\d+ events before this one were left out\)$", told[-1])
+    await server.stop()
 
 
 def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:

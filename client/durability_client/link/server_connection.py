@@ -21,6 +21,7 @@ from typing import TypeVar, cast
 import durability
 from durability import limits
 from durability.errors import (
+    NOT_CONNECTED,
     AuthenticationError,
     FormatError,
     PeerError,
@@ -284,7 +285,7 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         raise ProtocolError(f"{where}: {error}") from error
     except OSError as error:
         raise PeerError(
-            f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"
+            f"{NOT_CONNECTED} {where}: {_why_refused(error)}; check that `durability serve` runs there"
         ) from error
     except BaseException:
         connection.close()

@@ -195,6 +195,11 @@ def start_of(name: str, *, sys: Path = SYS) -> int:
     return (_number(_class(name, sys) / "start") or 0) * _SYS_SECTOR_BYTES
 
 
+def serial_of(name: str, *, sys: Path = SYS) -> str:
+    """The serial of the drive `name`; "" for one that has none."""
+    return _serial(_class(name, sys))
+
+
 def wwid_of(name: str, *, sys: Path = SYS) -> str:
     """The world-wide name of the drive `name`; "" for none, and for one that its maker did not register."""
     wwid = _first_text(_class(name, sys) / "wwid", _class(name, sys) / "device" / "wwid")

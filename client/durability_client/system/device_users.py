@@ -6,7 +6,7 @@ held by another program with O_EXCL. The same bytes have: a loop device and the 
 devices over the same range of a file, and two paths to one drive.
 
 Looks only at what the kernel tells and writes nothing. A program that opened a device without O_EXCL does not
-count: udev and smartd do that all the time.
+count there: udev and smartd do that all the time. `writer_of` finds those that write.
 """
 
 from __future__ import annotations
@@ -48,13 +48,36 @@ def use_of_device(name: str, *, sys: Path = SYS) -> Use | None:
     return next(_uses(name, (), sys), None)
 
 
+def writer_of(name: str, *, sys: Path = SYS) -> Use | None:
+    """A process that has the block device `name`, or a partition of it, open for writing; as far as this user
+    may look. A virtual machine or a database may use a device so, and no holder shows it; udev, smartd and
+    their like do so for a moment only."""
+    nodes = {f"/dev/{one.replace('!', '/')}" for one in (name, *block_devices.partitions_of(name, sys=sys))}
+    for process in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208 - names
+        if int(process) == os.getpid():
+            continue
+        with suppress(OSError):  # it ended, or it is another user's
+            for file in Path("/proc", process, "fd").iterdir():
+                if (node := os.readlink(file)) in nodes and _is_for_writing(process, file.name):  # noqa: PTH115
+                    program = Path("/proc", process, "comm").read_text(errors="replace").strip()
+                    text = f"open for writing in process {process} ({program})"
+                    return Use(name=node, text=text, remedy="end that first")
+    return None
+
+
+def _is_for_writing(process: str, descriptor: str) -> bool:
+    text = Path("/proc", process, "fdinfo", descriptor).read_text()
+    flags = next((line.split()[1] for line in text.splitlines() if line.startswith("flags:")), "0")
+    return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
+
+
 def use_of_file(path: Path) -> Use | None:
     """The loop device or swap that the file `path` backs, None for none."""
     try:
         found = path.stat()
     except OSError:
         return None
-    for swap in _swaps():
+    for swap in swaps():
         with suppress(OSError):
             if Path(swap).samefile(path):
                 return Use(name=str(path), text="used as swap", remedy=f"release it first (swapoff {path})")
@@ -81,7 +104,7 @@ def _uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
 def _direct_uses(name: str, seen: tuple[str, ...], sys: Path) -> Iterator[Use]:
     family = (name, *block_devices.partitions_of(name, sys=sys))
     yield from _mounted(family)
-    for swap in _swaps():
+    for swap in swaps():
         if (found := _name_of_node(swap)) in family:
             yield Use(name=str(found), text="used as swap", remedy=f"release it first (swapoff {swap})")
     for member in family:
@@ -164,7 +187,8 @@ def _loops(sys: Path) -> Iterator[Loop]:
             yield loop
 
 
-def _swaps() -> list[str]:
+def swaps() -> list[str]:
+    """The paths of devices and files that are used as swap."""
     try:
         lines = os.fsdecode(Path("/proc/swaps").read_bytes()).split("\n")[1:]
     except OSError:

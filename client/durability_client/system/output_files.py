@@ -1,8 +1,8 @@
 """Files that a command makes for its user: written whole or not at all, and never in place of other data.
 
 `create` makes a new file and replaces nothing but an empty one. `replace` also replaces an earlier file of
-the same kind, which `is_ours` recognises. Both refuse symbolic links that others made (see `path_walk`),
-write to a temporary file beside the new one, and make file and name durable.
+the same kind, which `is_ours` recognises. Both write to a temporary file beside the new one, and make file
+and name durable. `to_append` opens a log. All refuse symbolic links that others made (see `path_walk`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from durability.errors import SetupError
 from durability_client.system.path_walk import Place, place_of
@@ -29,12 +29,14 @@ def check_new(path: Path, what: str) -> None:
     """Refuse a path at which `create` would fail. Raises SetupError."""
     with _place(path, what, follow_last=False) as place:
         _check(place, path, what, None)
+        _try(place, path, what)
 
 
 def check_replaceable(path: Path, what: str, is_ours: IsOurs) -> None:
     """Refuse a path at which `replace` would fail. Raises SetupError."""
     with _place(path, what, follow_last=True) as place:
         _check(place, path, what, is_ours)
+        _try(place, path, what)
 
 
 def create(path: Path, data: bytes, what: str) -> None:
@@ -50,6 +52,20 @@ def replace(path: Path, data: bytes, what: str, is_ours: IsOurs) -> None:
         _write(place, path, data, what, is_ours)
 
 
+def to_append(path: Path, what: str) -> IO[bytes]:
+    """The file `path`, made if it is not there, to read and to append to. Raises SetupError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with _place(path, what, follow_last=True) as place:
+        try:
+            fd = os.open(place.name, flags, 0o666, dir_fd=place.fd)
+        except OSError as error:
+            raise _cannot(path, what, error) from error
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise SetupError(f"{path}: {what} cannot be written there: it is no file; name another")
+        return open(fd, "a+b")  # noqa: PTH123 - a descriptor
+
+
 @contextmanager
 def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
     """As `path_walk.place_of`, with sentences for what is not there."""
@@ -62,9 +78,7 @@ def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
             f"{path}: {what} cannot be written there: the directory {parent} does not exist; create it first"
         ) from error
     except OSError as error:  # a directory on the way may not be searched
-        raise SetupError(
-            f"{path}: {what} cannot be written there: {error.strerror}; name another file"
-        ) from error
+        raise _cannot(path, what, error) from error
 
 
 def _check(place: Place, path: Path, what: str, is_ours: IsOurs | None) -> os.stat_result | None:
@@ -94,6 +108,27 @@ def _check(place: Place, path: Path, what: str, is_ours: IsOurs | None) -> os.st
     return found
 
 
+def _try(place: Place, path: Path, what: str) -> None:
+    """Raises SetupError where no file can be made beside `path`: in /proc, permissions do not tell."""
+    try:
+        temporary, fd = _temporary(place)
+    except OSError as error:
+        raise _cannot(path, what, error) from error
+    os.close(fd)
+    os.unlink(temporary, dir_fd=place.fd)
+
+
+def _temporary(place: Place) -> tuple[str, int]:
+    """Name and descriptor of a new file beside the one that is meant."""
+    name = f".{place.name[:64]}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return name, os.open(name, flags, 0o666, dir_fd=place.fd)
+
+
+def _cannot(path: Path, what: str, error: OSError) -> SetupError:
+    return SetupError(f"{path}: {what} cannot be written there: {error.strerror}; name another file")
+
+
 def _head(place: Place) -> bytes:
     fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place.fd)
     try:
@@ -104,10 +139,8 @@ def _head(place: Place) -> bytes:
 
 def _write(place: Place, path: Path, data: bytes, what: str, is_ours: IsOurs | None) -> None:
     replaced = _check(place, path, what, is_ours)
-    temporary = f".{place.name[:64]}.{secrets.token_hex(8)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        fd = os.open(temporary, flags, 0o666, dir_fd=place.fd)
+        temporary, fd = _temporary(place)
         try:
             with open(fd, "wb") as file:  # noqa: PTH123 - a descriptor
                 file.write(data)

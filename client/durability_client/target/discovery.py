@@ -42,7 +42,7 @@ def collect(path: Path, kind: TargetKind) -> Facts:
     stack = block_devices.stack_of(names)
     drives = tuple(block_devices.drive(name) for name in stack.leaves)
     file_system = None if mount is None else _file_system(mount, names)
-    host = _host()
+    host = host_now()
     facts = Facts(
         host=host,
         path=str(path),
@@ -215,12 +215,17 @@ def _size(path: Path) -> int:
         os.close(fd)
 
 
-def _host() -> Host:
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+def uptime_ns() -> int:
+    """Since the start of the system, sleep included."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def host_now() -> Host:
+    """This machine, and this boot of it."""
     return Host(
         machine_id=_first_line("/etc/machine-id") or _first_line("/var/lib/dbus/machine-id"),
         boot_id=_first_line("/proc/sys/kernel/random/boot_id"),
-        uptime_ns=time.clock_gettime_ns(clock),
+        uptime_ns=uptime_ns(),
         kernel=f"{platform.system()} {platform.release()} {platform.machine()}",
         virtualisation=_virtualisation(),
         hostname=platform.node(),

@@ -7,6 +7,7 @@ of one without its protective MBR, as when a run has overwritten the beginning o
 from __future__ import annotations
 
 import os
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,26 @@ from durability_client.system.programs import run_tool
 _NOTHING_FOUND = 2  # exit code of blkid -p: no signature
 _GPT = b"EFI PART"
 _SECTORS_BYTES = (512, 4096)
+# Beside RAID, LVM and ZFS, whose names end with "_member": encrypted and stacked devices, logs of file
+# systems that are elsewhere, and what several machines use at a time without a sign of it here.
+_PARTS = frozenset(
+    {
+        *(
+            "crypto_LUKS",
+            "BitLocker",
+            "cs_fvault2",
+            "bcache",
+            "bcachefs",
+            "ceph_bluestore",
+            "drbd",
+            "stratis",
+        ),
+        *("DM_integrity", "DM_snapshot_cow", "DM_verity_hash", "vdo", "jbd", "xfs_external_log", "swsuspend"),
+        *("gfs", "gfs2", "ocfs2", "VMFS", "oracleasm"),
+    }
+)
+_BTRFS_DEVICES = struct.Struct("<Q")  # their number, in the first superblock
+_BTRFS_DEVICES_AT = (64 << 10) + 0x88
 # What blkid says of the partition itself, which is no signature in it.
 _OF_THE_PARTITION = ("DEVNAME", "PART_ENTRY_")
 
@@ -33,6 +54,41 @@ def signature_of(path: Path) -> str:
     if any(not tag.startswith(_OF_THE_PARTITION) for tag in tags):
         return tags.get("TYPE") or tags.get("PTTYPE") or "something"
     return _gpt(path)
+
+
+def signatures_of(path: Path) -> tuple[str, ...]:
+    """Everything that is recognised in the device or file, each once, though it be several that contradict
+    each other. Raises TargetError if that cannot be told."""
+    done = run_tool("wipefs", "--no-act", "--noheadings", "--output", "TYPE", str(path))
+    if done.returncode:
+        raise TargetError(f"{path}: wipefs cannot tell its contents: {done.stderr.strip()}")
+    return tuple(dict.fromkeys(done.stdout.split()))
+
+
+def file_system_uuid(path: Path) -> str:
+    """The UUID of the file system on a device, "" where none is recognised or several contradict each
+    other."""
+    done = run_tool("blkid", "-p", "-s", "UUID", "-o", "value", str(path))
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def is_member(signature: str) -> bool:
+    """Whether a device with this signature is a part of something that does not show that it is in use: RAID,
+    LVM, ZFS, an encrypted or a cache device, a file system of several machines."""
+    return signature.endswith("_member") or signature in _PARTS
+
+
+def spans_devices(path: Path) -> bool:
+    """Whether the btrfs on a device has others as well, whose data would go with it. Raises TargetError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(fd, _BTRFS_DEVICES.size, _BTRFS_DEVICES_AT)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise TargetError(f"{path}: its btrfs cannot be read: {error.strerror}") from error
+    return len(data) == _BTRFS_DEVICES.size and _BTRFS_DEVICES.unpack(data)[0] > 1
 
 
 def _gpt(path: Path) -> str:

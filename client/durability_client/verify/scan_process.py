@@ -18,57 +18,31 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, Pipe
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.connection import Pipe
 from typing import TypeAlias, cast
 
 from durability.errors import DurabilityError, TargetError
 from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.plan import Plan
-from durability.formats.workloads.workload import Layout
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import DriveWentAwayError
-from durability_client.verify.name_scan import NameScan
-from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
-from durability_client.verify.slot_scan import LogScan, SlotScan
+from durability_client.verify import scan_child
+from durability_client.verify.scan_base import ScanJob, ScanProgress
+from durability_client.verify.scan_child import (
+    Failed,
+    Reply,
+    Request,
+    SuperblocksRead,
+    SuperblocksWanted,
+    scan_into,
+)
 from durability_client.verify.target_reader import read_superblocks
 
-SCANS: Mapping[Layout, Callable[[Storage, ScanJob, ScanListener], ScanBase]] = {
-    "region": SlotScan,
-    "log": LogScan,
-    "names": NameScan,
-}
-_REPORT_INTERVAL_S = 0.1
 _POLL_S = 0.5  # how soon an interrupted caller lets go
 _GRACE_S = 2.0  # a killed process that has not ended by then waits for its drive
 
-
-@dataclass(frozen=True, slots=True)
-class _SuperblocksWanted:
-    known: Plan | None
-
-
-@dataclass(frozen=True, slots=True)
-class _SuperblocksRead:
-    plans: tuple[Plan | None, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Tick:
-    """A read returned."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    """The request ended in an error; `text` is for people."""
-
-    text: str
-
-
-_Request: TypeAlias = "_SuperblocksWanted | ScanJob"
-_Reply: TypeAlias = "_SuperblocksRead | _Tick | _Failed | ScanProgress | Example | ScanReport"
 OnProgress: TypeAlias = Callable[[ScanProgress], None]
 OnExample: TypeAlias = Callable[[Example], None]
 
@@ -101,10 +75,10 @@ class ScanProcess:
         """
         if self._child is None:
             return await asyncio.to_thread(read_superblocks, self._storage, known)
-        reply = await self._child.ask(_SuperblocksWanted(known), lambda _: None)
-        if isinstance(reply, _Failed):
+        reply = await self._child.ask(SuperblocksWanted(known), lambda _: None)
+        if isinstance(reply, Failed):
             raise TargetError(reply.text)
-        return cast(_SuperblocksRead, reply).plans
+        return cast(SuperblocksRead, reply).plans
 
     async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> ScanReport:
         """Scan the target. What stops the scan is the `failure` of the report, which then is of a part
@@ -112,7 +86,7 @@ class ScanProcess:
         """
         latest = empty_report(job.plan)
 
-        def listen(reply: _Reply) -> None:
+        def listen(reply: Reply) -> None:
             nonlocal latest
             if isinstance(reply, ScanProgress):
                 latest = reply.report
@@ -122,12 +96,12 @@ class ScanProcess:
 
         try:
             if self._child is None:
-                reply: _Reply = await asyncio.to_thread(_scan, self._storage, job, listen)
+                reply: Reply = await asyncio.to_thread(scan_into, self._storage, job, listen)
             else:
                 reply = await self._child.ask(job, listen)
         except StalledError as error:
             return replace(latest, failure=str(error))
-        if isinstance(reply, _Failed):
+        if isinstance(reply, Failed):
             return replace(latest, failure=reply.text)
         return cast(ScanReport, reply)
 
@@ -142,7 +116,8 @@ class _Child:
         self._connection, theirs = Pipe()
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Not `-m`: as __main__ its classes would not be those that the parent's pickles name.
-        command = [sys.executable, "-c", f"from {__name__} import main; main()", str(theirs.fileno())]
+        start = f"from {scan_child.__name__} import main; main()"
+        command = [sys.executable, "-c", start, str(theirs.fileno())]
         # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
         with theirs:
             self._process = subprocess.Popen(
@@ -156,7 +131,7 @@ class _Child:
             )
         self._connection.send(storage)
 
-    async def ask(self, request: _Request, listen: Callable[[_Reply], None]) -> _Reply:
+    async def ask(self, request: Request, listen: Callable[[Reply], None]) -> Reply:
         """Send `request` and wait for its answer; `listen` gets, in a thread, what comes before it.
 
         Raises StalledError.
@@ -167,17 +142,17 @@ class _Child:
             self._ending.set()
             raise
 
-    def _converse(self, request: _Request, listen: Callable[[_Reply], None]) -> _Reply:
+    def _converse(self, request: Request, listen: Callable[[Reply], None]) -> Reply:
         try:
             self._connection.send(request)
             while True:
                 self._wait()
-                reply = cast(_Reply, self._connection.recv())
-                if isinstance(reply, _SuperblocksRead | _Failed | ScanReport):
+                reply = cast(Reply, self._connection.recv())
+                if isinstance(reply, SuperblocksRead | Failed | ScanReport):
                     return reply
                 listen(reply)
         except (EOFError, OSError, pickle.UnpicklingError):
-            return _Failed(f"the process that reads the target ended unexpectedly{self._fate()}")
+            return Failed(f"the process that reads the target ended unexpectedly{self._fate()}")
 
     def _wait(self) -> None:
         """Until something came. Raises StalledError at the deadline."""
@@ -203,64 +178,3 @@ class _Child:
         self._fate()
         self._connection.close()
         self._said.close()
-
-
-class _Reporter:
-    """The child's end of the pipe: sends from any thread, and news of progress only now and then."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._lock = threading.Lock()
-        # Each kind has its turn, or ticks, which come first, would leave none to progress.
-        self._next_s: dict[type[_Reply], float] = {_Tick: 0.0, ScanProgress: 0.0}
-
-    def send(self, reply: _Reply) -> None:
-        with self._lock:
-            now_s, kind = time.monotonic(), type(reply)
-            if now_s < self._next_s.get(kind, now_s):
-                return
-            self._connection.send(reply)
-            if kind in self._next_s:
-                self._next_s[kind] = now_s + _REPORT_INTERVAL_S
-
-
-def _scan(storage: Storage, job: ScanJob, send: Callable[[_Reply], None]) -> _Reply:
-    return scan_here(storage, job, ScanListener(tick=lambda: send(_Tick()), progress=send, example=send))
-
-
-def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanReport:
-    """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
-    has shown nothing."""
-    scan = SCANS[job.plan.contract.layout](storage, job, listener)
-    try:
-        return scan.run()
-    except OSError as error:
-        failure = f"{storage.path} cannot be read further: {error.strerror or error}"
-    except DriveWentAwayError as error:
-        failure = str(error)
-    except Exception as error:
-        failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"
-    return replace(scan.so_far, failure=failure)
-
-
-def _read_superblocks(storage: Storage, known: Plan | None) -> _Reply:
-    try:
-        return _SuperblocksRead(read_superblocks(storage, known))
-    except (OSError, DurabilityError) as error:
-        return _Failed(str(error))
-
-
-def main() -> None:
-    """The child: answer requests until the parent closes its end."""
-    connection = Connection(int(sys.argv[1]))
-    reporter = _Reporter(connection)
-    try:
-        storage = cast(Storage, connection.recv())
-        while True:
-            request = cast(_Request, connection.recv())
-            if isinstance(request, _SuperblocksWanted):
-                reporter.send(_read_superblocks(storage, request.known))
-            else:
-                reporter.send(_scan(storage, request, reporter.send))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        os._exit(0)  # the parent is gone; a thread that reads need not be waited for

@@ -22,7 +22,15 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from rich.progress import Progress as Bar
 
 from durability import limits, plain_text
-from durability.errors import PeerError, RefusedError, SetupError, TargetError, UsageError, WrongTargetError
+from durability.errors import (
+    NOT_STORED,
+    PeerError,
+    RefusedError,
+    SetupError,
+    TargetError,
+    UsageError,
+    WrongTargetError,
+)
 from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, newer_run_here
@@ -96,8 +104,7 @@ async def verify(
         try:
             await case_source.close(outcome.plan.run, document, outcome.examples)
         except PeerError as error:
-            what = "the server did not store this verdict and its evidence"
-            print(plain_text.as_line(f"warning: {what}: {error}"), file=err)
+            print(plain_text.as_line(f"warning: {NOT_STORED}: {error}"), file=err)
     if options.json:
         print(to_json(document), file=out)
     else:

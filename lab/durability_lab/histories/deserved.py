@@ -89,7 +89,7 @@ def grade(world: Known, answer: Answer) -> Grade:
     smaller = world.smaller(run)
     earlier = "earlier-loss" in reasons
     if word == "loss":
-        true = broken or smaller or world.shrunk or earlier
+        true = broken or smaller or run in answer.smaller or world.shrunk or earlier
         return Grade(
             word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken"
         )
@@ -180,7 +180,7 @@ def listing(world: Known, answers: list[Answer], listed: dict[int, str]) -> Iter
     weight = {"loss": 3, "durable": 2, "inconclusive": 1}
     best: dict[int, str] = {}
     for answer in answers:
-        if answer.document is None or answer.step["log"] == "export":
+        if answer.document is None or answer.exported:
             continue
         run, word = parse_run(answer.document["run"]), answer.document["verdict"]
         if weight[word] > weight.get(best.get(run, ""), 0):

@@ -26,7 +26,7 @@ from durability.errors import DurabilityError
 from durability.formats.documents import from_json, from_value, to_json, to_value
 from durability_lab.histories.kernel_search import play_on_kernel, search_on_kernel
 from durability_lab.histories.play import play
-from durability_lab.histories.search import Failure, Play, Tally, search
+from durability_lab.histories.search import Failure, Play, Search, Tally, search
 from durability_lab.histories.steps import History
 from durability_lab.support.cleanup import in_memory, watched_directory
 from durability_lab.support.worker_processes import last_words, start
@@ -41,7 +41,7 @@ class _Searching:
     """How histories of a rig are played. `part`: how many of them are one part. `silent_s_max`: many times
     what one takes; on rig B a `verify` of a drive that hangs takes minutes."""
 
-    search: Callable[..., tuple[Tally, Failure | None]]
+    search: Search
     play: Play
     part: int
     silent_s_max: float

@@ -424,7 +424,8 @@ class KernelWorld:
             return None
         older = step["run"] == "older" and len(self.armed) > 1 and not exported
         run = self.armed[-2] if older else self.armed[-1] if unmounted and not exported else 0
-        true = any(cut.what != "guest" for cut in self.cuts)
+        judged = self.armed[-2 if older else -1 :][:1]
+        true = any(cut.what != "guest" and one in cut.promised_ns for cut in self.cuts for one in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         options = (
             *(("--from-export", str(self.exports[-1])) if exported else self._common),
@@ -433,6 +434,7 @@ class KernelWorld:
             *(("--attest-cut", ATTESTATION, "--cut-class", "power") if attested else ()),
             *("--require-cut", step["require"], "--min-cuts", step["min_cuts"], "--json"),
         )
+        smaller = frozenset(armed for armed in self.armed if self.smaller(armed))
         if int(step["cut_after"]):
             self.rig.events.happen(reads=int(step["cut_after"]) + 1)
         document, why = await self._verdict(options)
@@ -453,6 +455,8 @@ class KernelWorld:
             case=case,
             attested=attested,
             older=older or exported,
+            exported=exported,
+            smaller=smaller,
         )
 
     async def _verdict(self, options: tuple[str, ...]) -> tuple[dict[str, Any] | None, str]:

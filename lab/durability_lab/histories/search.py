@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
@@ -41,6 +42,9 @@ DRIVES = (
 # Of each kind of step, how often it is drawn beside the others.
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
 STEPS_MAX = 10
+# A run in trouble, some time, a cut: three steps that single draws seldom put in a row. Every verdict about
+# what was at risk rests on such a history, so it is drawn as one, with each of these troubles.
+_TROUBLES = ("error", "hang", "network", "kill")
 
 # Plays a history, with its files within a directory.
 Play: TypeAlias = Callable[[History, Path | None], Played]
@@ -88,6 +92,21 @@ class Failure:
     what: str
 
 
+class Search(Protocol):
+    """Plays histories at random until one goes wrong: `search` on rig A, `search_on_kernel` on rig B."""
+
+    def __call__(
+        self,
+        *,
+        count: int,
+        number: int,
+        within: Path | None = None,
+        on_play: Callable[[History], None] = ...,
+        on_right: Callable[[], None] = ...,
+    ) -> tuple[Tally, Failure | None]:
+        """Play `count` histories of seed `number`, as `search` does."""
+
+
 class WrongVerdictError(AssertionError):
     """A history had a verdict that it does not deserve."""
 
@@ -106,9 +125,12 @@ def _step(kind: str) -> st.SearchStrategy[Step]:
 
 def histories() -> st.SearchStrategy[History]:
     """Any history: it begins with a run."""
-    kinds = [kind for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
-    step = st.sampled_from(kinds).flatmap(_step)
-    steps = st.tuples(_step("run"), st.lists(step, max_size=STEPS_MAX)).map(lambda pair: (pair[0], *pair[1]))
+    single = [(kind,) for kind in KINDS for _ in range(WEIGHTS.get(kind, 1))]
+    troubles = [(kind, "pass", "cut") for kind in _TROUBLES]
+    in_a_row = st.sampled_from([*single, *troubles]).flatmap(lambda kinds: st.tuples(*map(_step, kinds)))
+    steps = st.tuples(_step("run"), st.lists(in_a_row, max_size=STEPS_MAX)).map(
+        lambda drawn: (drawn[0], *chain.from_iterable(drawn[1]))
+    )
     return st.builds(
         History,
         seed=st.integers(0, 1 << 16),

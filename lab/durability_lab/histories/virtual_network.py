@@ -75,15 +75,26 @@ class Network:
 
     def kill(self, owner: Any) -> None:
         """The process is gone; its kernel closes what it had open."""
-        for end in [end for end in self._ends if end.owner is owner]:
-            end.vanish()
-            end.send_end("fin")
+        for end in self._ends_of(owner):
+            if not end.gone:
+                end.vanish()
+                end.send_end("fin")
 
-    def darken(self, owner: Any) -> None:
-        """The machine of the process lost its power: nothing more is said."""
-        for end in [end for end in self._ends if end.owner is owner]:
-            end.vanish(with_its_queue=True)
-            self._dark.append(end)
+    def unheard(self, owner: Any) -> bool:
+        """Whether something that the process sent has not arrived yet."""
+        return any(end.has_to_say for end in self._ends_of(owner))
+
+    def darken(self, *owners: Any) -> None:
+        """The machine of these processes lost its power: nothing more is said, also by those that had
+        ended."""
+        for owner in owners:
+            for end in self._ends_of(owner):
+                end.vanish(with_its_queue=True)
+                if end not in self._dark:
+                    self._dark.append(end)
+
+    def _ends_of(self, owner: Any) -> list[End]:
+        return [end for end in self._ends if end.owner is owner]
 
     def reset_dark(self) -> None:
         """The machine has started anew, and knows nothing of the connections that it had."""
@@ -132,8 +143,13 @@ class End(asyncio.Transport):
         self._last_s = 0.0
         self._closing = False
         self._silent = False  # the machine is no more: nothing is sent again
-        self._gone = False  # the process or machine is no more: nothing is delivered here
+        self.gone = False  # the process or machine is no more: nothing is delivered here
         self._over = False  # the protocol was told that the connection is lost
+
+    @property
+    def has_to_say(self) -> bool:
+        """Whether something was sent that has not arrived."""
+        return bool(self._queue or self._way)
 
     # What protocols call.
 
@@ -147,7 +163,7 @@ class End(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         """Send it."""
-        if not self._closing and not self._gone and data:
+        if not self._closing and not self.gone and data:
             self._queue.append(bytes(data))
             self.flow()
 
@@ -176,7 +192,7 @@ class End(asyncio.Transport):
         """Send what is queued, then close."""
         if not self._closing:
             self._closing = True
-            if not self._gone:
+            if not self.gone:
                 self.send_end("fin")
                 self._loop.call_soon(self._lose, None)
 
@@ -184,7 +200,7 @@ class End(asyncio.Transport):
         """Close at once."""
         if not self._over:
             self._closing = True
-            if not self._gone:
+            if not self.gone:
                 self._queue.clear()
                 self.send_end("rst")
                 self._loop.call_soon(self._lose, None)
@@ -193,7 +209,7 @@ class End(asyncio.Transport):
 
     def vanish(self, *, with_its_queue: bool = False) -> None:
         """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""
-        self._gone = True
+        self.gone = True
         self._silent = with_its_queue
         if with_its_queue:
             self._queue.clear()
@@ -205,8 +221,6 @@ class End(asyncio.Transport):
         """Tell the other end, after all that is queued."""
         self._queue.append(how)
         self.flow()
-        if self._gone:
-            self._network.forget(self)
 
     def flow(self) -> None:
         """Put on the way what is queued, unless the network is dead."""
@@ -224,6 +238,8 @@ class End(asyncio.Transport):
         """The first of what is on the way arrives, as events of the same time come in any order."""
         if self._network.up:
             self.peer.arrive(self._way.popleft())
+            if self.gone and not self.has_to_say:
+                self._network.forget(self)
         elif self._silent:
             self._way.popleft()
         else:
@@ -231,7 +247,7 @@ class End(asyncio.Transport):
 
     def arrive(self, what: bytes | str) -> None:
         """Something comes from the other end."""
-        if self._gone or self._over:
+        if self.gone or self._over:
             return
         if what == "rst":
             self._lose(ConnectionResetError(104, "Connection reset by peer"))
@@ -255,7 +271,7 @@ class End(asyncio.Transport):
             data = data[len(part) :]
 
     def _lose(self, error: Exception | None) -> None:
-        if not self._over and not self._gone:
+        if not self._over and not self.gone:
             self._over = True
             self._closing = True
             self.protocol.connection_lost(error)

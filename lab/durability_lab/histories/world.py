@@ -62,7 +62,9 @@ class Cut:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
-    `case`: the log that it judged by; `older`: the operator asked for an older run by name."""
+    `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
+    for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
+    for which the drive was smaller than it had been, when verify began."""
 
     step: Step
     at_ns: int
@@ -71,6 +73,8 @@ class Answer:
     case: Case | None
     attested: bool
     older: bool
+    exported: bool
+    smaller: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -83,8 +87,10 @@ class World:
     storage: HistoryStorage = field(init=False)
     cuts: list[Cut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
+    broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
     sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
     ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
+    ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
     shrunk: bool = False
@@ -132,8 +138,9 @@ class World:
         return self.storage.drive.promised_ns
 
     def broken(self) -> list[Broken]:
-        """The promises that the drive does not keep, or will not when it has its power again."""
-        return self.storage.drive.broken(self.storage.log)
+        """The promises that the drive did not keep at one of its cuts, or does not keep now. What a later run
+        wrote over them may hide them from a look at the end."""
+        return [*self.broken_before, *self.storage.drive.broken(self.storage.log)]
 
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
@@ -156,6 +163,7 @@ class World:
     async def finish(self) -> Answer | None:
         """What every history ends with: the plug is pulled, everything is put right again, and the operator
         verifies."""
+        self._armed()
         self.storage.drive.hung = False
         if self.client_alive:
             await self._cut(Step("cut"))
@@ -226,7 +234,7 @@ class World:
             return
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
         if what != "guest":
-            drive.cut()
+            self._lose_power()
         if what != "drive":
             self._die(silent=True)
             self.machine_up = False
@@ -235,7 +243,11 @@ class World:
         """The drive loses its power in the middle of a read."""
         drive = self.storage.drive
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
-        drive.cut()
+        self._lose_power()
+
+    def _lose_power(self) -> None:
+        self.storage.drive.cut()
+        self.broken_before += self.storage.drive.broken(self.storage.log)
 
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
@@ -247,10 +259,13 @@ class World:
         if not silent:
             self._stops_writing()
         client, self.client = self.client, None
+        if silent:
+            self.network.darken(*self.ended, client)
         if client is None:
             return
+        self.ended.append(client)
         client.end()
-        (self.network.darken if silent else self.network.kill)(client)
+        self.network.kill(client)
         self.storage.unlock()
 
     async def _boot(self, step: Step) -> None:
@@ -305,6 +320,8 @@ class World:
 
     async def _network(self, step: Step) -> None:
         self.network.turn(up=step["up"] == "yes")
+        if not self.network.up and self.ended and self.network.unheard(self.ended[-1]):
+            self.ended_unheard.update(list(self.plans)[-1:])
         if self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
             self._stops_writing()
 
@@ -317,6 +334,7 @@ class World:
         if not self.client_alive and self.storage.drive.powered:
             self.drives += 1
             self.storage = self._drive()
+            self.broken_before = []
             self.armed = []
 
     # The server.
@@ -403,7 +421,8 @@ class World:
         if not exported and (self.server is None or not self.network.up):
             return None
         older = step["run"] == "older" and len(self.plans) > 1
-        true = any(cut.what != "guest" for cut in self.cuts)
+        judged = list(self.plans)[-2 if older else -1 :][:1]
+        true = any(cut.what != "guest" and run in cut.promised_ns for cut in self.cuts for run in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         options = VerifyOptions(
             target=self.storage.path,
@@ -416,6 +435,7 @@ class World:
             json=True,
         )
         drive = self.storage.drive
+        smaller = frozenset(run for run in self.plans if self.smaller(run))
         drive.on_death = self.cut_while_read
         drive.reads_left = int(step["cut_after"]) or None
         out, why = io.StringIO(), ""
@@ -446,6 +466,8 @@ class World:
             case=case,
             attested=attested,
             older=older or exported,
+            exported=exported,
+            smaller=smaller,
         )
 
     # The rest.

@@ -61,7 +61,7 @@ def list_models(out: TextIO) -> None:
 
 def check(options: DriveOptions) -> None:
     """Raises UsageError where the options name no drive that can be."""
-    _check_model(options.model)
+    check_model(options.model)
     if options.size_bytes <= 0 or options.size_bytes % 4096:
         raise UsageError(f"--size is {options.size_bytes} bytes, expected a multiple of 4096")
     if options.size_bytes > _SIZE_BYTES_MAX:
@@ -76,7 +76,7 @@ def check(options: DriveOptions) -> None:
         raise UsageError(f"--directory {options.directory} is not a directory")
 
 
-def _check_model(spec: str) -> None:
+def check_model(spec: str) -> None:
     """Raises UsageError for what is neither a model's spec nor one of nbdkit's filters."""
     name, parameters, _ = spec.partition(":")
     if name not in {*faults.CATALOGUE, *FILTERS}:

@@ -20,6 +20,7 @@ from typing import IO, Literal, Self, TypeVar
 
 from durability.errors import FormatError, SetupError, UsageError
 from durability.formats.documents import escaped, from_json, from_value, to_json, to_value
+from durability_client.system import output_files
 from durability_lab.matrix.graded_cut import GradedCut
 
 T = TypeVar("T")
@@ -116,10 +117,7 @@ def _open(path: Path) -> IO[bytes]:
         raise UsageError(f"--state {path}: its directory does not exist; create it first")
     if path.exists() and not path.is_file():
         raise UsageError(f"--state {path} is not a regular file")
-    try:
-        return path.open("a+b")
-    except OSError as error:
-        raise SetupError(f"--state {path} cannot be written: {error.strerror}") from error
+    return output_files.to_append(path, "the --state file")
 
 
 def seed_of(path: Path | None) -> int | None:

@@ -20,7 +20,13 @@ from durability_lab.matrix.matrix_report import Row, graded, share
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import Load
 
+_TITLE = "# Detection: the tester against every drive of the lab"
 _EXAMPLES = 3
+
+
+def is_page(head: bytes) -> bool:
+    """Whether a file that begins so is such a page."""
+    return head.startswith(_TITLE.encode())
 
 
 def markdown(
@@ -48,7 +54,7 @@ def _head(graded_cuts: Sequence[GradedCut], *, seed: int, options: str, again: s
     words = " ".join(part for part in ("durability lab matrix", options, f"--seed {seed}") if part)
     today = datetime.datetime.now(datetime.UTC).date()
     return [
-        "# Detection: the tester against every drive of the lab",
+        _TITLE,
         "",
         f"This page is generated: do not edit it. Version {durability.__version__} made it on {today}, with",
         "",

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import tempfile
 from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -25,6 +24,7 @@ from durability import plain_text
 from durability.errors import FormatError, SetupError, UsageError
 from durability.formats.documents import to_json
 from durability.units import counted
+from durability_client.system import output_files
 from durability_client.system.terminal import Terminal
 from durability_lab.kernel_rig import block_rig
 from durability_lab.matrix import detection_page, matrix_report
@@ -35,6 +35,7 @@ from durability_lab.matrix.matrix_progress import MatrixProgress
 from durability_lab.support.loads import Load
 from durability_lab.vm_rig import guest_machine
 
+_PAGE = "a page of results"
 _PLAIN_COLUMNS = 144  # if no terminal says how many there are
 
 
@@ -121,13 +122,7 @@ def _probe(options: MatrixOptions) -> None:
         raise UsageError(f"--markdown {page} is not a regular file")
     if options.state is not None and page.resolve() == options.state.resolve():
         raise UsageError(f"--markdown and --state name the same file, {page}; name two files")
-    try:
-        if page.exists():
-            page.open("ab").close()
-        else:
-            tempfile.TemporaryFile(dir=page.absolute().parent).close()
-    except OSError as error:
-        raise SetupError(f"--markdown {page} cannot be written: {error.strerror}") from error
+    output_files.check_replaceable(page, _PAGE, detection_page.is_page)
 
 
 def _check(log: CutLog, cells: Iterable[MatrixCell]) -> None:
@@ -220,7 +215,8 @@ def _tell(cells: Sequence[MatrixCell], log: CutLog, options: MatrixOptions, out:
         text = detection_page.markdown(
             cells, log.graded_cuts, seed=seed, options=log.header.options, again=again
         )
-        options.markdown.write_text(plain_text.as_text(text), encoding="utf-8")
+        data = plain_text.as_text(text).encode()
+        output_files.replace(options.markdown, data, _PAGE, detection_page.is_page)
 
 
 async def _all(tasks: Iterable[Coroutine[None, None, None]]) -> None:

@@ -25,21 +25,29 @@ from durability.evidence.judge import Attestation, Found, judge
 from durability.evidence.judgement import Judgement
 from durability.evidence.scan_report import Example, empty_report
 from durability.formats import facts
-from durability.formats.case import Case
+from durability.formats.case import Case, PowerOff
 from durability.formats.packing import Value
 from durability.formats.plan import MAIN, Plan, largest_credit
 from durability_client.run.planning import CONTROL_INTERVAL_US, target_tag
 from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.safety_checks import block_bytes
 from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_process import scan_here
+from durability_client.verify.scan_child import scan_here
 from durability_client.verify.target_reader import block_bytes_of, read_superblocks
 from durability_lab.drive import faults
 from durability_lab.drive.drive import HangingReadError, Model
 from durability_lab.drive.drive_log import Broken, DriveLog
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
-from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, S, VirtualClient
+from durability_lab.simulated_rig.virtual_time import (
+    MS,
+    NO_RELATIONS,
+    SERVER_BOOT,
+    Agenda,
+    Chance,
+    S,
+    VirtualClient,
+)
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
 from durability_lab.truth.reference_judge import ReferenceJudge
 
@@ -79,6 +87,16 @@ class CutResult:
         return f"seed={self.seed} {self.scenario}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchedOff:
+    """What a power controller's log says of the cut, in place of the operator's word: when the switch was
+    asked, before the power went, and when it said that it is off, after that."""
+
+    asked_before_ns: int
+    confirmed_after_ns: int
+    text: str
+
+
 def replay(name: str) -> CutResult:
     """Repeat the cut of that name. Raises ValueError."""
     first, _, scenario = name.partition(" ")
@@ -88,21 +106,27 @@ def replay(name: str) -> CutResult:
     return simulate(Scenario.parse(scenario), seed=int(seed))
 
 
-def simulate(scenario: Scenario, *, seed: int) -> CutResult:
+def simulate(scenario: Scenario, *, seed: int, switched_off: SwitchedOff | None = None) -> CutResult:
     """Prefill, run, cut, power on, verify. Raises ValueError for an impossible drive and PlanError for an
     impossible load."""
-    return _Cut(scenario, seed).go()
+    return _Cut(scenario, seed, switched_off).go()
+
+
+def run_number(scenario: Scenario, *, seed: int) -> int:
+    """The number of the run of that cut."""
+    return _plan(scenario, _plan_draw(seed)).run
 
 
 class _Cut:
     """One cut, from an empty drive to the verdict."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, switched_off: SwitchedOff | None) -> None:
         self._scenario = scenario
+        self._switched_off = switched_off
         self._seed = seed
         self._agenda = Agenda()
         self._draw = Random(f"{seed} cut").random
-        draft = _plan(scenario, Random(f"{seed} plan").random)
+        draft = _plan(scenario, _plan_draw(seed))
         self._storage = VirtualStorage(
             faults.parse(scenario.model), seed, self._agenda, draft.main_bytes + _SPARE_BYTES
         )
@@ -174,6 +198,8 @@ class _Cut:
         now = storage.facts()
         run.ended(self._agenda.now_ns)
         case = run.case(now_ns=self._agenda.now_ns, relations=NO_RELATIONS)
+        if self._switched_off is not None:
+            case = replace(case, power_offs=(self._power_off(self._switched_off),))
         outcome, findings = verify(case, plan, storage, now)
         promised, broken = storage.promises()
         claims = Claims.of_scan(findings, outcome.report)
@@ -194,11 +220,22 @@ class _Cut:
             truth=compare(claims, reference, plan, broken, promised=promised),
         )
 
+    def _power_off(self, said: SwitchedOff) -> PowerOff:
+        return PowerOff(
+            asked_ns=self._cut_ns - said.asked_before_ns,
+            confirmed_ns=self._cut_ns + said.confirmed_after_ns,
+            boot_id=SERVER_BOOT,
+            subject="drive" if self._scenario.survives else "machine",
+            cut_class="power",
+            text=said.text,
+        )
+
 
 def verify(
     case: Case, plan: Plan, storage: SimulatedStorage, now: facts.Facts
 ) -> tuple[Outcome, list[Judgement]]:
-    """What `verify` says of the run of `case`, attested, and each of its findings."""
+    """What `verify` says of the run of `case`, and each of its findings. The cut is attested by the log of a
+    power controller if there is one, else by the operator."""
     try:
         superblocks, stalled = read_superblocks(storage, plan), ""
     except HangingReadError as error:
@@ -218,7 +255,7 @@ def verify(
         found=Found(facts=now, superblocks=superblocks),
         report=report,
         examples=examples,
-        attestation=Attestation(text=ATTESTATION),
+        attestation=Attestation(text=None if case.power_offs else ATTESTATION),
         requirements=Requirements(),
         duration_s=0.0,
     )
@@ -266,6 +303,10 @@ class VirtualStorage(SimulatedStorage):
 
 def _never() -> NoReturn:
     raise HangingReadError("a read of the drive never returns")
+
+
+def _plan_draw(seed: int) -> Callable[[], float]:
+    return Random(f"{seed} plan").random
 
 
 def _plan(scenario: Scenario, draw: Callable[[], float]) -> Plan:

@@ -135,7 +135,7 @@ class VirtualServer:
         self._agenda = agenda
         self._chance = chance
         self._to_client = to_client
-        self._stored = _stored(plan, at_ns=agenda.now_ns)
+        self._stored = stored_run(plan, at_ns=agenda.now_ns)
         self.run = Run(self._stored, boot_id=SERVER_BOOT)
         self._deaf = False
         self._connected = True
@@ -145,6 +145,7 @@ class VirtualServer:
 
     def arm(self, facts: Facts) -> None:
         """The client says that the target is prepared."""
+        self.run.heard(self._agenda.now_ns)
         armed = to_value(facts)
         self.run.arm(self._agenda.now_ns, replace(self._stored, armed=armed))
 
@@ -163,7 +164,7 @@ class VirtualServer:
         """The `Pong` for the server's own `Ping`, sent at `sent_ns`, arrives."""
         if not self._deaf:
             self.run.heard(self._agenda.now_ns)
-            self.run.round_trip(self._agenda.now_ns - sent_ns)
+            self.run.heartbeat_answered(self._agenda.now_ns, sent_ns=sent_ns)
 
     def target_failed(self, text: str) -> None:
         """A `TargetFailed` arrives."""
@@ -223,7 +224,7 @@ class VirtualServer:
             self._touch(urgent=False)
 
 
-def _stored(plan: Plan, *, at_ns: int) -> StoredRun:
+def stored_run(plan: Plan, *, at_ns: int) -> StoredRun:
     """A run that was just registered, over a connection that stands."""
     return StoredRun(
         number=1,

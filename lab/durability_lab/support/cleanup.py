@@ -26,6 +26,7 @@ from typing import Final
 
 DRIVE_FILE = "drive"  # in a rig's directory: the drive as a file, which backs the loop device
 MOUNT_POINT = "mount"
+MOUNT_POINTS = "agent/mnt"  # of an agent whose directory lies in that of the lab
 PID_SUFFIX = ".pid"  # of the file that has the process id of a program, for as long as it may run
 
 _WATCHED: Final = ("sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "durability-rig-program")
@@ -38,7 +39,7 @@ for attempt in $(seq 100); do
     for file in "$1"/*{PID_SUFFIX}; do
         read -r pid <"$file" && {{ kill -KILL "$pid"; rm "$file"; }}
     done
-    umount --lazy "$1/{MOUNT_POINT}"
+    umount --lazy "$1/{MOUNT_POINT}" "$1/{MOUNT_POINTS}"/*
     losetup --associated "$1/{DRIVE_FILE}" --noheadings --output NAME | while read -r loop; do
         echo write back > "/sys/block/${{loop##*/}}/queue/write_cache"
         losetup --detach "$loop"

@@ -86,7 +86,7 @@ async def local_server(
             await server.stop()
 
 
-async def join_server(invited: Invited, address: str, credential: Path) -> None:
+async def join_server(invited: Invited, address: str, credential: Path, *, name: str = "lab") -> None:
     """Join the server that has `invited`, at `address`, and leave the credential in a file."""
     code = invited.line.split()[-1]
-    await join(address, code, name="lab", credential=credential, force=False, out=io.StringIO())
+    await join(address, code, name=name, credential=credential, force=False, out=io.StringIO())

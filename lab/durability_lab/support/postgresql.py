@@ -59,7 +59,8 @@ class PostgreSQL:
 
     def start(self, *, fsync: str = "on") -> None:
         """Starts the server."""
-        options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync}"
+        # Autovacuum would free space, or take some, at a moment that no test chooses.
+        options = f"-c listen_addresses= -k {self._directory} -c fsync={fsync} -c autovacuum=off"
         log = self._directory / "log"
         self._run(
             "pg_ctl", "start", "--wait", f"--pgdata={self._data}", f"--log={log}", f"--options={options}"
@@ -102,6 +103,8 @@ class PostgreSQL:
         psql = ("psql", f"--host={self._directory}", "--username=lab", "--dbname=postgres", "--quiet")
         self._run(*psql, f"--command=CREATE TABLESPACE {name} LOCATION '{place}'")
         self._run(*psql, f"--command=CREATE DATABASE {name} TABLESPACE {name}")
+        # A first connection writes a cache file of its own, and fails for ever if that does not fit.
+        self._run(*psql[:3], f"--dbname={name}", "--quiet", "--command=SELECT 1 WHERE false")
         try:
             yield f"postgresql://lab@/{name}?host={self._directory}"
         finally:

@@ -7,10 +7,6 @@ instant, with the guest's memory and the drive's cache, and nothing says goodbye
 the same media. What the guest is about (see `guest/job`) it reports by lines on a serial port; what its
 kernel and programs say goes to its console, which is kept.
 
-The drive is an NVMe or a SATA drive. QEMU's NVMe (7.2) drops the FUA bit of every write without an error:
-what depends on it, such as the commit block of a file system's journal, stays in the drive's cache, however
-honest the drive. Linux sends no FUA to a SATA drive; it sends a flush after the write, which arrives.
-
 Emulated without KVM, which is not to be had inside most virtual machines: a boot takes seconds.
 
 Refuses to guess: a missing package or privilege is a SetupError that names it. Nothing of a machine outlives
@@ -20,6 +16,7 @@ its `with` block, nor, because of `cleanup`, the process that set it up.
 from __future__ import annotations
 
 import asyncio
+import compileall
 import os
 import platform
 import shutil
@@ -32,35 +29,31 @@ import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Self
 
 from durability.errors import SetupError
-from durability_lab.drive import NBDKIT_PLUGIN
 from durability_lab.drive.drive_check import DriveCheck, check_drive
 from durability_lab.support.cleanup import PID_SUFFIX, Cleanup, in_memory, watched
 from durability_lab.vm_rig import guest_kernel, initramfs, network
-from durability_lab.vm_rig.network import GUEST, TAP, Network
+from durability_lab.vm_rig.guest_programs import (
+    DRIVES,
+    QEMU,
+    Bus,
+    GuestDrive,
+    drive_command,
+    machine_command,
+)
+from durability_lab.vm_rig.network import GUEST, Network
 
-Bus: TypeAlias = Literal["nvme", "sata"]
-DRIVES: Final[Mapping[Bus, Path]] = {"nvme": Path("/dev/nvme0n1"), "sata": Path("/dev/sda")}  # in the guest
 FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
 # What `guest/init` lays over the host's root. The host's other mounts are seen: QEMU follows them.
-_GUESTS_OWN = ("/dev", "/proc", "/sys", "/durability-guest")
+_GUESTS_OWN = ("/dev", "/proc", "/run", "/sys", "/durability-guest")
 SIZE_BYTES = 128 << 20
-MEMORY_MIB = 512
-_QEMU = "qemu-system-x86_64"
-# The processor is what today's programs take for granted and no more: wider vectors are slow to emulate.
-# It is one, because two cost half as much again where the host has no two to spare: each waits for the other.
-_MACHINE = f"""
-    -accel tcg,thread=multi -cpu Nehalem,+rdrand -smp 1 -m {MEMORY_MIB} -nodefaults -display none -no-reboot
-    -chardev stdio,id=reports,signal=off
-    -fsdev local,id=root,path=/,security_model=none,readonly=on,multidevs=remap
-    -device virtio-9p-pci,fsdev=root,mount_tag=host -device virtio-net-pci,netdev=network,romfile=
-"""
-_TOOLS = {_QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
-# Whether the timer interrupts is tested by a loop that a busy host makes too short: then the kernel panics.
-_KERNEL_OPTIONS = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr audit=0 no_timer_check"
+_GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what its commands import
+_TOOLS = {QEMU: "qemu-system-x86", "nbdkit": "nbdkit", "mkfs.ext4": "e2fsprogs", "modprobe": "kmod"}
+_REPORTS = ("-chardev", "stdio,id=reports,signal=off", "-serial", "chardev:reports")
 DEADLINE_S = 300.0  # for what takes seconds on an idle machine
 _START_S = 20.0
 _POLL_S = 0.002
@@ -87,14 +80,14 @@ def missing() -> str:
     return ""
 
 
-def _python_path() -> list[str]:
+def python_path() -> list[str]:
     """Where this process imports from, in this order: the guest's Python is to find the same modules."""
     return [path for path in map(os.path.abspath, sys.path) if Path(path).exists()]
 
 
 def _unseen_python() -> str:
     """A sentence about a part of this process's Python that the guest sees as something else; or ""."""
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *_python_path()):
+    for path in (sys.executable, sys.prefix, sys.base_prefix, *python_path()):
         for own in _GUESTS_OWN:
             if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
                 return (
@@ -122,6 +115,15 @@ def make_image(directory: Path) -> Image:
     return Image(kernel=path, initramfs=initramfs.base(kernel))
 
 
+def compile_bytecode() -> None:
+    """Have the bytecode of what a guest runs lie beside it: the guest cannot keep what it compiles."""
+    for package in _GUEST_PACKAGES:
+        spec = find_spec(package)
+        assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
+        for path in spec.submodule_search_locations:
+            compileall.compile_dir(path, quiet=2)
+
+
 class GuestMachine:
     """One machine with one drive, at first without power. `settings`: more of the guest's, see `guest/job`;
     the guest runs this process's Python.
@@ -140,18 +142,16 @@ class GuestMachine:
         seed: int,
         settings: Mapping[str, str],
     ) -> None:
+        serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
         self.drive = drive
-        self.serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
         self.boots = 0
         self._image = image
         self._network = network
-        self._seed = seed
-        self._bus = bus
-        self._sector_bytes = 4096 if file_system else 512
+        self._drive = GuestDrive(model=drive, bus=bus, file_system=file_system, serial=serial, seed=seed)
         self._settings = {
             **settings,
             "python": sys.executable,
-            "python_path": os.pathsep.join(_python_path()),
+            "python_path": os.pathsep.join(python_path()),
             "file_system": "ext4" if file_system else "none",
             "drive": str(DRIVES[bus]),
             "guest_address": GUEST,
@@ -209,8 +209,8 @@ class GuestMachine:
             media=self._media,
             drive_log=self._drive_log,
             drive=self.drive,
-            seed=self._seed,
-            sector_bytes=self._sector_bytes,
+            seed=self._drive.seed,
+            sector_bytes=self._drive.sector_bytes,
             cuts=self.boots,
         )
 
@@ -252,13 +252,18 @@ class GuestMachine:
         """Start drive and machine in one process group, the drive's."""
         socket = self._directory / f"nbd.{self.boots}.sock"
         ready = self._directory / f"nbdkit.{self.boots}.ready"
-        self._nbdkit = self._program("nbdkit", self._drive_command(socket, ready), group=0)
+        drive = drive_command(
+            self._drive, media=self._media, drive_log=self._drive_log, socket=socket, ready=ready
+        )
+        self._nbdkit = self._program("nbdkit", [*drive, f"cuts={self.boots - 1}"], group=0)
         deadline = time.monotonic() + _START_S
         while not ready.exists():
             if self._nbdkit.poll() is not None or time.monotonic() > deadline:
                 raise SetupError(f"nbdkit does not listen: {self._log('nbdkit')}")
             time.sleep(_POLL_S)
-        self._qemu = self._program("qemu", self._machine_command(socket), group=self._nbdkit.pid)
+        console = self._directory / f"console.{self.boots}"
+        machine = machine_command(self._image.kernel, self._initramfs, console, [(self._drive, socket)])
+        self._qemu = self._program("qemu", [*machine, *_REPORTS], group=self._nbdkit.pid)
 
     def _stop(self) -> None:
         """One signal to both at once, and wait until they are gone."""
@@ -291,33 +296,3 @@ class GuestMachine:
     def _log(self, name: str) -> str:
         """What the program `name` said."""
         return (self._directory / f"{name}.log").read_text(errors="replace").strip()
-
-    def _drive_command(self, socket: Path, ready: Path) -> list[str]:
-        plugin = f"script={NBDKIT_PLUGIN}"
-        return [
-            *("nbdkit", "-f", "-U", str(socket), "-P", str(ready), "python", plugin),
-            f"media={self._media}",
-            f"model={self.drive}",
-            f"seed={self._seed}",
-            f"sector_bytes={self._sector_bytes}",
-            f"cuts={self.boots - 1}",
-            f"drive_log={self._drive_log}",
-        ]
-
-    def _machine_command(self, socket: Path) -> list[str]:
-        return [
-            *(_QEMU, *_MACHINE.split()),
-            *("-kernel", str(self._image.kernel), "-initrd", str(self._initramfs)),
-            *("-append", _KERNEL_OPTIONS),
-            *("-chardev", f"file,id=console,path={self._directory / f'console.{self.boots}'}"),
-            *("-serial", "chardev:console", "-serial", "chardev:reports"),
-            *("-netdev", f"tap,id=network,ifname={TAP},script=no,downscript=no"),
-            *("-blockdev", f"driver=nbd,node-name=drive,server.type=unix,server.path={socket}"),
-            *self._drive_devices(),
-        ]
-
-    def _drive_devices(self) -> list[str]:
-        block = f"drive=drive,serial={self.serial},physical_block_size={self._sector_bytes}"
-        if self._bus == "nvme":
-            return ["-device", f"nvme,{block},logical_block_size={self._sector_bytes}"]
-        return ["-device", "ich9-ahci,id=sata", "-device", f"ide-hd,bus=sata.0,{block}"]

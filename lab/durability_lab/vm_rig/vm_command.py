@@ -18,10 +18,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 import durability_server
-from durability.errors import EXIT_INTERNAL, EXIT_OK, SetupError, UsageError
+from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
 from durability.formats.documents import to_json
 from durability.formats.workloads import registry
 from durability.units import counted
+from durability_client.system import output_files
 from durability_client.system.terminal import Terminal
 from durability_lab.drive import faults
 from durability_lab.support.loads import Load
@@ -91,10 +92,7 @@ def _check(options: VmOptions) -> None:
     if options.file_system == "none" and needs_files:
         raise UsageError(f"--workload {options.workload} needs files: remove --file-system none")
     if options.keep_log is not None:
-        try:
-            options.keep_log.open("a").close()
-        except OSError as error:
-            raise SetupError(f"cannot write the log {options.keep_log}: {error.strerror}") from error
+        output_files.to_append(options.keep_log, "the guests' log").close()
 
 
 def _sentence(one: VmCut) -> str:

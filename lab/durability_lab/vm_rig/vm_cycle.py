@@ -13,7 +13,6 @@ is.
 from __future__ import annotations
 
 import asyncio
-import compileall
 import json
 import random
 import shlex
@@ -21,13 +20,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from durability.errors import SetupError, UsageError
 from durability.evidence.verdict import EXIT_CODES, Word
 from durability.formats.plan import WRITE_THROUGH_METHODS, Plan
+from durability_client.system import output_files
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.drive.drive_log import Broken
 from durability_lab.support.cleanup import watched_directory
@@ -37,7 +36,14 @@ from durability_lab.truth.comparison import LogAlone
 from durability_lab.truth.expected_verdict import expected_of
 from durability_lab.truth.reference_judge import Label
 from durability_lab.vm_rig import guest_machine
-from durability_lab.vm_rig.guest_machine import DEADLINE_S, Bus, GuestMachine, Image, make_image
+from durability_lab.vm_rig.guest_machine import (
+    DEADLINE_S,
+    GuestMachine,
+    Image,
+    compile_bytecode,
+    make_image,
+)
+from durability_lab.vm_rig.guest_programs import DRIVES, Bus
 from durability_lab.vm_rig.network import Network
 from durability_server.runs.run import Run
 
@@ -45,7 +51,6 @@ CUT_AFTER = range(300, 1500)  # operations
 NAMES_CUT_AFTER = range(150, 500)  # each takes two syncs or three
 MIB = 16  # of all writers, except of names: credit for seconds, should the server be held up
 _POLL_S = 0.01
-_GUEST_PACKAGES = ("durability", "durability_cli", "durability_client")  # what the guest's commands import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,24 +143,15 @@ async def site() -> AsyncIterator[Site]:
     if problem:
         raise SetupError(f"cannot set up the virtual machine: {problem}")
     with watched_directory("durability-guest-") as directory, Network() as network:
-        await asyncio.to_thread(_compile)
+        await asyncio.to_thread(compile_bytecode)
         image = await asyncio.to_thread(make_image, directory)
         async with local_server(network.listener(), within=network.call) as lab:
             yield Site(network=network, lab=lab, image=image)
 
 
-def _compile() -> None:
-    """Have the bytecode of what the guest runs lie beside it: the guest cannot keep what it compiles."""
-    for package in _GUEST_PACKAGES:
-        spec = find_spec(package)
-        assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
-        for path in spec.submodule_search_locations:
-            compileall.compile_dir(path, quiet=2)
-
-
 def bus_of(load: Load) -> Bus:
     """What the guest's drive is attached to: NVMe, but SATA where anything hangs on FUA (see
-    `guest_machine`).
+    `guest_programs`).
 
     On a file system that is its journal, which carries what is not an overwrite, and each write that is to be
     durable by itself: it is sent with FUA and no flush. On a raw device Linux sends a flush after such a
@@ -230,15 +226,15 @@ async def _cycle(lab: LocalServer, guest: GuestMachine, load: Load, steps: _Step
 
 
 def _append(log: Path, text: str) -> None:
-    with log.open("a") as file:
-        file.write(text)
+    with output_files.to_append(log, "the guests' log") as file:
+        file.write(text.encode())
 
 
 async def _run_until_cut(
     lab: LocalServer, guest: GuestMachine, load: Load, steps: _Steps, cut_after: int
 ) -> Run:
     """The first boot, up to the moment at which the server has `cut_after` acknowledgements."""
-    target = guest_machine.FILE_TARGET if load.file_system else guest_machine.DRIVES[bus_of(load)]
+    target = guest_machine.FILE_TARGET if load.file_system else DRIVES[bus_of(load)]
     await guest.boot(setup=True)
     await guest.report("booted")
     steps.done("boot", "a machine with a new drive has booted")

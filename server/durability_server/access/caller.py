@@ -11,9 +11,9 @@ from durability.protocol.auth import Role
 OPERATOR_NAME = "the operator on this machine"
 
 _PURPOSES: Mapping[Role, frozenset[str]] = {
-    "client": frozenset({"run", "verify", "query"}),
+    "client": frozenset({"run", "verify", "query", "agent"}),
     "viewer": frozenset({"query"}),
-    "operator": frozenset({"run", "verify", "query", "operate"}),
+    "operator": frozenset({"run", "verify", "query", "agent", "operate"}),
 }
 
 

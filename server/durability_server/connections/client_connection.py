@@ -30,6 +30,8 @@ from durability_server.access.authentication import Authentication
 from durability_server.access.caller import Caller
 from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import is_operator
+from durability_server.campaigns.campaigns import REQUESTS as CAMPAIGN_REQUESTS
+from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.turns import LARGE_BYTES, Turns
 from durability_server.runs.requests import Requests
@@ -51,7 +53,13 @@ _CODES: Mapping[type[DurabilityError], str] = {
 
 # What these say has been taken in when they came; they wait for the disk alone.
 _ENDINGS = (messages.Stop, messages.TargetFailed, messages.ClientFailed, messages.DriveSeen)
-_LONG_ANSWERS = (messages.CaseFile, messages.Clients, messages.Listing, messages.Shown)
+_LONG_ANSWERS = (
+    messages.Campaign,
+    messages.CaseFile,
+    messages.Clients,
+    messages.Listing,
+    messages.Shown,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +71,7 @@ class Services:
     server_id: str
     authentication: Authentication
     client_requests: ClientRequests
+    campaigns: Campaigns
     requests: Requests
     turns: Turns
     encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
@@ -101,7 +110,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._answers: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Lock()
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
-        self._heard_ns = clock.now_ns()
+        self._heard_ns = self._answered_ns = clock.now_ns()
         self._deadline_ns = self._heard_ns + int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
 
     # The event loop calls these.
@@ -204,8 +213,17 @@ class ClientConnection(asyncio.BufferedProtocol):
             log.warning("%s: closed: silent for %.0f s", self.name, quiet_ns / 1e9)
             self._leave("silence", "the connection was given up")
             self.abort()
+        elif (
+            self.session is not None
+            and quiet_ns < limits.SILENCE_NS
+            and now_ns - self._answered_ns > limits.DEAD_PEER_NS
+        ):
+            # It speaks and answers not, so it is not known which credits arrive, and each must be kept.
+            self.fail("timeout", f"no heartbeat was answered for {limits.DEAD_PEER_NS / 1e9:.0f} s")
         else:
-            if self.session is not None:
+            if self.session is None:
+                self._answered_ns = now_ns
+            else:
                 self._services.requests.watch(self.session.run, now_ns, interval_ns)
             self.send(messages.Ping(sent_ns=now_ns))
 
@@ -215,8 +233,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(message, messages.Hello):
             self._answer_with(partial(self._welcome, message))
         elif isinstance(message, messages.Pong):
+            self._answered_ns = at_ns
             if self.session is not None:
-                self.session.run.round_trip(at_ns - message.sent_ns)
+                self.session.run.heartbeat_answered(at_ns, sent_ns=message.sent_ns)
         elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted
             self._services.requests.acknowledge(self.session.run, message, at_ns)
@@ -294,6 +313,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._write()
 
     async def _answer(self, caller: Caller, message: Message) -> Message:
+        if isinstance(message, CAMPAIGN_REQUESTS):
+            return await self._services.campaigns.answer(caller, message)
         if self._protocol.purpose in ("join", "operate"):
             return await self._services.client_requests.answer(caller, message)
         return await self._services.requests.answer(self, message)

@@ -22,7 +22,7 @@ from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
 RETRY_S = 0.25
-TIMELINE_INTERVAL_NS = 1_000_000_000
+TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
 TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit
 

@@ -79,6 +79,13 @@ class Registry:
             run = Run(await self._thread.look_up(self._store.load, run_id), boot_id=self._boot_id)
         return run
 
+    def hold(self, run_id: int) -> None:
+        """The run gets no more credit, if it is in memory here: its writers stop once they have used up what
+        they have."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run.held = True
+
     def has(self, run: Run) -> bool:
         """Whether `run` is in memory here, to be changed."""
         return self._runs.get(run.id) is run

@@ -9,6 +9,7 @@ for a run is its `session`'s to know.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, replace
 from operator import sub
 
 from durability import limits
@@ -27,9 +28,32 @@ from durability_server.store.records import EVENTS_MAX, Relations, RunSnapshot, 
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
+# A client from which nothing comes for so many heartbeats stood still, or its frames did.
+LATE_INTERVALS = 2
 _BEFORE_THE_REBOOT = (
     "the error came before the server's machine was restarted, or on another server's machine"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Late:
+    """What comes may have been sent since `from_ns`, because nothing came for a while by `until_ns`. It ends
+    with the answer to a heartbeat that was sent after that. `answered_ns`: when the newest one was sent that
+    was answered since, 0 if none was: what comes behind the next frontier was sent after it."""
+
+    from_ns: int
+    until_ns: int
+    answered_ns: int = 0
+
+
+def _after_a_frontier(late: _Late) -> _Late | None:
+    """What is late behind a frontier. One that waited may have come behind an answer; those after it are as
+    new as the heartbeat that was answered."""
+    if not late.answered_ns:
+        return late
+    if late.answered_ns >= late.until_ns:
+        return None
+    return _Late(from_ns=late.answered_ns, until_ns=late.until_ns)
 
 
 class Run:
@@ -48,8 +72,11 @@ class Run:
         self.timeline = (
             Timeline.unpack(snapshot.timeline) if snapshot.timeline else Timeline(self.plan.writers)
         )
-        # Frontiers are saved more often than timelines: what is newer than this timeline came by then.
+        # Frontiers are saved more often than timelines: what is newer than this timeline came in between.
+        known_ns = self.timeline.last_ns
         self.timeline.add(snapshot.last_receipt_ns, snapshot.frontiers)
+        if self.timeline.last_ns != known_ns:
+            self.timeline.hold_up(known_ns, snapshot.last_receipt_ns)
         self.statistics = self._read(snapshot.statistics)
         self.last_receipt_ns = snapshot.last_receipt_ns
         self.receipt_boot_id = snapshot.receipt_boot_id
@@ -62,10 +89,13 @@ class Run:
         self.target_error = (
             None if snapshot.target_error is None else from_value(TargetError, snapshot.target_error)
         )
+        self._interval_ns = limits.HEARTBEAT_NS
+        self._late: _Late | None = None
         self.saved_ns = 0
         self.timeline_saved_ns = 0
         self.timeline_changed = False
         self.timeline_wanted = False  # the next commit must save it, whatever it costs
+        self.held = False  # no credit is given, so that its writers stop
         self.lost = False  # another server has taken the run since: nothing that happens here counts
         self.epoch = snapshot.epoch + 1
         self._follows, self._saves = snapshot.epoch, snapshot.saves
@@ -88,6 +118,9 @@ class Run:
         if not self.frontiers.advance(frontiers):
             return False
         self.timeline.add(at_ns, self.frontiers.acked)
+        if self._late is not None:
+            self.timeline.hold_up(self._late.from_ns, at_ns)
+            self._late = _after_a_frontier(self._late)
         self.timeline_changed = True
         ahead: int = max(map(sub, self.frontiers.acked, self.frontiers.grants))
         return ahead * 2 >= self.plan.credit
@@ -104,6 +137,8 @@ class Run:
     def heard(self, at_ns: int) -> None:
         """Something came from the client at `at_ns`: its machine was alive then."""
         gap_ns = at_ns - self.last_receipt_ns
+        if gap_ns > LATE_INTERVALS * self._interval_ns:
+            self._begin_late(self.last_receipt_ns, at_ns)
         self.last_receipt_ns = at_ns
         self.gap_max_ns = max(self.gap_max_ns, gap_ns)
         if self.session_end == "silence":
@@ -117,12 +152,24 @@ class Run:
 
     def heartbeat(self, interval_ns: int) -> None:
         """The client's next sign of life may take this long, and the way there and back."""
+        self._interval_ns = interval_ns
         if interval_ns > limits.HEARTBEAT_NS:
             self.gap_max_ns = max(self.gap_max_ns, interval_ns + self.rtt_max_ns)
 
-    def round_trip(self, rtt_ns: int) -> None:
-        """A heartbeat came back after `rtt_ns`."""
-        self.rtt_max_ns = max(self.rtt_max_ns, rtt_ns)
+    def heartbeat_answered(self, at_ns: int, *, sent_ns: int) -> None:
+        """The answer to the heartbeat that was sent at `sent_ns` came at `at_ns`. A connection keeps the
+        order of what is sent on it, so what was sent earlier has arrived too."""
+        self.rtt_max_ns = max(self.rtt_max_ns, at_ns - sent_ns)
+        self._credits.forget(sent_ns)
+        if self._late is not None and sent_ns > max(self._late.from_ns, self._late.answered_ns):
+            self._late = replace(self._late, answered_ns=sent_ns)
+
+    def _begin_late(self, from_ns: int, at_ns: int) -> None:
+        """Nothing came from `from_ns` to `at_ns`: what comes now may have been sent at any time in between,
+        until the client has answered a heartbeat of now."""
+        if self._late is not None:
+            from_ns = min(from_ns, self._late.from_ns)
+        self._late = _Late(from_ns=from_ns, until_ns=at_ns)
 
     def attached(self, at_ns: int, name: str) -> None:
         """The client on the connection from `name` speaks for the run from `at_ns` on."""
@@ -143,6 +190,8 @@ class Run:
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
         self._credits.add(at_ns, self.frontiers.grants)
+        if self.armed is not None:
+            self._begin_late(self.last_receipt_ns if self.receipt_boot_id == self._boot_id else 0, at_ns)
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
         if self.session_end not in REPORTED_ENDS:
@@ -191,6 +240,7 @@ class Run:
         self.stored = stored
         self.armed = None if stored.armed is None else from_value(Facts, stored.armed)
         self.gap_max_ns = self.rtt_max_ns = 0
+        self._late = None
         self.note(at_ns, "armed", "the target is prefilled and synced")
 
     def stopped(self, at_ns: int, text: str) -> None:
@@ -245,8 +295,8 @@ class Run:
     def saved(self, snapshot: RunSnapshot, at_ns: int) -> bool:
         """`snapshot` is durable at `at_ns`, so its frontiers are granted. Whether the grants rose."""
         before = self.frontiers.grants
-        self.frontiers.granted(snapshot.frontiers)
-        self._forget_credits()
+        if not self.held:
+            self.frontiers.granted(snapshot.frontiers)
         self._credits.add(at_ns, self.frontiers.grants)
         if snapshot.events:
             self._events_saved = snapshot.events[-1][0]
@@ -256,13 +306,8 @@ class Run:
             self.timeline_wanted = False
         return self.frontiers.grants != before
 
-    def _forget_credits(self) -> None:
-        """What was sent a round trip before the last frame came has reached the client."""
-        self._credits.forget(self.last_receipt_ns - self.rtt_max_ns)
-
     def case(self, *, now_ns: int, relations: Relations) -> Case:
         """All that a judge needs to know of the run."""
-        self._forget_credits()
         return Case(
             schema=CASE_SCHEMA,
             run=format_run(self.id),
@@ -291,4 +336,6 @@ class Run:
             statistics=self.statistics,
             target_error=self.target_error,
             predecessors=relations.predecessors,
+            power_offs=relations.power_offs,
+            held_up=self.timeline.held_up,
         )

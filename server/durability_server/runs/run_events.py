@@ -19,13 +19,14 @@ def armed(run: Run) -> str:
     return f"armed: {run.armed.path} on {_drives(run.armed)}, {_size(run.plan)}, {_writers(run.plan)}"
 
 
-def lost(run: Run) -> str:
-    """Nothing comes any more, as after a cut: what to do next."""
+def lost(run: Run, *, campaign: str) -> str:
+    """Nothing comes any more, as after a cut: what to do next. A `campaign` does that by itself, "" for
+    none."""
+    what = f"lost at {clock.local_time(run.last_receipt_ns)} after {_acked(run)}"
+    if campaign:
+        return f"{what}: campaign {campaign} verifies it"
     path = shlex.quote(run.armed.path) if run.armed is not None else "TARGET"
-    return (
-        f"lost at {clock.local_time(run.last_receipt_ns)} after {_acked(run)}: boot it and type"
-        f" `durability verify {path}`"
-    )
+    return f"{what}: boot it and type `durability verify {path}`"
 
 
 def back(run: Run) -> str:

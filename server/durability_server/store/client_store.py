@@ -128,6 +128,13 @@ class ClientStore:
             db.execute(update(tables.clients).where(tables.clients.c.id == row.id).values(revoked=wall))
         return str(row.id)
 
+    def names(self) -> tuple[str, ...]:
+        """Of all clients that are known, in the order in which they joined."""
+        columns = tables.clients.c
+        with self._database.reading() as db:
+            known = select(columns.name).where(columns.revoked == "").order_by(columns.joined, columns.id)
+            return tuple(db.execute(known).scalars())
+
     def revoked(self) -> tuple[str, ...]:
         """The ids of all clients that are no longer known."""
         columns = tables.clients.c

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from durability.errors import RefusedError
-from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.case import Event, PastVerdict, PowerOff, SessionEnd
 from durability.formats.packing import Value
 from durability.units import format_run
 from durability_server.store.target_keys import TargetKeys
@@ -96,12 +96,14 @@ class Relations:
     """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
     target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:
     of each other run of the series, oldest first, its weightiest verdict, or "unverified" after a cut.
-    `predecessors`: the runs registered earlier on the same target, oldest first."""
+    `predecessors`: the runs registered earlier on the same target, oldest first. `power_offs`: those that
+    ended the run, oldest first."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]
     series: tuple[PastVerdict, ...]
     predecessors: tuple[str, ...] = ()
+    power_offs: tuple[PowerOff, ...] = ()
 
 
 def state_of(finish: str, *, armed: bool) -> RunState:

@@ -10,50 +10,58 @@ taken since.
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     Row,
-    Select,
-    Table,
     and_,
     bindparam,
-    delete,
     func,
     insert,
     or_,
     select,
-    true,
     update,
 )
 
-from durability.errors import RefusedError, StoreError
+from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
-from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
 from durability_server.store import tables
+from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.records import (
-    EVENTS_MAX,
     MovedError,
     Registration,
     Relations,
     RunSnapshot,
     StoredRun,
-    state_of,
+)
+from durability_server.store.run_rows import (
+    PARTS,
+    changing_columns,
+    data_of,
+    key_columns,
+    known_row,
+    listed,
+    of_client,
+    run_row,
+    runs_on,
+    save_parts,
+    stored_run,
+    unverified,
+    verdicts_of,
 )
 from durability_server.store.tables import STORE_FORMAT
-from durability_server.store.target_keys import TargetKeys, same_target
+from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
 EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
@@ -73,6 +81,7 @@ class Store:
         self.server_id = ""
         self.clients = ClientStore(self._database)
         self.leases = LeaseStore(self._database)
+        self.campaigns = CampaignStore(self._database, self.leases)
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
     def open(self) -> None:
@@ -125,14 +134,14 @@ class Store:
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
-            if _run_row(db, new.run) is not None:
+            if run_row(db, new.run) is not None:
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
             unverified = None if force else _unverified_run(db, new)
             if unverified is not None:
                 raise RefusedError(
                     "unverified-run",
-                    f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which was armed "
-                    "and neither stopped nor verified: verify it first, or add --force to lose its evidence",
+                    f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which"
+                    f" {UNVERIFIED}: verify it first, or add --force to lose its evidence",
                 )
             number = db.execute(select(func.coalesce(func.max(tables.runs.c.number), 0) + 1)).scalar_one()
             db.execute(
@@ -148,7 +157,7 @@ class Store:
                     registered_wall=new.wall,
                     finish="",
                     session_end="never",
-                    **_key_columns(new.keys),
+                    **key_columns(new.keys),
                 )
             )
             writers = range(new.writers)
@@ -167,7 +176,7 @@ class Store:
             armed = db.execute(
                 update(tables.runs)
                 .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
-                .values(armed=pack(stored.armed), series=stored.series, **taken, **_key_columns(stored.keys)),
+                .values(armed=pack(stored.armed), series=stored.series, **taken, **key_columns(stored.keys)),
                 self._mine(stored.snapshot),
             )
             if not armed.rowcount:
@@ -196,7 +205,7 @@ class Store:
 
     def _save(self, db: Connection, changed: Sequence[RunSnapshot]) -> frozenset[int]:
         by_key = {format_run(snapshot.run): snapshot for snapshot in changed}
-        rows = [self._mine(by_key[key]) | _changing(by_key[key]) for key in sorted(by_key)]
+        rows = [self._mine(by_key[key]) | changing_columns(by_key[key]) for key in sorted(by_key)]
         saved = db.execute(_UPDATE_RUN, rows)
         if saved.rowcount == len(rows):
             lost = frozenset[str]()
@@ -205,7 +214,7 @@ class Store:
             held = select(columns.run, columns.epoch).where(columns.run.in_(by_key))
             held_here = db.execute(held.where(columns.holder == self.leases.me))
             lost = frozenset(by_key) - {run for run, epoch in held_here if by_key[run].epoch == epoch}
-        _save_parts(db, {key: snapshot for key, snapshot in by_key.items() if key not in lost})
+        save_parts(db, {key: snapshot for key, snapshot in by_key.items() if key not in lost})
         return frozenset(map(parse_run, lost))
 
     def _mine(self, snapshot: RunSnapshot) -> dict[str, Any]:
@@ -229,8 +238,8 @@ class Store:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
             held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
-            row = _known(db, run, held_at, *map(_data_of, _PARTS))
-            stored = _stored(db, row)
+            row = known_row(db, run, held_at, *map(data_of, PARTS))
+            stored = stored_run(db, row)
         end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
         return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
@@ -238,11 +247,11 @@ class Store:
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
         "run-unknown" if there is none."""
-        armed = and_(tables.runs.c.armed.is_not(None), _whose(client))
+        armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            row = next(_runs_on(db, keys, armed), None)
-            elsewhere = next(_runs_on(db, at_path, armed), None) if row is None else None
+            row = next(runs_on(db, keys, armed), None)
+            elsewhere = next(runs_on(db, at_path, armed), None) if row is None else None
         if row is not None:
             return parse_run(row.run)
         raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
@@ -254,30 +263,32 @@ class Store:
         which may have another path: a later run that was armed there follows as well."""
         runs = tables.runs.c
         me = format_run(stored.snapshot.run)
-        own_runs = _whose(stored.client)  # what others say of their targets means nothing for this run
+        own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.reading() as db:
-            later = next(_runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
+            later = next(runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
             if later is None and found is not None:
                 after = runs.number > stored.number
-                later = next(_runs_on(db, found, after, runs.armed.is_not(None), own_runs), None)
+                later = next(runs_on(db, found, after, runs.armed.is_not(None), own_runs), None)
             before = runs.number < stored.number
-            earlier = [row.run for row in _runs_on(db, stored.keys, before, own_runs)]
-            own = _verdicts(db, select(runs.run).where(runs.run == me))[me]
+            earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
+            own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
             rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
-            given = _verdicts(db, select(runs.run).where(*others))
-        standing = (weightiest(given[row.run]) or _unverified(row) for row in rows)
+            given = verdicts_of(db, select(runs.run).where(*others))
+            offs = power_offs_of(db, me)
+        standing = (weightiest(given[row.run]) or unverified(row) for row in rows)
         return Relations(
             superseded_by=later.run if later is not None else "",
             verdicts=tuple(own),
             series=tuple(verdict for verdict in standing if verdict is not None),
             predecessors=tuple(reversed(earlier)),
+            power_offs=offs,
         )
 
     def add_verdict(self, past: PastVerdict, document: Value) -> None:
         """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts."""
         with self._database.transaction() as db:
-            _known(db, parse_run(past.run))
+            known_row(db, parse_run(past.run))
             mine = tables.verdicts.c.run == past.run
             count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
             if count >= VERDICTS_MAX:
@@ -296,7 +307,7 @@ class Store:
         self._require_room()
         mine = tables.evidence.c.run == format_run(run)
         with self._database.transaction() as db:
-            row = _known(db, run)
+            row = known_row(db, run)
             _require_evidence_left(db, row.client, len(data))
             free = _free_evidence_name(db, run, name, data)
             if free is None:
@@ -331,7 +342,7 @@ class Store:
             columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
             self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
         )
-        newest = newest.where(_whose(client)).order_by(columns.number.desc()).limit(limit)
+        newest = newest.where(of_client(client)).order_by(columns.number.desc()).limit(limit)
         wanted = newest.with_only_columns(columns.run)
         frontiers = tables.frontiers.c
         acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
@@ -339,9 +350,9 @@ class Store:
             rows = db.execute(newest).all()
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
-            given = _verdicts(db, wanted)
+            given = verdicts_of(db, wanted)
         return tuple(
-            _listed(
+            listed(
                 row,
                 self._seen(row.session_end, row.held_at, row.holder),
                 acked_of[row.run],
@@ -419,73 +430,6 @@ _UPDATE_RUN = (
     .where(tables.runs.c.run == bindparam("key"), _IS_MINE)
     .values(holder=bindparam("at_holder"), saves=tables.runs.c.saves + 1)
 )
-_UPDATE_FRONTIER = update(tables.frontiers).where(
-    tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
-)
-
-
-def _save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
-    """All of these runs that does not stand in their rows."""
-    frontiers = [
-        {"key": key, "number": writer, "acked": acked}
-        for key, snapshot in by_key.items()
-        for writer, acked in enumerate(snapshot.frontiers)
-    ]
-    if frontiers:
-        db.execute(_UPDATE_FRONTIER, frontiers)
-    for key, snapshot in by_key.items():
-        if snapshot.timeline is not None:
-            _replace(db, tables.timelines, key, snapshot.timeline)
-        if snapshot.credits is not None:
-            _replace(db, tables.credits, key, snapshot.credits)
-        if snapshot.statistics is not None:
-            _replace(db, tables.statistics, key, pack(snapshot.statistics))
-        if snapshot.target_error is not None:
-            _replace(db, tables.errors, key, pack(snapshot.target_error))
-        if snapshot.events:
-            _save_events(db, key, snapshot.events)
-
-
-def _changing(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
-    """What a snapshot and the row of its run have under the same names."""
-    names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
-    return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
-
-
-def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
-    """Makes `data` the one row of the run."""
-    db.execute(delete(table).where(table.c.run == key))
-    db.execute(insert(table).values(run=key, data=data))
-
-
-def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
-    """Events are numbered, so that saving them again after a commit of unknown outcome adds none twice."""
-    first, last = events[0][0], events[-1][0]
-    number = tables.events.c.number
-    gone = or_(number >= first, number <= last - EVENTS_MAX)
-    db.execute(delete(tables.events).where(tables.events.c.run == key, gone))
-    rows = [{"run": key, "number": at, **asdict(event)} for at, event in events]
-    db.execute(insert(tables.events), rows)
-
-
-def _whose(client: str | None) -> ColumnElement[bool]:
-    return true() if client is None else tables.runs.c.client == client
-
-
-def _key_columns(keys: TargetKeys) -> dict[str, str]:
-    return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
-
-
-def _keys(row: Row[Any]) -> TargetKeys:
-    return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
-
-
-def _runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]]:
-    """The runs on a target of which `where` holds, newest first: of those that share any identity with it."""
-    columns = ((tables.runs.c[name], key) for name, key in _key_columns(keys).items())
-    shared = or_(*(column == key for column, key in columns if key))
-    runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
-    return (row for row in db.execute(runs) if same_target(_keys(row), keys))
 
 
 def _require_runs_left(db: Connection, client: str) -> None:
@@ -511,98 +455,4 @@ def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
     begun = and_(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
-    return next(_runs_on(db, new.keys, begun, _whose(new.client)), None)
-
-
-# What has a row of its own beside that of its run.
-_PARTS = (tables.timelines, tables.credits, tables.statistics, tables.errors)
-
-
-def _data_of(part: Table) -> ColumnElement[Any]:
-    """What the run's row in `part` has, as a column beside those of the run."""
-    return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
-
-
-def _run_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any] | None:
-    return db.execute(select(tables.runs, *beside).where(tables.runs.c.run == format_run(run))).first()
-
-
-def _known(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]:
-    row = _run_row(db, run, *beside)
-    if row is None:
-        raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
-    return row
-
-
-def _stored(db: Connection, row: Row[Any]) -> StoredRun:
-    """`row` has its run's data in `_PARTS` as well."""
-    acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
-    events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
-    return StoredRun(
-        number=row.number,
-        client=row.client,
-        label=row.label,
-        plan=row.plan,
-        secret=row.secret,
-        keys=_keys(row),
-        host=row.host,
-        armed=None if row.armed is None else unpack(row.armed),
-        series=row.series,
-        snapshot=RunSnapshot(
-            run=parse_run(row.run),
-            frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
-            **_changing(row),
-            follows=row.epoch,
-            saves=row.saves,
-            timeline=row.timelines,
-            credits=row.credits,
-            statistics=None if row.statistics is None else unpack(row.statistics),
-            target_error=None if row.errors is None else unpack(row.errors),
-            events=tuple(
-                (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
-                for one in db.execute(events)
-            ),
-        ),
-    )
-
-
-def _verdicts(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
-    """The verdicts of each of the selected runs, oldest first."""
-    given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
-    of_runs = select(tables.verdicts).where(tables.verdicts.c.run.in_(runs))
-    for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
-        given[row.run].append(
-            PastVerdict(
-                run=row.run,
-                verdict=row.verdict,
-                cut_class=row.cut_class,
-                at_risk_ms1000=row.at_risk_ms1000,
-                wall=row.wall,
-                reasons=tuple(row.reasons.split()),
-            )
-        )
-    return given
-
-
-def _unverified(row: Row[Any]) -> PastVerdict | None:
-    """Stands for a run that met a cut and was never looked at again (rule 16)."""
-    if row.session_end not in ("silence", "target-error"):
-        return None
-    wall = row.receipt_wall
-    return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
-
-
-def _listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
-    return {
-        "run": row.run,
-        "label": row.label,
-        "state": state_of(row.finish, armed=row.is_armed),
-        "session_end": session_end,
-        "verdict": standing.verdict if standing else "",
-        "acked": acked,
-        "path": row.path,
-        "host": row.host,
-        "registered": row.registered_wall,
-        "last_receipt": row.receipt_wall,
-        "tainted": row.tainted,
-    }
+    return next(runs_on(db, new.keys, begun, of_client(new.client)), None)

@@ -14,8 +14,12 @@
     events     the newest of each run, for people
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
+    power_offs what power controllers confirmed, one row per run and confirmed off (`case.PowerOff`)
+    campaigns  one row per campaign: its name, and which server conducts it
+    campaign_entries  the log of each campaign (`durability.campaign.happenings`); none is changed
 
-Documents (facts, statistics, errors, verdicts) are msgpack: exactly the values that came over the wire.
+Documents (facts, statistics, errors, verdicts, entries) are msgpack: exactly the values that came over the
+wire.
 """
 
 from __future__ import annotations
@@ -172,6 +176,32 @@ evidence = Table(
     _run(),
     Column("name", String(255), primary_key=True),
     _number("bytes"),
+    Column("data", LargeBinary, nullable=False),
+)
+
+power_offs = Table(
+    "power_offs",
+    metadata,
+    _run(),
+    Column("number", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),  # in the order in which they began
+    _text("home"),  # the machine whose server conducts it: there its switches are reached
+    _text("conductor"),  # the server that does so
+    _number("told"),  # up to which entry news were given
+)
+
+campaign_entries = Table(
+    "campaign_entries",
+    metadata,
+    Column("campaign", String(64), ForeignKey("campaigns.name"), primary_key=True),
+    Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
 

@@ -78,6 +78,7 @@ async def test_flushes_of_a_real_drive_reach_verdict_and_page(
         assert re.search(r"processor +\d+ x ", text)
 
 
+@pytest.mark.slow
 async def test_the_account_of_a_run_outlives_its_drive() -> None:
     """While the run goes on the server has its figures, so a cut takes at most the last second of them."""
     storage = SimulatedStorage(Honest(), seed=1)

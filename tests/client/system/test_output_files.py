@@ -100,6 +100,24 @@ def test_a_link_is_no_new_file(shared: Path, tmp_path: Path) -> None:
     assert (tmp_path / "directory" / "result").read_bytes() == b"x"
 
 
+@AS_ROOT
+def test_a_log_is_appended_to_and_not_through_a_link(shared: Path, tmp_path: Path) -> None:
+    """What is there stays; a link that another planted and a device are refused."""
+    log, planted, shadow = shared / "log", shared / "planted", tmp_path / "shadow"
+    for line in (b"1\n", b"2\n"):
+        with output_files.to_append(log, "a log") as file:
+            file.write(line)
+    assert log.read_bytes() == b"1\n2\n"
+    shadow.write_bytes(b"")
+    planted.symlink_to(shadow)
+    os.chown(planted, MALLORY, MALLORY, follow_symlinks=False)
+    with pytest.raises(SetupError):
+        output_files.to_append(planted, "a log")
+    with pytest.raises(SetupError, match="no file"):
+        output_files.to_append(Path("/dev/null"), "a log")
+    assert shadow.read_bytes() == b""
+
+
 @pytest.mark.parametrize("race", ["file", "link"])
 def test_a_name_that_appears_meanwhile_is_not_overwritten(
     shared: Path, tmp_path: Path, race: str, monkeypatch: pytest.MonkeyPatch

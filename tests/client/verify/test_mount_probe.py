@@ -28,10 +28,14 @@ def test_the_mount_probe_tells_a_cut_file_system_from_a_lost_one(
     device = make_loop(384 << 20)
     # As the drive is at this moment: the journal is full.
     shutil.copyfile(_backing(mounted), _backing(device))
-    probe = probe_mount(device)
-    assert probe.mounts, probe.text
     file_system = storage.facts().file_system
     assert file_system is not None
+    # After a cut there is no second drive with the same file system: kernels differ in what they make of one.
+    subprocess.run(("umount", directory), check=True)
+    if kind == "btrfs":
+        subprocess.run(("btrfs", "device", "scan", "--forget"), check=True)
+    probe = probe_mount(device)
+    assert probe.mounts, probe.text
     assert (probe.type, probe.uuid) == (kind, file_system.uuid)
     raw = KernelStorage(device).open_bulk("")
     raw.pwrite(mmap.mmap(-1, 1 << 20), 0)

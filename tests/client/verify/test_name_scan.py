@@ -17,7 +17,7 @@ from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.kernel_storage import KernelFile, KernelStorage
 from durability_client.verify.scan_base import ScanListener
-from durability_client.verify.scan_process import scan_here
+from durability_client.verify.scan_child import scan_here
 from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 

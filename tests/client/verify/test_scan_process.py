@@ -95,6 +95,7 @@ def stop_children(*_: object) -> None:
         os.kill(child, signal.SIGSTOP)
 
 
+@pytest.mark.slow
 async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_path: Path) -> None:
     """A child that says nothing for the deadline is left, before the scan as well."""
     with ScanProcess(lay_down(written, tmp_path), stall_s=1.0) as scan_process:
@@ -105,6 +106,7 @@ async def test_superblocks_that_cannot_be_read_are_abandoned(written: Disk, tmp_
     wait_for_end()
 
 
+@pytest.mark.slow
 async def test_scan_that_hangs_is_unfinished(make_plan: MakePlan, tmp_path: Path) -> None:
     """What was counted before the reads hung stands, as a part; what was not read is not lost."""
     plan = make_plan(writers=1, slots=1 << 18, credit=16, control_slots=0)

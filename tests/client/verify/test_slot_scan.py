@@ -19,7 +19,7 @@ from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.storage import PresentDrive
 from durability_client.verify.read_chunks import bytes_around, pieces_around
 from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_process import scan_here
+from durability_client.verify.scan_child import scan_here
 from durability_client.verify.target_reader import CHUNK_BYTES
 from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
-from durability.formats.case import Case, DriveState, Event, Receipt, TargetError
+from durability.formats.case import Case, DriveState, Event, HeldUp, PowerOff, Receipt, TargetError
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
 
@@ -191,3 +193,80 @@ def test_no_cut_has_no_loss_window(plan: Plan) -> None:
     assert loss_window(make_case(plan, (100,)), proven=(100,), oldest_lost=(None,)) is None
     stopped = make_case(plan, (100,), session_end="stop")
     assert loss_window(stopped, proven=(100,), oldest_lost=(5,)) is None
+
+
+def power_off(asked_ms: int, confirmed_ms: int, *, boot_id: str = "server-boot") -> tuple[PowerOff, ...]:
+    """A controller's log, in ms from the last acknowledgement on."""
+    return (
+        PowerOff(
+            asked_ns=LAST_NS + asked_ms * MS,
+            confirmed_ns=LAST_NS + confirmed_ms * MS,
+            boot_id=boot_id,
+            subject="machine",
+            cut_class="power",
+            text="fence_ipmilan 192.0.2.9: off",
+        ),
+    )
+
+
+def test_what_was_held_up_may_be_older_than_it_looks(plan: Plan) -> None:
+    """A window that begins while frames were held up begins after them; others are as ever."""
+    held = HeldUp(from_ns=LAST_NS - 500 * MS, until_ns=LAST_NS - 50 * MS, frontiers=(2950,))
+    assert counts(make_case(plan, (3000,), held_up=(held,)), plan, 3000) == (2, 11, 50, 1001)
+    assert counts(make_case(plan, (3000,), held_up=(replace(held, from_ns=0),)), plan, 3000) == (
+        2,
+        11,
+        50,
+        50,
+    )
+
+
+def test_each_stretch_counts_for_the_windows_that_begin_in_it(plan: Plan) -> None:
+    """Of two that overlap, what came last may be as old as its own beginning, and no older."""
+    older = HeldUp(from_ns=LAST_NS - 5000 * MS, until_ns=LAST_NS - 200 * MS, frontiers=(2800,))
+    newer = HeldUp(from_ns=LAST_NS - 300 * MS, until_ns=LAST_NS, frontiers=(3000,))
+    assert counts(make_case(plan, (3000,), held_up=(older, newer)), plan, 3000) == (0, 0, 0, 200)
+
+
+def test_a_controller_that_was_asked_before_the_silence_narrows_the_cut(plan: Plan) -> None:
+    """The cut lies between the request and the confirmation; what was at risk stays what it was."""
+    case = make_case(plan, (3000,), power_offs=power_off(-1, 20))
+    assert counts(case, plan, 3000) == (2, 11, 101, 1001)
+    assert cut_interval_ns(case) == (LAST_NS - MS // 2, LAST_NS + 20 * MS)
+    later = make_case(plan, (3000,), power_offs=power_off(5, 4000))
+    assert counts(later, plan, 3000) == (2, 11, 101, 1001)
+    assert cut_interval_ns(later) == (LAST_NS + 5 * MS, LAST_NS + 51 * MS)
+
+
+def test_a_network_that_died_before_the_controller_was_asked_leaves_nothing_at_risk(plan: Plan) -> None:
+    """History k: by the frames hundreds would be at risk; the controller knows of ten seconds with power."""
+    case = make_case(plan, (3000,), power_offs=power_off(10_000, 12_000))
+    assert counts(case, plan, 3000) == (0, 0, 0, 0)
+    assert cut_interval_ns(case) == (LAST_NS + 10_000 * MS, LAST_NS + 12_000 * MS)
+
+
+@pytest.mark.parametrize("drive", ["answered", "silent", "unseen"])
+def test_after_an_error_the_controller_knows_the_last_moment_of_power(plan: Plan, drive: DriveState) -> None:
+    """The drive was not seen dead, so it must be assumed to have had power until off was confirmed."""
+    late = {"session_end": "target-error", "target_error": failed(drive)}
+    assert counts(make_case(plan, (3000,), power_offs=power_off(90, 100), **late), plan, 3000)[2:] == (1, 901)
+    assert counts(make_case(plan, (3000,), power_offs=power_off(900, 2000), **late), plan, 3000)[3] == 0
+
+
+def test_a_drive_that_failed_late_had_no_power_after_off_was_confirmed(plan: Plan) -> None:
+    """The kernel may report a drive without power long after; the controller knows when it lost it."""
+    case = make_case(
+        plan,
+        (3000,),
+        session_end="target-error",
+        target_error=failed("dead", after_ms=30_000),
+        power_offs=power_off(-10, 9),
+    )
+    assert counts(case, plan, 3000)[1] == 2
+
+
+def test_a_controllers_times_of_another_boot_of_the_server_say_nothing(plan: Plan) -> None:
+    """They do not compare with those of the receipts."""
+    case = make_case(plan, (3000,), power_offs=power_off(10_000, 12_000, boot_id="another"))
+    assert counts(case, plan, 3000) == (2, 11, 101, 1001)
+    assert cut_interval_ns(case) == cut_interval_ns(make_case(plan, (3000,)))

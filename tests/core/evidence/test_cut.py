@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durability.evidence.cut import CutClass, assess, at_least
-from durability.formats.case import Case, TargetError
+from durability.formats.case import Case, PowerOff, TargetError
 from durability.formats.facts import Facts
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
@@ -177,3 +177,70 @@ def test_no_facts_show_no_cut(make_plan: MakePlan, case: Case, attested: str | N
     ):
         assert cut.cut_class == "none"
         assert bool(cut.contradictions) == bool(attested)
+
+
+def switched_off(**changes: object) -> tuple[PowerOff, ...]:
+    """A controller's log of a machine that was switched off as it fell silent."""
+    fields: dict[str, object] = {
+        "asked_ns": LAST_NS - 10 * MS,
+        "confirmed_ns": LAST_NS + 2000 * MS,
+        "boot_id": "server-boot",
+        "subject": "machine",
+        "cut_class": "power",
+        "text": "campaign ssd, cycle 3: fence_ipmilan 192.0.2.9 switched off",
+    }
+    return (PowerOff(**{**fields, **changes}),)  # type: ignore[arg-type]
+
+
+def test_a_controllers_log_attests_a_cut(make_plan: MakePlan) -> None:
+    """It stands for the class that the campaign file states; the operator's own words come before it."""
+    bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
+    case = make_case(small(make_plan), (100,), power_offs=switched_off())
+    cut = assess(case, bare, attested=None, cut_class=None)
+    assert (cut.cut_class, cut.attested) == (
+        "power",
+        "campaign ssd, cycle 3: fence_ipmilan 192.0.2.9 switched off",
+    )
+    assert cut.proof[-1].startswith("the power controller's log shows: campaign ssd")
+    lesser = make_case(small(make_plan), (100,), power_offs=switched_off(cut_class="vm"))
+    assert shown(lesser, bare) == "vm"
+    assert assess(lesser, bare, attested="pulled the plug", cut_class=None).attested == "pulled the plug"
+
+
+def test_a_guest_that_a_controller_switched_off_is_a_guest(make_plan: MakePlan) -> None:
+    """Whatever the campaign file states, its host may have kept its power."""
+    guest = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=(drive(unsafe_shutdowns=None),))
+    assert shown(make_case(small(make_plan), (100,), power_offs=switched_off()), guest) == "vm"
+
+
+def test_a_drive_that_was_cut_alone_under_a_guest_is_what_the_file_says(make_plan: MakePlan) -> None:
+    """The guest lives and its drive came anew; if the guest died as well, its host may have kept power."""
+    alone = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive"))
+    back = (drive(unsafe_shutdowns=None, diskseq=10),)
+    assert shown(alone, facts(virtualisation="kvm", drives=back)) == "power"
+    lesser = make_case(small(make_plan), (100,), power_offs=switched_off(subject="drive", cut_class="vm"))
+    assert shown(lesser, facts(virtualisation="kvm", drives=back)) == "vm"
+    died = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=back)
+    assert shown(alone, died) == "vm"
+    assert shown(alone, facts(virtualisation="kvm")) == "none"
+
+
+@pytest.mark.parametrize("now", [facts(), NEXT_BOOT])
+def test_what_the_facts_contradict_is_no_cut_whatever_the_controller_logged(
+    make_plan: MakePlan, now: Facts
+) -> None:
+    """The same boot, or a counter that did not rise: a switch that says success may have done nothing."""
+    case = make_case(small(make_plan), (100,), power_offs=switched_off())
+    cut = assess(case, now, attested=None, cut_class=None)
+    assert cut.contradictions and cut.cut_class in ("none", "os")
+
+
+def test_a_client_that_was_heard_without_power_has_another_switch(make_plan: MakePlan) -> None:
+    """Its switch is that of another machine; where a drive alone was cut, its machine lives on."""
+    bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
+    early = {"asked_ns": LAST_NS - 900 * MS, "confirmed_ns": LAST_NS - 500 * MS}
+    case = make_case(small(make_plan), (100,), power_offs=switched_off(**early))
+    cut = assess(case, bare, attested=None, cut_class=None)
+    assert cut.cut_class == "os" and "500 ms after the switch" in cut.contradictions[0]
+    alone = make_case(small(make_plan), (100,), power_offs=switched_off(**early, subject="drive"))
+    assert not assess(alone, bare, attested=None, cut_class=None).contradictions

@@ -185,6 +185,7 @@ def test_any_broken_promise_is_found(make_plan: MakePlan, workload: str, data: s
         assert judgement.oldest_lost_seq == (told[-1].seq or None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["create", "unlink"])
 @given(data=st.data())
 def test_a_removed_name_that_is_back_is_resurrected(

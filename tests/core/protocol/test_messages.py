@@ -59,6 +59,7 @@ def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
     assert decode(encode(message)) == message
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.text(st.characters()), anything))
 def test_any_strings_of_a_document_arrive_plain(document: dict[str, Any]) -> None:
     """What a disk or a file calls itself can be sent in a document; it arrives as plain text."""
@@ -109,7 +110,10 @@ WRONG: list[tuple[list[Any], str]] = [
     ([0x15, [1], None], "control: expected an integer"),
     ([0x15, [1], False], "control: expected an integer"),
     ([0x15, [1], b"1"], "control: expected an integer"),
-    ([0x01, [1], "admin", "", bytes(32), ""], "purpose: expected one of run, verify, query, operate, join"),
+    (
+        [0x01, [1], "admin", "", bytes(32), ""],
+        "purpose: expected one of run, verify, query, agent, operate, join",
+    ),
     ([0x01, [1], "run", "", bytes(33), ""], "secret: expected 0 to 32 bytes"),
     ([0x01, [1], "run", "", "x" * 32, ""], "secret: expected 0 to 32 bytes"),
     ([0x01, [1], "run", "", bytes(32), "a\nb"], "software: expected one line"),

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from durability.errors import DurabilityError, FormatError
-from durability.formats.case import Receipt
+from durability.formats.case import HeldUp, Receipt
 from durability.formats.packing import pack
-from durability.protocol.timeline import FINEST_NS, LEVELS, PER_LEVEL, Timeline
+from durability.protocol.timeline import FINEST_NS, LEVELS, PER_LEVEL, STRETCHES_MAX, Timeline
 
+S = 1_000_000_000
 steps = st.lists(
     st.tuples(
         st.one_of(st.integers(1, 100), st.integers(1, FINEST_NS * 300), st.integers(1, 10**13)),
@@ -129,6 +130,11 @@ def test_a_receipt_that_cannot_follow_is_refused(
         pack([1, 1, [1, -1]]),
         pack([1, 1, [1, 1.0]]),
         pack([1, 1, [1 << 63, 1]]),
+        pack([2, 1, [1, 1], [1, 1]]),
+        pack([3, 1, [1, 1], [1, 1, 1]]),
+        pack([3, 1, [1, 1], [[1, 1]]]),
+        pack([3, 1, [1, 1], [[1, 1, -1]]]),
+        pack([3, 1, [1, 1], [[1, 1, 1]] * (STRETCHES_MAX + 1)]),
         pack([1, 1, [1] * 2 * (LEVELS * PER_LEVEL + 2)]),
     ],
 )
@@ -136,3 +142,40 @@ def test_what_is_no_timeline_is_refused(data: bytes) -> None:
     """A store that was damaged or is of another release is not read as evidence."""
     with pytest.raises(FormatError):
         Timeline.unpack(data)
+
+
+def test_stretches_that_were_held_up_are_kept_apart() -> None:
+    """Each has its own beginning and end; one that begins no later than others takes them in."""
+    timeline = Timeline(1)
+    timeline.add(2 * S, (1,))
+    timeline.hold_up(S, 2 * S)
+    timeline.add(4 * S, (2,))
+    timeline.hold_up(3 * S, 4 * S)
+    first = HeldUp(from_ns=S, until_ns=2 * S, frontiers=(1,))
+    assert timeline.held_up == (first, HeldUp(from_ns=3 * S, until_ns=4 * S, frontiers=(2,)))
+    assert Timeline.unpack(timeline.pack()).held_up == timeline.held_up
+    timeline.add(5 * S, (3,))
+    timeline.hold_up(3 * S, 5 * S)
+    assert timeline.held_up == (first, HeldUp(from_ns=3 * S, until_ns=5 * S, frontiers=(3,)))
+    timeline.hold_up(0, 5 * S)
+    assert list(timeline.held_up) == [HeldUp(from_ns=0, until_ns=5 * S, frontiers=(3,))]
+
+
+def test_the_oldest_stretches_become_one() -> None:
+    """Memory is bounded, and what is said of the oldest covers all of them."""
+    timeline = Timeline(1)
+    for number in range(STRETCHES_MAX + 3):
+        timeline.add(2 * number + 1, (number + 1,))
+        timeline.hold_up(2 * number, 2 * number + 1)
+    oldest, *others = timeline.held_up
+    assert oldest == HeldUp(from_ns=0, until_ns=7, frontiers=(4,))
+    assert [held.from_ns for held in others] == [2 * number for number in range(4, STRETCHES_MAX + 3)]
+
+
+def test_timelines_of_the_release_before_are_read() -> None:
+    """They know of nothing that was held up."""
+    timeline = Timeline.unpack(pack((1, 1, [5, 1, 2, 3])))
+    assert [(receipt.at_ns, receipt.frontiers) for receipt in timeline.receipts()] == [(5, (1,)), (7, (4,))]
+    assert timeline.held_up == ()
+    held = Timeline.unpack(pack((2, 1, [5, 1, 2, 3], [4, 7, 4]))).held_up
+    assert held == (HeldUp(from_ns=4, until_ns=7, frontiers=(4,)),)

@@ -276,6 +276,7 @@ def test_a_worker_that_dies_is_a_failure(tmp_path: Path) -> None:
 # -- without the libraries -----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", [("greenlet",), ("hypothesis",), ("greenlet", "hypothesis")])
 def test_the_command_names_what_is_not_installed(missing: tuple[str, ...]) -> None:
     """Without a library that only this command needs, it says what to install; the rest imports none."""

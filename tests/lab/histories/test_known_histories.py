@@ -37,6 +37,8 @@ EXPECTED = {
     ),
     "h": ("durable", "inconclusive (too-few-cuts)", "durable", "inconclusive (superseded)", "durable"),
     "i": ("loss (device-smaller)", "loss (device-smaller, earlier-loss)"),
+    # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
+    "held-up": ("inconclusive (nothing-at-risk)",),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
     "unarmed": ("inconclusive (no-server-log, not-armed, cut-not-shown, nothing-at-risk)",),
 }
@@ -51,6 +53,7 @@ NEEDS = {
     "g": "newer runs on the target ignored",
     "h": "the latest verdict stands",
     "i": "smaller drives accepted",
+    "held-up": "late frames are new",
     "unarmed": "runs without a log are armed",
 }
 
@@ -77,6 +80,15 @@ def test_a_known_history_has_the_verdicts_that_it_deserves(name: str) -> None:
     found = played(name)
     assert answers(found) == EXPECTED[name], "\n".join(found.told)
     assert found.wrong == ()
+
+
+def test_what_a_drive_lost_counts_though_a_later_run_wrote_over_it() -> None:
+    """A drive loses a run at one cut and the run after it at the next; the server knows only of the first:
+    the account remembers what was broken, so the loss is deserved."""
+    lines = ("run", "copy", "hang", "pass", "cut", "boot", "run", "server how=newest")
+    head = "durability.history/1\nseed 0\ntarget device\ndrive flush-ignored\ncounters no\n"
+    found = play(History.parse(head + "\n".join(lines) + "\n"))
+    assert (answers(found), found.wrong) == (("loss (findings)",), ())
 
 
 @pytest.mark.slow

@@ -208,6 +208,26 @@ def test_what_a_dead_machine_had_to_send_dies_with_it(under_way: bool) -> None:
     play(work)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_fin_of_a_killed_process_waits_for_the_network(dies: bool) -> None:
+    """Its kernel sends the FIN again until it arrives, unless the machine loses its power meanwhile."""
+
+    async def work(loop: VirtualLoop, network: Network) -> None:
+        _, _, server = await connected(loop, network)
+        network.kill("client")
+        network.turn(up=False)
+        await asyncio.sleep(LATER_S)
+        assert network.unheard("client")
+        if dies:
+            network.darken("client")
+        network.turn(up=True)
+        await asyncio.sleep(LATER_S)
+        assert server.events == ([] if dies else ["fin", "lost"])
+        assert not network.unheard("client")
+
+    play(work)
+
+
 def test_closing_and_aborting() -> None:
     """A closed connection sends what was written, then a FIN; an aborted one a RST."""
 

@@ -340,6 +340,7 @@ async def test_worker_that_dies_fails_its_cut_and_no_other(seed: int) -> None:
     assert again.grade == "right"
 
 
+@pytest.mark.slow
 async def test_cut_that_takes_too_long_fails(seed: int) -> None:
     """The process that makes it is killed, the limit is told, and another process makes the next one."""
     endless = replace(HONEST, load=Scenario(operations=(10**9, 10**9), rate=500.0))
@@ -351,6 +352,7 @@ async def test_cut_that_takes_too_long_fails(seed: int) -> None:
     assert again.grade == "right"
 
 
+@pytest.mark.slow
 async def test_cut_that_cannot_be_made_is_a_failure() -> None:
     """A drive that is refused is a graded cut with the reason in it, and the worker goes on."""
     impossible = replace(HONEST, load=Scenario(operations=(1, 1), slots=1))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from durability.formats.case import DriveState, PastVerdict, TargetError
+from durability.formats.case import DriveState, HeldUp, PastVerdict, TargetError
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
@@ -363,6 +363,14 @@ def network_that_failed_with_a_grant_under_way() -> str:
 
 
 @lab_case("inconclusive: nothing-at-risk")
+def network_that_came_back_before_the_cut() -> str:
+    """It brought the last acknowledgements, which may be as old as the time for which it was away."""
+    held_up = HeldUp(from_ns=LAST_NS - 5000 * MS, until_ns=LAST_NS, frontiers=(ACKED,))
+    disk, case = kept(held_up=(held_up,))
+    return judged(disk, case)
+
+
+@lab_case("inconclusive: nothing-at-risk")
 def removals_that_used_up_the_credit() -> str:
     """The only writer had used up its credit with removals, of which only absent names are left."""
     plan = plan_of(workload="unlink", pattern="sequential")
@@ -393,7 +401,9 @@ def machine_that_died_while_it_looked_at_its_drive() -> str:
     for frontier in range(1, ACKED + 1):
         server.acknowledge((frontier,), 0)
         server.run.saved(server.run.snapshot(timeline=False), agenda.now_ns)
+        sent_ns = agenda.now_ns
         wait(agenda, 1)
+        server.answered(sent_ns)
     wait(agenda, 8)
     server.target_failed("errno 5 at seq 201 of writer 0")
     wait(agenda, 2000)

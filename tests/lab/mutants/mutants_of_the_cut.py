@@ -143,6 +143,13 @@ THE_CUT = (
         change=without(at_risk._exposed, "np.count_nonzero(newest == seqs)", "len(seqs)"),
     ),
     Mutant(
+        name="late frames are new",
+        rule=13,
+        taken_away="acknowledgements that a dead network held up count from when they came",
+        noticed_by=("network-that-came-back-before-the-cut",),
+        change=without(at_risk.frontiers_at, "if held.from_ns", "if False and held.from_ns"),
+    ),
+    Mutant(
         name="any frame is power",
         rule=13,
         taken_away="after the target's error, frames of the client show that the drive has power",
@@ -154,7 +161,7 @@ THE_CUT = (
         rule=13,
         taken_away="the drive counts as dead from the error on, whatever it answered then",
         noticed_by=("drive-that-answers-after-its-error", "error-after-which-no-drive-was-seen"),
-        change=without(at_risk.last_power_ns, ' or case.target_error.drive != "dead"', ""),
+        change=without(at_risk._last_seen_ns, ' or case.target_error.drive != "dead"', ""),
     ),
     Mutant(
         name="a hang is a cut",
@@ -162,7 +169,7 @@ THE_CUT = (
         taken_away="the drive counts as dead from its last acknowledgement on",
         noticed_by=("drive-that-hung-before-it-died",),
         change=without(
-            at_risk.last_power_ns, "return case.target_error.at_ns", "return case.timeline[-1].at_ns"
+            at_risk._last_seen_ns, "return case.target_error.at_ns", "return case.timeline[-1].at_ns"
         ),
     ),
     Mutant(

@@ -12,7 +12,7 @@ from durability.evidence.scan_report import ScanReport
 from durability.formats.plan import MAIN
 from durability_client.target.storage import PresentDrive, Storage, WritableBuffer
 from durability_client.verify.scan_base import ScanJob, ScanListener
-from durability_client.verify.scan_process import scan_here
+from durability_client.verify.scan_child import scan_here
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import ReferenceJudge
 from tests.core.evidence.memory_target import SECTOR, Disk

@@ -160,6 +160,7 @@ def _plan(workload: str, chance: random.Random) -> Plan:
     return Plan(**{**PLAN_FIELDS, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_two_judges_agree_on_any_damage(workload: str) -> None:
     """Class, operation expected and operation found are the same for every slot, superblock and file."""

@@ -125,6 +125,7 @@ def few_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient", "no_silence")
 async def test_unfinished_handshakes_keep_no_other_address_out(lab: Lab, sqlite_url: str) -> None:
     """As many handshakes as the server has under way at a time, and more that wait, all of them never to be
@@ -136,6 +137,7 @@ async def test_unfinished_handshakes_keep_no_other_address_out(lab: Lab, sqlite_
         await _get_in(lab, server, live, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("patient", "no_silence", "few_descriptors")
 async def test_strangers_leave_descriptors_for_clients(
     lab: Lab, sqlite_url: str, caplog: pytest.LogCaptureFixture

@@ -112,6 +112,7 @@ async def test_an_altered_byte_ends_the_connection(lab: Lab, sqlite_url: str) ->
     assert "TLS" in case.events[-1].text
 
 
+@pytest.mark.slow
 async def test_silence_and_slowness_end_in_time(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from durability.formats.case import Case
@@ -54,6 +55,24 @@ async def test_a_credit_into_a_dead_network_is_known_to_be_in_doubt(lab: Lab, st
     running = await lab.start(store_url)
     kept = await lab.exported(running.address, plan.run, lambda case: True)
     assert kept.credits == case.credits
+
+
+def is_granted(grants: tuple[int, ...], case: Case) -> bool:
+    return case.grants == grants
+
+
+async def test_frames_show_no_credit_to_have_arrived(lab: Lab, sqlite_url: str) -> None:
+    """Only answers to heartbeats do: of a client that hears nothing every grant is kept."""
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    await client.begin(plan, lab.facts())
+    client.pause()
+    sent = ((3, 3), (3, 4), (3, 5))
+    for frontiers in sent:
+        client.say(messages.Ack(frontiers=frontiers, control=0))
+        case = await lab.exported(running.address, plan.run, partial(is_granted, frontiers))
+    assert case.credits[-3:] == sent
 
 
 def test_credits_of_another_clock_are_forgotten_with_the_first_that_arrives() -> None:

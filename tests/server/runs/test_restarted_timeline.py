@@ -39,6 +39,7 @@ async def test_reboot_keeps_old_acknowledgements_old(
     assert "reboot" in {event.kind for event in case.events}
 
 
+@pytest.mark.slow
 async def test_kill_keeps_old_acknowledgements_old(
     lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]], sqlite_url: str
 ) -> None:

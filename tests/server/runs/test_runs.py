@@ -9,6 +9,7 @@ import pytest
 
 from durability import limits
 from durability.errors import ProtocolError, RefusedError
+from durability.formats.case import Case
 from durability.formats.documents import to_value
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
@@ -323,6 +324,25 @@ async def test_a_dead_peer_is_given_up(
     client.vanish()
     case = await lab.exported(running.address, plan.run, lambda case: "given up" in case.events[-1].text)
     assert case.session_end == "silence"
+
+
+async def test_a_client_that_answers_no_heartbeat_is_sent_away(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its frames show that it lives, but not which credits reach it."""
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", 300_000_000)
+    running = await lab.start(sqlite_url)
+    plan = lab.plan()
+    client = await lab.connect(running.address, local=True)
+    await client.begin(plan, lab.facts())
+    client.pause()
+
+    def sent_away(case: Case) -> bool:
+        client.say(messages.Progress(statistics={}))
+        return any("no heartbeat was answered" in event.text for event in case.events)
+
+    case = await lab.exported(running.address, plan.run, sent_away)
+    assert case.session_end == "rst"
 
 
 async def test_heartbeats_measure_the_round_trip(lab: Lab, sqlite_url: str) -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from durability.errors import RefusedError
 from durability.protocol import messages
+from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs.run import Run
-from durability_server.store.records import RunSnapshot, StoredRun
-from durability_server.store.target_keys import target_keys
 
 if TYPE_CHECKING:
     from tests.server.conftest import Client, Lab, Running
@@ -72,35 +71,7 @@ async def test_a_fenced_session_does_not_end_the_run(lab: Lab, sqlite_url: str) 
 @pytest.mark.parametrize(("saved", "rose"), [((0, 0), False), ((0, 1), True), ((2, 3), True)])
 def test_grants_rise_with_what_is_saved(lab: Lab, saved: tuple[int, int], rose: bool) -> None:
     """A run says whether a commit raised its grants, which is when its client is told, and says so once."""
-    plan = lab.plan()
-    stored = StoredRun(
-        number=1,
-        client="",
-        label="",
-        plan=plan.encode(),
-        secret=b"",
-        keys=target_keys(lab.facts()),
-        host="",
-        armed=None,
-        series="",
-        snapshot=RunSnapshot(
-            run=plan.run,
-            finish="",
-            session_end="live",
-            frontiers=(0, 0),
-            control=0,
-            last_receipt_ns=0,
-            receipt_boot_id="",
-            receipt_wall="",
-            rtt_max_ns=0,
-            gap_max_ns=0,
-            tainted="",
-            timeline=None,
-            statistics=None,
-            events=(),
-        ),
-    )
-    run = Run(stored, boot_id="boot")
+    run = Run(stored_run(lab.plan(), at_ns=0), boot_id="boot")
     run.acknowledge(1, saved, 0)
     snapshot = run.snapshot(timeline=False)
     assert run.saved(snapshot, 2) == rose

@@ -1,0 +1,88 @@
+"""`durability agent` and its commands: the machine under test, for campaigns."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from durability_cli import options
+
+agent = typer.Typer(
+    help="Do the tasks of campaigns on the machine under test.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+Print = Annotated[bool, typer.Option("--print", help="Only print the unit.")]
+Directory = Annotated[
+    Path,
+    typer.Option(
+        parser=options.path,
+        metavar="DIRECTORY",
+        help="Directory in memory for mounts and marks.",
+    ),
+]
+
+
+@agent.callback()
+def run_agent(
+    context: typer.Context,
+    *,
+    server: options.JoinedServer = None,
+    credential: options.CredentialFile = None,
+    directory: Directory = Path("/run/durability-agent"),
+) -> None:
+    """Do the tasks of campaigns on the machine under test.
+
+    Without a command, runs in the foreground until Ctrl-C or SIGTERM, which stop its runs and unmount. Needs
+    root, and a machine that has joined.
+    """
+    context.obj = (options.ServerOptions(server=server, credential=credential), directory)
+    if context.invoked_subcommand is not None:
+        return
+    from durability_client.agent import agent_command
+
+    connection, directory = context.obj
+    endpoint = agent_command.require_joined(connection.endpoint())
+    asyncio.run(
+        agent_command.agent(endpoint, options=_typed(connection), directory=directory, out=sys.stdout)
+    )
+
+
+@agent.command()
+def install(context: typer.Context, *, print_only: Print = False) -> None:
+    """Start the agent now and at every boot.
+
+    Writes a systemd unit that runs the agent as root with the credential that `join` left.
+    """
+    from durability_client.agent import agent_command, service
+
+    connection, directory = context.obj
+    agent_command.require_joined(connection.endpoint())
+    words = [*_typed(connection), *_of_directory(directory)]
+    if print_only:
+        print(service.unit(words), end="")
+    else:
+        service.install(words, out=sys.stdout, err=sys.stderr)
+
+
+@agent.command()
+def uninstall() -> None:
+    """Stop the agent, and start it no more."""
+    from durability_client.agent import service
+
+    service.uninstall(out=sys.stdout)
+
+
+def _typed(connection: options.ServerOptions) -> list[str]:
+    """The options with which commands find the server as this one does."""
+    words = ["--server", connection.server] if connection.server else []
+    return [*words, "--credential", str(connection.credential.absolute())] if connection.credential else words
+
+
+def _of_directory(directory: Path) -> list[str]:
+    return [] if directory == Path("/run/durability-agent") else ["--directory", str(directory.absolute())]

@@ -1,0 +1,1 @@
+"""The agent: does a campaign's tasks on the machine under test."""

@@ -1,0 +1,68 @@
+"""The agent's connection: says its status and gets its task, for ever.
+
+The server may be away for hours, and the machine is up before its network. Each failure is said once and
+waited out, for at most five seconds, since each boot of a campaign waits for that. Nothing that a server says
+or leaves out ends the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+from durability.campaign.tasks import Task
+from durability.errors import DurabilityError
+from durability.formats.documents import from_value, to_value
+from durability.protocol.messages import AgentStatus, AgentTask
+from durability_client.agent.task_work import TaskWork
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import Connection, connect
+
+STATUS_S = 1.0  # from one status to the next, if nothing changed
+_NEWS_S = 0.05  # at least between two
+_ANSWER_S = 60.0
+_WAIT_S = (0.5, 1.0, 2.0, 5.0)  # after the first, second … failure to reach the server
+
+
+async def agent_loop(endpoint: Endpoint, work: TaskWork, say: Callable[[str], None]) -> None:
+    """Do the server's tasks until cancelled. `say` gets a line for people when something changes."""
+    failures, last = 0, ""
+    while True:
+        try:
+            with closing(await connect(endpoint, "agent")) as connection:
+                endpoint = connection.endpoint
+                await _exchange(connection, work)
+                say(f"connected to the server at {endpoint}")
+                failures, last = 0, ""
+                while True:
+                    await _next_status(work)
+                    await _exchange(connection, work)
+        except DurabilityError as error:
+            text = str(error)
+        except TimeoutError:
+            text = f"the server at {endpoint} has not answered for {_ANSWER_S:.0f} s"
+        work.lost()
+        if text != last:
+            say(text)
+            last = text
+        await asyncio.sleep(_WAIT_S[min(failures, len(_WAIT_S) - 1)])
+        failures += 1
+
+
+async def _exchange(connection: Connection, work: TaskWork) -> None:
+    """Say the status and take the task. Raises PeerError, FormatError and TimeoutError."""
+    work.changed.clear()
+    status = work.status()
+    async with asyncio.timeout(_ANSWER_S):
+        answer = await connection.request(AgentStatus(status=to_value(status)), AgentTask)
+    work.told(status)
+    work.take(from_value(Task, answer.task))
+
+
+async def _next_status(work: TaskWork) -> None:
+    """Wait until a status is due."""
+    await asyncio.sleep(_NEWS_S)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(STATUS_S - _NEWS_S):
+            await work.changed.wait()

@@ -1,0 +1,34 @@
+"""Becomes another program, which ends with the agent: `bound_child.py PARENT PROGRAM [ARGUMENT]...`.
+
+Linux kills the process when its parent, whose process id is PARENT, ends in whatever way. Run as a script
+without site packages, so that it costs milliseconds. Knows nothing of this package.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from typing import NoReturn
+
+_PR_SET_PDEATHSIG = 1  # see prctl(2)
+_NOT_STARTED = 126
+
+
+def main() -> NoReturn:
+    """Bind this process to its parent, then be the program. Exit code 126: it cannot be started."""
+    parent, *command = sys.argv[1:]
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it ended before it could be bound to
+        sys.exit(_NOT_STARTED)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and so would the program
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}", file=sys.stderr)
+        sys.exit(_NOT_STARTED)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,501 @@
+"""One drive's part of the tasks, one task after the other.
+
+Whatever is under way can be cancelled at any moment, except a run: it belongs to the drive, and is ended as
+the next task needs it. `verify` lets it end by the cut that it met; every other task stops it in order. What
+is found on the way is said at once, as a status.
+
+Refuses to begin a run twice in a boot, and one that was meant for another boot: what was written before may
+be unverified. Removes no file of a target before the server says so, since a repeated `verify` would take the
+missing file for a loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from durability.campaign.settings import FileSystem
+from durability.campaign.tasks import DriveTask, Task, Trouble
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_INCONCLUSIVE,
+    EXIT_LOSS,
+    EXIT_OK,
+    NOT_CONNECTED,
+    NOT_STORED,
+    UNVERIFIED,
+    DurabilityError,
+    NotOursError,
+)
+from durability.formats.documents import escaped
+from durability_client.agent import drives, file_systems, same_drive
+from durability_client.agent.condition import condition_of
+from durability_client.agent.drive_status import Report, Work
+from durability_client.agent.drives import DriveError, Found
+from durability_client.agent.file_systems import KernelLog, NotMountedError
+from durability_client.agent.outside import Children, ProgramError, in_thread, own_command, poll, shortened
+from durability_client.agent.places import Places, read_mark, write_mark
+from durability_client.agent.run_child import RunChild, run_options
+from durability_client.system.programs import find_tool
+from durability_client.target import discovery
+
+TARGET = "target"  # the file in a file system that the agent made
+_VERDICTS = (EXIT_OK, EXIT_LOSS, EXIT_INCONCLUSIVE)
+_LOOK_S = 0.2  # between looks for a drive
+_READ_S = 30.0
+_BUSY_S = 10.0  # for whoever looks at a new device to let go of it
+_VERIFY_S = 7 * 86_400.0
+_TRIES = 5  # of a verify that came to no verdict; the last after the agent would miss its server as well
+_BETWEEN_TRIES_S = 3.0
+_STORE_TRIES = 600  # of a verdict that the server does not store, since its disk is full for a while
+_STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all drives of an agent have in common. `options`: those with which its commands find the server.
+    `boot_id`: of this boot. `online` is set while the agent reaches its server."""
+
+    places: Places
+    options: Sequence[str]
+    boot_id: str
+    online: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class DriveWork:
+    """What is done with one drive of one campaign."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._children = Children()
+        self._run: RunChild | None = None
+        self._run_on: tuple[str, int | None] = ("", None)  # name and diskseq of the device of the run
+        self._last: tuple[Task, DriveTask] | None = None
+        self._pin: int | None = None  # of the device until a mount or a run holds it: see `same_drive.pin`
+
+    async def do(self, task: Task, mine: DriveTask, report: Report) -> None:
+        """Do the drive's part of `task`, and say in each status how far it is. Ends when it is done; that of
+        a run when the run ends."""
+        self._last = (task, mine)
+        work = Work(task, mine, report)
+        steps: dict[str, Callable[[Work], Any]] = {
+            "wait": self._wait,
+            "examine": self._examine,
+            "run": self._do_run,
+            "verify": self._verify,
+            "shutdown": self._release,
+            "release": self._release,
+        }
+        try:
+            work.say()
+            await steps[task.kind](work)
+        except DriveError as error:
+            work.fail(error)
+        except (ProgramError, OSError, DurabilityError) as error:
+            work.fail(DriveError("agent", str(error)))
+        except Exception as error:  # one drive's defect must not keep the others from their tasks
+            work.fail(DriveError("agent", f"a defect of this tool: {type(error).__name__}: {error}"))
+        finally:
+            self._unpin()
+
+    async def retire(self) -> None:
+        """Leave the drive: stop the run in order and unmount."""
+        if self._last is not None:
+            task, mine = self._last
+            await self.do(replace(task, kind="shutdown"), mine, lambda _: None)
+
+    # The tasks.
+
+    async def _wait(self, work: Work) -> None:
+        await self._stop_run(work)
+        work.say(state="done")
+
+    async def _examine(self, work: Work) -> None:
+        await self._leave(work)
+        found = await self._find(work)
+        kind = work.drive.file_system
+        if kind and find_tool(f"mkfs.{kind}") is None:
+            raise DriveError("agent", f"mkfs.{kind} is not installed on this machine")
+        work.condition = await in_thread(partial(condition_of, found, ready_s=None))
+        trouble: DriveError | None = None
+        if found.device is None:
+            try:
+                await in_thread(partial(drives.check_system_disk, found))
+            except DriveError as error:
+                trouble = error  # to write a file there destroys nothing
+            await in_thread(partial(drives.check_target, Path(work.drive.target)))
+        holds = await self._erasable(found)
+        drives.check_size(found, work.drive)
+        if found.device is None:
+            holds = await in_thread(partial(same_drive.file_system_at, Path(work.drive.target).parent))
+        work.condition = replace(work.condition, holds=escaped(holds))
+        work.say(state="done", trouble=trouble.trouble if trouble else "", text=str(trouble or ""))
+
+    async def _do_run(self, work: Work) -> None:
+        task, mine, drive = work.task, work.mine, work.drive
+        if task.boot_id and task.boot_id != self._setting.boot_id:
+            raise DriveError("not-begun", "the machine was started anew since this run was planned")
+        mark = self._setting.places.begun(task, mine)
+        if (begun := read_mark(mark)) is not None:
+            named = str(begun.get("run", ""))
+            if not named and (last := await self._last_run(work)) != begun.get("before", last):
+                named = last  # which may be armed for the server, though the agent had not heard of it
+            work.say(state="ended", run=named, text="the agent was restarted, which ended the run")
+            # A mount that outlives its drive would keep it from coming back under its name.
+            await self._dismount(self._setting.places.mount_point(task, mine))
+            return
+        await self._leave(work)
+        found = await self._find(work, hold=True)
+        drives.check_size(found, drive)
+        holds = await self._erasable(found) if mine.fresh or drive.file_system else ""
+        work.condition = await in_thread(partial(condition_of, found, ready_s=None))
+        work.say()
+        check = partial(same_drive.check_before_writing, task, mine, found, work.condition)
+        await in_thread(partial(check, escaped(holds)))
+        target = await self._make_target(work, found)
+        work.say(text="")
+        write_mark(mark, {"before": await self._last_run(work)})
+        command = own_command("run", str(target), *self._setting.options, *run_options(mine))
+        self._run_on = (found.leaves[0], found.diskseq)
+        for _ in range(_TRIES):
+            self._run = run = await RunChild.start(self._children, *command)
+            if await self._watch_run(work, run, mark):
+                return
+            if NOT_CONNECTED not in run.said:
+                unverified = UNVERIFIED in run.said  # of an agent that was killed; the drive is well
+                raise await self._not_begun(work, "agent" if unverified else "not-begun", run)
+            work.say(text=run.said)
+            await asyncio.sleep(_BETWEEN_TRIES_S)
+            await self._setting.online.wait()
+        raise await self._not_begun(work, "agent", run)
+
+    async def _not_begun(self, work: Work, trouble: Trouble, run: RunChild) -> DriveError:
+        """Unmounts, for a cut of the other drives may be this one's too: a mount would keep it from coming
+        back. What is to be said of the run."""
+        await self._dismount(self._setting.places.mount_point(work.task, work.mine))
+        return DriveError(trouble, run.said or f"run ended with exit code {run.exit_code}")
+
+    async def _watch_run(self, work: Work, run: RunChild, mark: Path) -> bool:
+        """Say how the run goes, until it ends. Whether the server came to know it."""
+        early = work.mine.arm is not None and work.mine.arm.moment == "prefill"
+        while True:
+            run.news.clear()
+            if run.over:
+                break
+            if run.run and not work.status.run:
+                write_mark(mark, {"run": run.run})
+                self._unpin()  # the run has it open
+            armed = run.was_armed or (early and run.state == "prefill")
+            work.say(state="armed" if armed else "working", run=run.run)
+            await run.news.wait()
+        self._run = None
+        if not run.was_armed and not work.status.run:
+            return False
+        self._unpin()
+        trouble = "" if run.was_armed or early else "not-begun"
+        state = "failed" if trouble else "ended"
+        work.say(state=state, trouble=trouble, run=run.run, exit_code=run.exit_code, text=run.said)
+        await self._let_go(work)
+        return True
+
+    async def _let_go(self, work: Work) -> None:
+        """Take the mount of a drive that is dead out of the tree at once, so that it can come back under its
+        name."""
+        directory = self._setting.places.mount_point(work.task, work.mine)
+        device = Path("/dev", self._run_on[0])
+        if file_systems.is_mounted(directory) and await self._unreadable(device):
+            await file_systems.unmount(self._children, directory, gone=True)
+
+    async def _verify(self, work: Work) -> None:
+        task, mine, drive = work.task, work.mine, work.drive
+        work.say(run=mine.run)
+        await self._let_run_end(work)
+        await self._settled(work)
+        directory = self._setting.places.mount_point(task, mine)
+        await self._dismount(directory)
+        returned = self._setting.places.ran_in_this_boot(task, mine)
+        began_s = asyncio.get_running_loop().time()
+        found = await self._find(work, hold=True)
+        waited_s = asyncio.get_running_loop().time() - began_s
+        ready_s = waited_s if returned else await in_thread(partial(_ready_after_start_s, found))
+        work.condition = await in_thread(partial(condition_of, found, ready_s=round(ready_s, 3)))
+        work.say()
+        certain = same_drive.is_certain(found)
+        same_drive.check_condition(work.condition, mine, certain=certain, writes=False)
+        log = KernelLog()
+        try:
+            if drive.file_system and found.device is not None:
+                await self._verify_mounted(work, found, log)
+            elif mine.run:
+                self._unpin()
+                await self._judge(work, Path(drive.target) if drive.target else found.device)
+        finally:
+            log.close()
+        work.condition = await in_thread(partial(condition_of, found, ready_s=round(ready_s, 3)))
+        await self._dismount(directory)
+        work.say(state="done")
+
+    async def _release(self, work: Work) -> None:
+        run = self._run
+        await self._leave(work)
+        if work.task.kind == "release" and work.drive.target and work.mine.run:
+            await in_thread(partial(drives.remove_target, Path(work.drive.target)))
+        said = {"run": run.run, "exit_code": run.exit_code} if run is not None else {}
+        work.say(state="done", **said)
+
+    # Their parts.
+
+    async def _leave(self, work: Work) -> None:
+        """End the run in order, and unmount."""
+        await self._stop_run(work)
+        await self._settled(work)
+        await self._dismount(self._setting.places.mount_point(work.task, work.mine))
+
+    async def _stop_run(self, work: Work) -> None:
+        if self._run is not None:
+            work.say(text="stopping the run")
+            await self._run.stop()
+            self._run = None
+            work.say(text="")
+
+    async def _let_run_end(self, work: Work) -> None:
+        """Wait for the run to end by the cut of its drive; one that is still acknowledged, or does not end in
+        time, is stopped in order. A signal before would make a clean stop of a run that was cut."""
+        run = self._run
+        if run is None:
+            return
+        work.say(text="waiting for the run to see that its drive is gone")
+        loop = asyncio.get_running_loop()
+        deadline_s, calm_s = loop.time() + work.task.ready_within_s, loop.time() + _STILL_ACKED_S
+        acked = run.acked
+        while not run.over and loop.time() < deadline_s:
+            if loop.time() > calm_s and run.acked > acked:
+                break
+            run.news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await run.news.wait()
+        await run.stop()
+        self._run = None
+        work.say(text="")
+
+    async def _settled(self, work: Work) -> None:
+        """Wait for programs of earlier tasks that the drive still keeps. Raises DriveError."""
+        if not self._children.stuck:
+            return
+        work.say(text="waiting for the drive to let go of an earlier program")
+        try:
+            async with asyncio.timeout(max(work.task.ready_within_s, _BUSY_S)):
+                await self._children.settled()
+        except TimeoutError:
+            raise DriveError(
+                "missing", "the drive keeps a program waiting that was ended; it does not answer"
+            ) from None
+        work.say(text="")
+
+    async def _dismount(self, directory: Path) -> None:
+        name, diskseq = self._run_on
+        gone = bool(name) and not drives.is_still(name, diskseq)
+        await file_systems.unmount(self._children, directory, gone=gone)
+
+    async def _find(self, work: Work, *, hold: bool = False) -> Found:
+        """The drive, once it is there and can be read; one that carries the system is not even read. `hold`:
+        keep the name of its device from other drives, until `_unpin`. Raises DriveError."""
+        why = DriveError("missing", "")
+
+        async def look() -> Found | DriveError | None:
+            nonlocal why
+            if self._children.stuck:
+                return None
+            try:
+                found = await in_thread(partial(drives.find, work.drive, work.mine.serial))
+                await in_thread(partial(same_drive.check_file_system, work.drive, work.mine))
+            except DriveError as error:
+                why = error
+                return None
+            if found.device is not None:
+                try:
+                    same_drive.check_name(work.drive, found)
+                    await in_thread(partial(drives.check_system_disk, found))
+                except DriveError as refused:
+                    return refused
+            if found.device is not None and (problem := await self._unreadable(found.device)):
+                why = DriveError("missing", f"{found.device} cannot be read: {problem}")
+                return None
+            try:
+                if hold:
+                    await self._hold(found)
+            except DriveError as error:  # it is just being attached
+                why = error
+                return None
+            return found
+
+        work.say(text="waiting for the drive")
+        found: Found | DriveError | None
+        found = await poll(look, every_s=_LOOK_S, within_s=work.task.ready_within_s)
+        if isinstance(found, DriveError):
+            raise found
+        if found is None:
+            raise DriveError(why.trouble, f"{why}, for {work.task.ready_within_s:g} s")
+        work.say(text="")
+        return found
+
+    async def _unreadable(self, device: Path) -> str:
+        """Why the device's first block cannot be read past the cache; "" if it can."""
+        options = ("of=/dev/null", "bs=4096", "count=1", "iflag=direct", "status=none")
+        try:
+            done = await self._children.run("dd", f"if={device}", *options, timeout_s=_READ_S)
+        except ProgramError as error:
+            return str(error)
+        return done.said if done.exit_code else ""
+
+    async def _hold(self, found: Found) -> None:
+        """Keep the name of the device from other drives, until `_unpin`. Raises DriveError."""
+        if found.device is not None:
+            self._unpin()
+            self._pin = await in_thread(partial(same_drive.pin, found))
+
+    def _unpin(self) -> None:
+        if self._pin is not None:
+            os.close(self._pin)
+            self._pin = None
+
+    async def _erasable(self, found: Found) -> str:
+        """What is on a device that may be overwritten. Whoever looks at new devices is waited for. Raises
+        DriveError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + _BUSY_S
+        while True:
+            try:
+                return " ".join(await in_thread(partial(drives.check_unused, found)))
+            except DriveError as error:
+                if isinstance(error.__cause__, NotOursError) or loop.time() > deadline_s:
+                    raise
+            await asyncio.sleep(1.0)
+
+    async def _last_run(self, work: Work) -> str:
+        """The run that was begun on the target last, "" for none and for a drive that does not answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_READ_S):
+                return await in_thread(partial(same_drive.run_on, self._target(work)))
+        return ""
+
+    def _target(self, work: Work) -> Path:
+        """The path to which runs write, once it is made."""
+        if work.drive.file_system:
+            return self._setting.places.mount_point(work.task, work.mine) / TARGET
+        return Path(work.drive.target or work.drive.device)
+
+    async def _make_target(self, work: Work, found: Found) -> Path:
+        """The path for the run to write to; before that its file system is made, if asked for, and mounted.
+        Raises DriveError."""
+        drive = work.drive
+        if found.device is None:
+            return Path(drive.target)
+        if not drive.file_system:
+            return found.device
+        if work.mine.fresh:
+            work.say(text=f"making {drive.file_system}")
+            uuid = same_drive.new_uuid(work.task, work.mine)
+            await file_systems.make(self._children, drive.file_system, found.device, uuid=uuid)
+        work.say(text="mounting")
+        try:
+            await self._mount(work, drive.file_system, found.device)
+        except NotMountedError as error:
+            raise DriveError("unmountable", str(error)) from error
+        self._unpin()  # the mount has it open
+        return self._target(work)
+
+    async def _mount(self, work: Work, kind: FileSystem, device: Path) -> float:
+        directory = self._setting.places.mount_point(work.task, work.mine)
+        options, within_s = work.drive.mount_options, max(work.task.ready_within_s, _BUSY_S)
+        took_s = await file_systems.mount(
+            self._children, kind, device, directory, options=options, within_s=within_s
+        )
+        if not file_systems.is_mounted(directory):
+            raise NotMountedError(f"{device} was mounted at {directory}, and is gone from there")
+        return took_s
+
+    async def _verify_mounted(self, work: Work, found: Found, log: KernelLog) -> None:
+        """Mount, judge, and say what the mount showed."""
+        assert found.device is not None and work.drive.file_system
+        mark = self._setting.places.mounted(work.task, work.mine)
+        earlier = read_mark(mark) or {}
+        await in_thread(partial(same_drive.check_mountable, work.task, work.mine, found))
+        work.say(text="mounting")
+        took_s = await self._mount_or_judge(work, work.drive.file_system, found.device)
+        if took_s is None:
+            return
+        self._unpin()
+        mount_s = earlier.get("mount_s", took_s)  # of the replay, not of a mount after it
+        work.say(mount_s=mount_s, text="")
+        write_mark(mark, {"mount_s": mount_s})
+        if work.mine.run:
+            await self._judge(work, self._setting.places.mount_point(work.task, work.mine) / TARGET)
+        counted = file_systems.error_count(work.drive.file_system, found.name)
+        damage = await in_thread(partial(log.damage, found.name))
+        if damage or counted:
+            text = damage[0] if damage else f"the file system counts {counted} errors"
+            work.say(repaired=True, text=shortened(text))
+
+    async def _judge(self, work: Work, target: Path | None) -> None:
+        """Have the run verified; while the server cannot be reached, that is waited for. Raises DriveError
+        without a verdict."""
+        assert target is not None
+        for number in range(1, _TRIES + 1):
+            exit_code, said = await self._verdict(work, str(target))
+            if exit_code in _VERDICTS:
+                work.say(exit_code=exit_code, text="")
+                return
+            work.say(exit_code=exit_code, text=said)
+            if exit_code != EXIT_ENVIRONMENT or number == _TRIES:
+                raise DriveError("not-verified", said)
+            await asyncio.sleep(_BETWEEN_TRIES_S)
+            await self._setting.online.wait()
+
+    async def _mount_or_judge(self, work: Work, kind: FileSystem, device: Path) -> float | None:
+        """How long the mount took; None if the file system does not mount and the run was judged without.
+        If verify can mount it, it is tried again. Raises DriveError."""
+        why = said = ""
+        for _ in range(_TRIES):
+            try:
+                return await self._mount(work, kind, device)
+            except NotMountedError as error:
+                why = str(error)
+            if not work.mine.run:
+                break
+            target = self._setting.places.mount_point(work.task, work.mine) / TARGET
+            exit_code, said = await self._verdict(work, str(target), "--device", str(device))
+            work.say(exit_code=exit_code, text=why)
+            if exit_code in _VERDICTS:
+                work.say(trouble="unmountable")
+                return None
+            await asyncio.sleep(_BETWEEN_TRIES_S)
+            await self._setting.online.wait()
+        raise DriveError("unmountable", f"{why}; verify --device gave no verdict: {said}" if said else why)
+
+    async def _verdict(self, work: Work, *words: str) -> tuple[int, str]:
+        """The exit code of `verify`, and what it said. A verdict that the server did not store counts
+        nowhere, so it is made again. Raises DriveError."""
+        options = ("--run", work.mine.run, "--require-cut", work.mine.cut_class, "--json")
+        command = own_command("verify", *words, *self._setting.options, *options)
+        for _ in range(_STORE_TRIES):
+            work.say(text="verifying")
+            done = await self._children.run(*command, timeout_s=_VERIFY_S)
+            if NOT_STORED not in done.errors:
+                return done.exit_code, done.said
+            work.say(text=f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+            await asyncio.sleep(_BETWEEN_TRIES_S)
+            await self._setting.online.wait()
+        raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+
+
+def _ready_after_start_s(found: Found) -> float:
+    known_s = drives.initialised_s(found)
+    return known_s if known_s is not None else discovery.uptime_ns() / 1e9

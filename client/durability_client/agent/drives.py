@@ -1,0 +1,245 @@
+"""Finds the drives of a task, and refuses those that must not be tested.
+
+A drive is known by its serial, wherever it is; by its path alone only where it has no serial. The refusals
+are of three kinds: another drive is at the place, the machine runs from the drive, somebody uses it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys as python
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability import plain_text
+from durability.campaign.settings import Drive
+from durability.campaign.tasks import Trouble
+from durability.errors import TargetBusyError, TargetError
+from durability.formats.plan import MAIN
+from durability.units import parse_size
+from durability_client.system import block_devices, device_users
+from durability_client.system.mounts import mounts
+from durability_client.target import discovery, safety_checks
+from durability_client.target.kernel_storage import KernelStorage
+
+# A kernel's name of a whole drive: after a return the drive may have another.
+_KERNEL_NAME = re.compile(r"/dev/(sd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+)")
+_SYSTEM = (
+    *("/", "/boot", "/boot/efi", "/efi", "/etc", "/gnu", "/home", "/nix", "/opt", "/root", "/srv"),
+    *("/tmp", "/usr", "/usr/local", "/var", "/var/lib", "/var/log", "/var/tmp"),
+)
+# A live system's medium, and in a container files of the machine's own disk.
+_SYSTEM_MOUNTS = (
+    "/boot/",
+    "/cdrom",
+    "/etc/",
+    "/lib/live/",
+    "/run/initramfs",
+    "/run/live",
+    "/sysroot",
+    "/usr/",
+)
+_LEAST_BYTES = {"": 0, "ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
+_UDEV = Path("/run/udev/data")
+
+
+class DriveError(Exception):
+    """A drive's part of a task failed; `trouble` as in a status."""
+
+    def __init__(self, trouble: Trouble, text: str) -> None:
+        super().__init__(text)
+        self.trouble: Trouble = trouble
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A drive that is there. `device`: its node, None for a target in a file system of the user's. `leaves`:
+    the kernel's names of what it lies on. `serial`: plain text, "" for none. `diskseq`: the number with
+    which its only drive was enumerated."""
+
+    device: Path | None
+    leaves: tuple[str, ...]
+    serial: str
+    diskseq: int | None
+
+    @property
+    def name(self) -> str:
+        """The kernel's name of its device, "" if it has none of its own."""
+        return self.device.name if self.device is not None else ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the drive; if there are several, of the device on them."""
+        one = self.leaves[0] if len(self.leaves) == 1 else self.name
+        return block_devices.size_of(one) if one else 0
+
+    @property
+    def is_still_there(self) -> bool:
+        """Whether its drives are those that were found, and no other has come under the name of one."""
+        return bool(self.leaves) and _diskseq(self.leaves) == self.diskseq
+
+
+def find(drive: Drive, serial: str) -> Found:
+    """The drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
+    found = _at_device(Path(drive.device)) if drive.device else _below_target(Path(drive.target))
+    if found is not None and (not serial or found.serial == serial):
+        return found
+    if serial and _KERNEL_NAME.fullmatch(drive.device):
+        moved = block_devices.device_at(serial, 0)
+        if moved is not None and (elsewhere := _at_device(moved)) is not None:
+            return elsewhere
+    path = drive.device or drive.target
+    if found is None:
+        lack = "is not there" if drive.device else "is in no directory on a drive: mount its file system"
+        raise DriveError("missing", f"{path} {lack}")
+    has = f"has the serial {found.serial}" if found.serial else "has no serial"
+    hint = "" if drive.device else ": is the right file system mounted?"
+    raise DriveError("wrong-drive", f"the drive at {path} {has}, expected {serial}{hint}")
+
+
+def is_still(name: str, diskseq: int | None) -> bool:
+    """Whether the device is there, as it was enumerated with `diskseq`."""
+    return block_devices.size_of(name) > 0 and block_devices.diskseq_of(name) == diskseq
+
+
+def check_system_disk(found: Found) -> None:
+    """Raises DriveError for a drive from which the machine runs."""
+    system = set(system_drives())
+    twins = {block_devices.wwid_of(block_devices.whole_of(name)) for name in system} - {""}
+    for leaf in found.leaves:
+        if leaf in system or block_devices.wwid_of(leaf) in twins:
+            raise DriveError(
+                "system-disk", f"this machine runs from {leaf}; name a drive that carries none of its parts"
+            )
+
+
+def check_unused(found: Found) -> tuple[str, ...]:
+    """What is recognised on a device that may be overwritten; () for a target in a file system. Raises
+    DriveError: in-use."""
+    if found.device is None:
+        return ()
+    try:
+        holds = safety_checks.check_erasable(found.device)
+    except TargetError as error:
+        raise DriveError("in-use", str(error)) from error
+    if (use := device_users.writer_of(found.name)) is not None:
+        raise DriveError("in-use", f"{use.name} is {use.text}; {use.remedy}")
+    return holds
+
+
+def check_target(path: Path) -> None:
+    """Refuse a target in a file system of the user's, as `run` does, and a link, which may lead elsewhere
+    later. Raises DriveError."""
+    if path.is_symlink():
+        raise DriveError("not-begun", f"{path} is a symbolic link: name the file that is meant")
+    try:
+        safety_checks.check_path(path, safety_checks.Consent(destroy_data=False))
+    except TargetBusyError as error:
+        raise DriveError("in-use", str(error)) from error
+    except TargetError as error:
+        raise DriveError("not-begun", str(error)) from error
+
+
+def remove_target(path: Path) -> None:
+    """Remove the files of a run at `path`; nothing where there are none. Raises TargetError for files of
+    others."""
+    storage = KernelStorage(path)
+    if storage.kind == "device":
+        raise TargetError(f"{path} is a device")
+    storage.lock()
+    try:
+        safety_checks.check_contents(storage)
+        for suffix in (*storage.suffixes(), MAIN):
+            with suppress(FileNotFoundError):
+                storage.unlink(suffix)
+        storage.sync_directory()
+    finally:
+        storage.unlock()
+
+
+def check_size(found: Found, drive: Drive) -> None:
+    """Raises DriveError for a device that is smaller than the target or the file system needs."""
+    if found.device is None:
+        return
+    has = block_devices.size_of(found.name)
+    needs = max(parse_size(drive.size) if drive.size else 0, _LEAST_BYTES[drive.file_system])
+    if has < needs:
+        raise DriveError("too-small", f"{drive.device} has {has} bytes, {needs} are needed")
+
+
+def system_drives() -> frozenset[str]:
+    """The kernel's names of the drives that carry the system, its swap, or this program."""
+    found: set[str] = set()
+    pending = [leaf for path in _system_paths() for leaf in discovery.drives_below(path)]
+    for swap in device_users.swaps():
+        swapped = _at_device(Path(swap))
+        pending.extend(swapped.leaves if swapped is not None else discovery.drives_below(Path(swap)))
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        loop = block_devices.loop_of(name)
+        if loop is not None:  # the image of a live system
+            backing = _at_device(Path(loop.backing))
+            below = backing.leaves if backing is not None else discovery.drives_below(Path(loop.backing))
+            pending.extend(below)
+    return frozenset(found)
+
+
+def initialised_s(found: Found) -> float | None:
+    """When udev had the drive ready, in seconds from the start of the system; None if it does not say."""
+    times = []
+    for leaf in found.leaves:
+        try:
+            number = (Path("/sys/class/block") / leaf / "dev").read_text().strip()
+            text = (_UDEV / f"b{number}").read_text(errors="replace")
+        except OSError:
+            return None
+        said = re.search(r"^I:(\d+)$", text, re.MULTILINE)
+        if said is None:
+            return None
+        times.append(int(said[1]) / 1e6)
+    return max(times, default=None)
+
+
+def _system_paths() -> Iterator[Path]:
+    yield from map(Path, (*_SYSTEM, python.prefix, python.base_prefix))
+    for mount in mounts():
+        if mount.mount_point.startswith(_SYSTEM_MOUNTS):
+            yield Path(mount.mount_point)
+
+
+def _at_device(path: Path) -> Found | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISBLK(status.st_mode):
+        return None
+    name = block_devices.name_of((os.major(status.st_rdev), os.minor(status.st_rdev)))
+    if name is None or not block_devices.size_of(name):
+        return None
+    leaves = block_devices.stack_of((name,)).leaves
+    device = Path("/dev", name.replace("!", "/"))
+    return Found(device=device, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+
+
+def _below_target(path: Path) -> Found | None:
+    leaves = discovery.drives_below(path.parent) if path.parent.is_dir() else ()
+    if not leaves:
+        return None
+    return Found(device=None, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+
+
+def _diskseq(leaves: tuple[str, ...]) -> int | None:
+    return block_devices.diskseq_of(leaves[0]) if len(leaves) == 1 else None
+
+
+def _serial(leaves: tuple[str, ...]) -> str:
+    serials = [block_devices.serial_of(leaf) for leaf in leaves]
+    return plain_text.as_line(" + ".join(serials)) if any(serials) else ""

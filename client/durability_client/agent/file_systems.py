@@ -1,0 +1,171 @@
+"""Makes, mounts and unmounts the file system of a drive, and hears what the kernel says of it.
+
+A mount replays the file system's log: that is what is timed. Whether more than that had to be done is in the
+kernel's log and in the file system's own count of errors. Refuses nothing: what may be overwritten is decided
+before (`drives`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from durability.campaign.settings import FileSystem
+from durability_client.agent.drives import DriveError
+from durability_client.agent.outside import Children, ProgramError
+from durability_client.system.mounts import mounts
+
+# Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM.
+_MKFS = {
+    "ext4": ("-q", "-F", "-E", "nodiscard"),
+    "xfs": ("-q", "-f", "-K"),
+    "btrfs": ("-q", "-f", "-K"),
+}
+_UUID = {"ext4": ("-U", "{}"), "xfs": ("-m", "uuid={}"), "btrfs": ("-U", "{}")}
+_MKFS_S = 1800.0
+_MOUNT_S = 1800.0  # a replay on a slow drive takes long; a drive that hangs has not lost its data
+_UNMOUNT_S = 120.0
+_BUSY_S = 10.0  # for a process that was just ended to let go
+_UNSTEADY_S = 10.0  # in which a drive that was just attached may still fail
+_MOUNTS_MAX = 16  # on one directory
+_RETRY_S = 0.5
+# Failures of mount that say nothing about the file system: what was there before has not let go.
+_BUSY = re.compile(r"busy|already mounted|duplicate|File exists|filesystem with same UUID", re.IGNORECASE)
+_RECORD_BYTES = 16 << 10
+_SAYS_DAMAGE = re.compile(
+    r"corrupt|with errors|e2fsck|xfs_repair|btrfs check|checksum|bad magic|bad tree block|invalid"
+    r"|internal error|error recorded|fs error|EXT4-fs error|BTRFS (error|critical)",
+    re.IGNORECASE,
+)
+# A drive that went away: no damage, and said of the mount of before as well.
+_SAYS_GONE = re.compile(
+    r"I/O error|aborted journal|shut ?down|remounting|lost .*write|errs: wr|error -5\b|log error",
+    re.IGNORECASE,
+)
+_WARNING = 4  # priority: see syslog(2)
+
+
+class NotMountedError(Exception):
+    """The file system could not be mounted."""
+
+
+async def make(children: Children, kind: FileSystem, device: Path, *, uuid: str) -> None:
+    """Erase all signatures, then make the file system with that UUID. Raises DriveError."""
+    options = (*_MKFS[kind], *(option.format(uuid) for option in _UUID[kind]))
+    for command in (("wipefs", "--all", "--quiet"), (f"mkfs.{kind}", *options)):
+        try:
+            done = await children.run(*command, str(device), timeout_s=_MKFS_S)
+        except ProgramError as error:
+            raise DriveError("not-made", str(error)) from error
+        if done.exit_code:
+            raise DriveError("not-made", f"{command[0]} {device}: {done.said}")
+
+
+async def mount(
+    children: Children, kind: FileSystem, device: Path, directory: Path, *, options: str, within_s: float
+) -> float:
+    """Mount the file system; how long that took, with its replay, in seconds. One that cannot be mounted is
+    tried again: for `within_s` while an earlier mount has not let go, else for some seconds, since a drive
+    that was just attached may fail to read. Raises NotMountedError and ProgramError."""
+    loop = asyncio.get_running_loop()
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240 - in memory
+    chosen = ("-o", options) if options else ()
+    first_s = loop.time()
+    while True:
+        began_s = loop.time()
+        done = await children.run(
+            "mount", "-t", kind, *chosen, str(device), str(directory), timeout_s=_MOUNT_S
+        )
+        if done.exit_code == 0:
+            return round(loop.time() - began_s, 3)
+        patience_s = within_s if _BUSY.search(done.errors) else _UNSTEADY_S
+        if loop.time() > first_s + patience_s:
+            raise NotMountedError(f"{kind} on {device} does not mount: {done.said}")
+        await asyncio.sleep(_RETRY_S)
+
+
+async def unmount(children: Children, directory: Path, *, gone: bool) -> None:
+    """Unmount whatever is mounted at `directory`. What stays in use, or whose device is `gone`, is taken out
+    of the tree, and ends with its last user. Raises DriveError."""
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + _BUSY_S
+    for _ in range(_MOUNTS_MAX):
+        while is_mounted(directory):
+            lazy = ("--lazy",) if gone or loop.time() > deadline_s else ()
+            with suppress(ProgramError):  # one that hangs is asked for lazily, and looked at again
+                command = ("umount", "--no-canonicalize", *lazy, str(directory))
+                done = await children.run(*command, timeout_s=_UNMOUNT_S)
+                if done.exit_code == 0:
+                    break
+            if lazy:
+                raise DriveError("in-use", f"{directory} cannot be unmounted")
+            await asyncio.sleep(_RETRY_S)
+    with suppress(OSError):  # not empty, or never made
+        directory.rmdir()  # noqa: ASYNC240 - in memory
+
+
+def is_mounted(directory: Path) -> bool:
+    """Whether a file system is mounted there."""
+    return any(mount.mount_point == str(directory) for mount in mounts())
+
+
+def device_number_at(directory: Path) -> tuple[int, int] | None:
+    """Major and minor number of what is mounted there last; None for nothing."""
+    found = [mount.device_number for mount in mounts() if mount.mount_point == str(directory)]
+    return found[-1] if found else None
+
+
+def error_count(kind: FileSystem, name: str) -> int:
+    """The errors that the file system on the device `name` counted in its superblock; 0 if it counts none."""
+    if kind != "ext4":
+        return 0
+    try:
+        return int((Path("/sys/fs/ext4") / name / "errors_count").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+class KernelLog:
+    """What the kernel says from now on; nothing where its log cannot be read."""
+
+    def __init__(self) -> None:
+        self._fd: int | None = None
+        with suppress(OSError):
+            self._fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.lseek(self._fd, 0, os.SEEK_END)
+
+    def damage(self, name: str) -> list[str]:
+        """What file systems on the device `name` said since the last call that tells of damage."""
+        subject = re.compile(rf"^(EXT4-fs|XFS|BTRFS|JBD2)\b.*\b{re.escape(name)}\b")
+        return [
+            text
+            for priority, text in self._records()
+            if priority <= _WARNING
+            and subject.search(text)
+            and not _SAYS_GONE.search(text)
+            and _SAYS_DAMAGE.search(text)
+        ]
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _records(self) -> list[tuple[int, str]]:
+        found: list[tuple[int, str]] = []
+        while self._fd is not None:
+            try:
+                record = os.read(self._fd, _RECORD_BYTES)
+            except BrokenPipeError:  # records were overwritten before they were read
+                continue
+            except OSError:  # no more, for now
+                break
+            head, _, text = record.decode(errors="replace").partition(";")
+            priority = head.partition(",")[0]
+            if priority.isdecimal():
+                found.append((int(priority) & 7, text.partition("\n")[0]))
+        return found

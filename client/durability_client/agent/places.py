@@ -1,0 +1,108 @@
+"""Where the agent keeps mounts and marks: a directory in memory, which a boot empties.
+
+    lock                       held by the agent that runs
+    mnt/CAMPAIGN+DRIVE         where a drive's file system is mounted
+    runs/CAMPAIGN+DRIVE+TASK   a run that was begun for this task, with its id once that is known
+    mounts/CAMPAIGN+DRIVE+TASK what the first mount for this task showed
+
+Refuses names that would lead elsewhere, and a second agent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from durability.campaign.tasks import DriveTask, Task
+from durability.errors import FormatError, SetupError, TargetBusyError
+
+DIRECTORY = Path("/run/durability-agent")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Places:
+    """The paths below `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the directory, and keep other agents from it. Raises SetupError."""
+        try:
+            for part in ("mnt", "runs", "mounts"):
+                (self._directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise SetupError(f"{self._directory}: no marks can be kept there: {error.strerror}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise TargetBusyError(
+                f"another agent runs here (it holds {self._directory}); stop it first, as a service"
+                " with `systemctl stop durability-agent`"
+            ) from None
+        finally:
+            os.close(lock)
+
+    @property
+    def mount_points(self) -> Path:
+        """The directory of all mount points."""
+        return self._directory / "mnt"
+
+    def mount_point(self, task: Task, drive: DriveTask) -> Path:
+        """Where the drive's file system belongs."""
+        return self.mount_points / _of(task, drive)
+
+    def begun(self, task: Task, drive: DriveTask) -> Path:
+        """The mark of a run that was begun for this task."""
+        return self._directory / "runs" / f"{_of(task, drive)}+{task.number}"
+
+    def mounted(self, task: Task, drive: DriveTask) -> Path:
+        """The mark of a mount that was made for this task."""
+        return self._directory / "mounts" / f"{_of(task, drive)}+{task.number}"
+
+    def ran_in_this_boot(self, task: Task, drive: DriveTask) -> bool:
+        """Whether any run of the campaign was begun on the drive since the machine was started."""
+        return any((self._directory / "runs").glob(f"{_of(task, drive)}+*"))
+
+
+def read_mark(path: Path) -> Mapping[str, Any] | None:
+    """What the mark says; None if there is none."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return None
+    with suppress(ValueError):
+        document = json.loads(text)
+        if isinstance(document, dict):
+            return document
+    return {}  # half written: it is there
+
+
+def write_mark(path: Path, content: Mapping[str, Any]) -> None:
+    """Make the mark, in place of an earlier one."""
+    new = path.with_name(f".{path.name}")
+    new.write_text(json.dumps(content))
+    new.replace(path)
+
+
+def check_names(task: Task) -> None:
+    """Raises FormatError for a name that is more than a name."""
+    for name in (task.campaign, *(one.drive.name for one in task.drives)):
+        if name and not _NAME.fullmatch(name):
+            raise FormatError(f"task {task.number}: {name!r} is not a name")
+    for one in task.drives:
+        if one.drive.device and not one.drive.device.startswith("/dev/"):
+            raise FormatError(f"task {task.number}: {one.drive.device!r} is not below /dev")
+
+
+def _of(task: Task, drive: DriveTask) -> str:
+    return f"{task.campaign}+{drive.drive.name}"

@@ -1,0 +1,230 @@
+"""Whether a drive is the one that was examined, before anything is mounted from it or written to it.
+
+A serial or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies on several
+drives, the place, model and size must be the same, and what it holds must be as examined or this campaign's
+own. Refuses names that may mean another drive after a boot.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import uuid
+from pathlib import Path
+
+from durability import limits, plain_text
+from durability.campaign.settings import Drive
+from durability.campaign.tasks import Condition, DriveTask, Task
+from durability.errors import DurabilityError
+from durability.formats.record import read_superblock
+from durability.units import format_run
+from durability_client.agent import drives
+from durability_client.agent.drives import DriveError, Found
+from durability_client.system import block_devices
+from durability_client.target import discovery, safety_checks
+from durability_client.target.signatures import file_system_uuid
+
+# Names that the kernel gives in the order in which it finds drives.
+_BY_ORDER = re.compile(
+    r"/dev/((sd|hd|vd|xvd)[a-z]+\d*|(nvme\d+n\d+|mmcblk\d+|nbd\d+|zd\d+|pmem\d+)(p\d+)?|dm-\d+)"
+)
+_OF_A_BOOT = re.compile(r"/dev/(dm-\d+|block/.*|disk/by-diskseq/.*)")
+_OF_CONTENTS = re.compile(r"/dev/disk/by-(label|uuid)/.*")
+_LINKS = ("/dev/disk/by-id", "/dev/disk/by-path", "/dev/mapper")
+_PLACES = "/dev/disk/by-path/"
+_OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
+
+
+def check_name(drive: Drive, found: Found) -> None:
+    """Raises DriveError for a name in the campaign file that may mean another drive after a boot."""
+    if found.device is None:
+        return
+    name = os.path.normpath(drive.device)
+    if _OF_CONTENTS.fullmatch(name):
+        why = "is a name of what lies on the drive, which the campaign overwrites"
+    elif _OF_A_BOOT.fullmatch(name):
+        why = "is a name of this boot"
+    elif _BY_ORDER.fullmatch(name) and not found.serial:
+        why = "is the kernel's name of a drive that has no serial, so after a boot it may be another one"
+    elif not name.startswith(_PLACES) and (twins := _twins(found)):
+        why = f"has the serial {found.serial}, and so has {', '.join(twins)}"
+        raise DriveError("wrong-drive", f"{drive.device} {why}: name the drive by its place, below {_PLACES}")
+    else:
+        return
+    others = ", ".join(_other_names(found)) or "a link in /dev/disk/by-id or /dev/disk/by-path"
+    raise DriveError("wrong-drive", f"{drive.device} {why}: name it {others}")
+
+
+def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: bool) -> None:
+    """Raises DriveError if the drive is not as it was examined first. A drive that is `certain` to be the
+    same may have changed: before a task that `writes` that is refused, else it is for the verdict."""
+    first = mine.examined
+    if first is None:
+        return
+    place = mine.drive.device or mine.drive.target
+    if now.wwid and first.wwid and now.wwid != first.wwid:
+        raise DriveError(
+            "wrong-drive", f"the drive at {place} has the world-wide name {now.wwid}, expected {first.wwid}"
+        )
+    if now.serial != first.serial:
+        raise DriveError(
+            "wrong-drive",
+            f"the drive at {place} has the serial {now.serial or 'none'}, expected {first.serial or 'none'}",
+        )
+    if certain and not writes:
+        return
+    if now.model != first.model:
+        raise DriveError(
+            "wrong-drive", f"the drive at {place} is the model {now.model!r}, expected {first.model!r}"
+        )
+    if now.size_bytes != first.size_bytes:
+        raise DriveError(
+            "wrong-drive",
+            f"the drive at {place} has {now.size_bytes:,} bytes, and had {first.size_bytes:,} when it was"
+            " examined",
+        )
+
+
+def check_before_writing(task: Task, mine: DriveTask, found: Found, now: Condition, holds: str) -> None:
+    """Raises DriveError for another drive than the one that was examined. `holds`: what is on a device, as in
+    `Condition`."""
+    check_condition(now, mine, certain=is_certain(found), writes=True)
+    if found.device is not None:
+        check_contents(task, mine, found, holds)
+    else:
+        drives.check_target(Path(mine.drive.target))
+
+
+def is_certain(found: Found) -> bool:
+    """Whether the drive's serial tells the device from all others: it is the whole drive, or a partition."""
+    return bool(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
+
+
+def check_contents(task: Task, mine: DriveTask, found: Found, holds: str) -> None:
+    """Raises DriveError for a device that is not certain to be the same, and carries neither what this
+    campaign left there nor, before its first run, what was found when it was examined: `holds` as in
+    `Condition`."""
+    assert found.device is not None
+    if is_certain(found) or _carries_own(task, mine, found.device):
+        return
+    if not mine.again and mine.examined is not None and mine.examined.holds == holds:
+        return
+    raise DriveError(
+        "wrong-drive",
+        f"{found.device} has no serial that tells it from others, and does not carry what this campaign left"
+        " on it; it was not touched",
+    )
+
+
+def check_mountable(task: Task, mine: DriveTask, found: Found) -> None:
+    """Raises DriveError for a device that is not certain to be the same, and carries a file system that this
+    campaign did not make. What is not recognised is for the verdict."""
+    assert found.device is not None
+    if is_certain(found):
+        return
+    known = file_system_uuid(found.device)
+    if known and not _is_own(known, task, mine):
+        raise DriveError(
+            "wrong-drive",
+            f"{found.device} has no serial that tells it from others, and its file system {known} is not"
+            " that which this campaign made; it was not mounted",
+        )
+
+
+def new_uuid(task: Task, mine: DriveTask) -> str:
+    """For a file system of the drive: each has another, and each is known as the campaign's."""
+    return str(uuid.UUID(bytes=_own(task, mine) + os.urandom(16 - _OWN_BYTES)))
+
+
+def file_system_at(path: Path) -> str:
+    """Type and UUID of the user's file system that holds `path`, "" where they are not known."""
+    found = discovery.file_system_of(path)
+    return f"{found.type} {found.uuid}" if found is not None and found.uuid else ""
+
+
+def check_file_system(drive: Drive, mine: DriveTask) -> None:
+    """Raises DriveError if another file system is at a target's place than when it was examined: as long as
+    that is not mounted, its empty directory is the system's."""
+    if not drive.target or mine.examined is None or not mine.examined.holds:
+        return
+    now = plain_text.as_line(file_system_at(Path(drive.target).parent))
+    if now and now != mine.examined.holds:
+        raise DriveError(
+            "wrong-drive",
+            f"{drive.target} lies on the file system {now}, expected {mine.examined.holds}: is that mounted?",
+        )
+
+
+def run_on(path: Path) -> str:
+    """The run that was begun on a target last, as far as its beginning tells; "" for none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        plan = read_superblock(os.pread(fd, limits.SUPERBLOCK_BYTES, 0))
+    except (OSError, DurabilityError):
+        return ""
+    finally:
+        os.close(fd)
+    return format_run(plan.run) if plan is not None else ""
+
+
+def pin(found: Found) -> int:
+    """A descriptor of the device: while it is open, the kernel gives its name to no other drive. Raises
+    DriveError if the drive has gone already."""
+    assert found.device is not None
+    try:
+        fd = os.open(found.device, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise DriveError("missing", f"{found.device} went away: {error.strerror}") from error
+    number = os.fstat(fd).st_rdev
+    if block_devices.name_of((os.major(number), os.minor(number))) == found.name and found.is_still_there:
+        return fd
+    os.close(fd)
+    raise DriveError("missing", f"{found.device} went away")
+
+
+def _carries_own(task: Task, mine: DriveTask, device: Path) -> bool:
+    if mine.drive.file_system:
+        return _is_own(file_system_uuid(device), task, mine)
+    return safety_checks.holds_run(device)
+
+
+def _is_own(known: str, task: Task, mine: DriveTask) -> bool:
+    try:
+        return uuid.UUID(known).bytes.startswith(_own(task, mine))
+    except ValueError:
+        return False
+
+
+def _own(task: Task, mine: DriveTask) -> bytes:
+    """The beginning of the UUIDs of the campaign's file systems on a drive: that of version 8, which is for
+    uses of one's own."""
+    digest = bytearray(hashlib.sha256(f"{task.campaign}+{mine.drive.name}".encode()).digest()[:_OWN_BYTES])
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return bytes(digest)
+
+
+def _twins(found: Found) -> list[str]:
+    """Other drives that say the same serial, and no world-wide name of their own."""
+    if not found.serial or len(found.leaves) != 1 or found.leaves[0].startswith("loop"):
+        return []
+    (leaf,) = found.leaves
+    wwid = block_devices.wwid_of(leaf)
+    return [
+        name
+        for name in block_devices.all_names()
+        if name != leaf
+        and block_devices.whole_of(name) == name
+        and plain_text.as_line(block_devices.serial_of(name)) == found.serial
+        and not (wwid and block_devices.wwid_of(name) not in ("", wwid))
+    ]
+
+
+def _other_names(found: Found) -> list[str]:
+    """Links to the device that stay."""
+    links = [link for directory in _LINKS for link in Path(directory).glob("*")]
+    return [str(link) for link in sorted(links) if link.resolve() == found.device]

@@ -1,0 +1,168 @@
+"""`durability agent install` and `uninstall`: the systemd unit that starts the agent at every boot.
+
+The unit is written whole and synced with the link that enables it, because the machine's power will be cut.
+It has no mount namespace of its own, since what the agent mounts must be seen by all; so systemd's options
+that need one are not used. Refuses a machine without systemd, and says what to do there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+import durability
+from durability.errors import SetupError
+from durability_client.agent.agent_command import SYSTEMD
+from durability_client.agent.outside import own_command
+from durability_client.system.programs import run_tool
+
+NAME = "durability-agent.service"
+_UNITS = Path("/etc/systemd/system")
+_WANTS = "multi-user.target.wants"
+_PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
+_UNIT = """\
+# Written by `durability agent install`; `durability agent uninstall` removes it.
+[Unit]
+Description=durability agent: does the tasks of power-loss campaigns
+After=local-fs.target network.target
+# A campaign waits for it: it is started again however often it fails, as before its credential is mounted.
+StartLimitIntervalSec=0
+
+[Service]
+ExecStart={command}
+Restart=always
+RestartSec=1
+# A signal is for the agent alone: it ends its runs in order. What is left then is killed.
+KillMode=mixed
+TimeoutStopSec=150
+SuccessExitStatus=143
+# A run that takes too much memory is not to take the agent with it.
+OOMPolicy=continue
+OOMScoreAdjust=-500
+UMask=0077
+# It mounts, writes to devices and asks drives for their counters, so it is root with these capabilities.
+CapabilityBoundingSet=CAP_SYS_ADMIN CAP_SYS_RAWIO CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH CAP_FOWNER CAP_CHOWN \\
+ CAP_KILL CAP_IPC_LOCK CAP_SYS_PTRACE CAP_SYSLOG CAP_SYS_NICE CAP_SYS_RESOURCE CAP_SYS_BOOT
+NoNewPrivileges=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+# `verify` tries a mount in a mount namespace.
+RestrictNamespaces=mnt
+LockPersonality=yes
+SystemCallArchitectures=native
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def unit(options: Sequence[str]) -> str:
+    """The text of the unit; `options` of the agent's command line."""
+    return _UNIT.format(command=" ".join(_quoted(word) for word in (*_program(), "agent", *options)))
+
+
+def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _UNITS) -> None:
+    """Write the unit, have systemd start it now and at every boot. Raises SetupError."""
+    _require_systemd(
+        "have its init start `durability agent` as root at every boot, and again if it ends;"
+        " `durability agent install --print` prints a unit to go by"
+    )
+    for path in _writable_by_others():
+        print(
+            f"warning: {path} can be changed by another user than root, and the agent runs it as root:"
+            " install durability where only root can write",
+            file=err,
+        )
+    path = units / NAME
+    _write(path, unit(options))
+    for command in (("daemon-reload",), ("enable", NAME), ("restart", NAME)):
+        _systemctl(*command)
+    for directory in (units / _WANTS, units):
+        _sync(directory)
+    print(f"The agent runs, and starts at every boot ({path}). Its words: journalctl -u {NAME}", file=out)
+
+
+def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
+    """Stop the agent, and have systemd forget it. Raises SetupError."""
+    _require_systemd("stop what starts `durability agent` there")
+    path = units / NAME
+    if not path.exists():
+        raise SetupError(f"{path} does not exist: the agent is not installed")
+    _systemctl("disable", "--now", NAME)
+    try:
+        path.unlink()
+    except OSError as error:
+        raise SetupError(f"cannot remove {path}: {error.strerror}") from error
+    _sync(units)
+    _systemctl("daemon-reload")
+    print("The agent is stopped, and starts no more.", file=out)
+
+
+def _require_systemd(otherwise: str) -> None:
+    if os.geteuid() != 0:
+        raise SetupError("a unit of the system is root's: run this as root")
+    if not SYSTEMD.is_dir():
+        raise SetupError(f"this machine does not run systemd: {otherwise}")
+
+
+def _program() -> tuple[str, ...]:
+    """The `durability` of this installation, or what starts its Python with it."""
+    script = Path(sys.executable).with_name("durability")
+    return (str(script),) if os.access(script, os.X_OK) else own_command()
+
+
+def _writable_by_others() -> list[Path]:
+    """What the agent runs as root and another user may change."""
+    found = []
+    for path in dict.fromkeys((Path(sys.executable), Path(_program()[0]), Path(durability.__file__).parent)):
+        for part in (path, *path.resolve().parents):
+            with suppress(OSError):
+                status = part.stat()
+                loose = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+                if status.st_uid != 0 or loose:
+                    found.append(path)
+                    break
+    return found
+
+
+def _quoted(word: str) -> str:
+    """`word` as systemd reads it in ExecStart: `%` and `$` are its own, quotes and backslashes are C's."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return escaped if _PLAIN.fullmatch(escaped) else f'"{escaped}"'
+
+
+def _write(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
+        new.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink()
+        raise SetupError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _sync(directory: Path) -> None:
+    with suppress(OSError):  # not made
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _systemctl(*words: str) -> None:
+    done = run_tool("systemctl", *words, timeout_s=200.0)
+    if done.returncode:
+        raise SetupError(f"systemctl {' '.join(words)}: {done.stderr.strip() or done.returncode}")

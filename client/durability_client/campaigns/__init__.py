@@ -1,0 +1,1 @@
+"""Campaigns as an operator begins, steers and sees them."""

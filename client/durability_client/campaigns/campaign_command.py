@@ -1,0 +1,308 @@
+"""`durability campaign`: checks, begins, steers and shows campaigns, and takes one away as a file.
+
+The server keeps a campaign as a log; this side reads the log and folds it with the core, so both see the same
+campaign. Refuses to begin one before the operator has seen what it destroys and how long it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+from durability import plain_text
+from durability.campaign.campaign_file import read_campaign
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import Entry, entry_from_value
+from durability.campaign.settings import Power, Settings
+from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, FormatError, RefusedError, SetupError, UsageError
+from durability.formats.documents import to_json, to_value
+from durability.protocol.messages import (
+    Campaign,
+    Campaigns,
+    ListCampaigns,
+    Show,
+    ShowCampaign,
+    Shown,
+    StartCampaign,
+    SteerCampaign,
+    Stored,
+)
+from durability.units import parse_run
+from durability_client.campaigns import campaign_junit, campaign_text
+from durability_client.campaigns.campaign_results import health_to_value, results_to_value
+from durability_client.campaigns.entry_lines import entry_line
+from durability_client.campaigns.health_text import bars_for
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import Connection, connect
+from durability_client.system import output_files
+from durability_client.system.terminal import confirmed, fitted
+
+STATUS_SCHEMA = "durability.campaigns/1"
+CAMPAIGN_SCHEMA = "durability.campaign/1"
+LOOK_S = 1.0
+_EXPORT = "an export of a campaign"
+_SECRET = "_file"
+
+
+@dataclass(slots=True)
+class Log:
+    """A campaign's log as it was read, its fold, and for how long each machine has said nothing, in
+    seconds. `note`: what keeps the server from conducting it, or this side from reading it, "" for
+    nothing."""
+
+    name: str
+    entries: list[Entry]
+    state: CampaignState
+    silent_s: dict[str, float]
+    note: str = ""
+
+
+async def check(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
+    """Check the campaign of the file `path`, with one cut, and tell what happens; the exit code. Raises
+    UsageError, SetupError, PeerError."""
+    settings = read_file(path)
+    print(fitted(campaign_text.what_check_does(settings), err, indent=0), file=err)
+    _require_yes(campaign_text.CHECK_QUESTION, yes=yes)
+    with closing(await connect(endpoint, "operate")) as connection:
+        await connection.request(_start(settings, check_only=True), Stored)
+    log = await _follow(endpoint, settings.name, err)
+    problems = log.state.checked.problems if log.state.checked is not None else (log.state.reason,)
+    for line in campaign_text.checked(log.state, problems):
+        print(fitted(line, out, indent=4), file=out)
+    return EXIT_ENVIRONMENT if problems else EXIT_OK
+
+
+async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
+    """Begin the campaign of the file `path`, and wait for its check if it begins with that; the exit code. At
+    a terminal the check comes first, so that the operator sees which drives are meant. Raises as `check`
+    does."""
+    settings = read_file(path)
+    before = await _state_before(endpoint, settings)
+    is_checked = before.is_checked(settings, datetime.now(UTC).isoformat())
+    if not yes and not is_checked:
+        print(fitted(campaign_text.CHECK_FIRST.format(name=settings.name), err, indent=0), file=err)
+        if await check(endpoint, path, yes=False, out=err, err=err) != EXIT_OK:
+            return EXIT_ENVIRONMENT
+        before, is_checked = await _state_before(endpoint, settings), True
+    print(fitted(campaign_text.what_start_does(settings, before), err, indent=2), file=err)
+    _require_yes(campaign_text.START_QUESTION, yes=yes)
+    with closing(await connect(endpoint, "operate")) as connection:
+        await connection.request(_start(settings, check_only=False), Stored)
+    log = await _follow(endpoint, settings.name, err, until=lambda state: state.checked is not None)
+    problems = log.state.checked.problems if log.state.checked is not None else (log.state.reason,)
+    if problems or not is_checked:
+        to = out if problems else err
+        for line in campaign_text.checked(log.state, problems):
+            print(fitted(line, to, indent=4), file=to)
+    if problems:
+        return EXIT_ENVIRONMENT
+    print(fitted(campaign_text.BEGUN.format(name=settings.name), out, indent=2), file=out)
+    return EXIT_OK
+
+
+async def _state_before(endpoint: Endpoint, settings: Settings) -> CampaignState:
+    """What is known of the campaign before it begins. Raises RefusedError if it must not, PeerError."""
+    with closing(await connect(endpoint, "query")) as connection:
+        names = (await connection.request(ListCampaigns(), Campaigns)).names
+        if settings.name not in names:
+            return CampaignState()
+        state = (await _log(connection, settings.name)).state
+    state.require_may_begin()
+    return state
+
+
+async def steer(endpoint: Endpoint, name: str, action: str, *, out: TextIO) -> None:
+    """Pause, resume, stop or adopt a campaign. Raises RefusedError, PeerError."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        await connection.request(SteerCampaign(name=name, action=action), Stored)
+    print(campaign_text.AFTER[action].format(name=name), file=out)
+
+
+async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextIO) -> None:
+    """Write how far campaigns are to `out`: those that are not over and the newest one, or the one with that
+    name. Raises RefusedError, PeerError."""
+    with closing(await connect(endpoint, "query")) as connection:
+        names = (await connection.request(ListCampaigns(), Campaigns)).names
+        logs = [await _readable_log(connection, one) for one in ((name,) if name is not None else names)]
+    if name is None:
+        newest = logs[-1:]
+        logs = [log for log in logs if log.state.state != "ended" or log in newest]
+    if json:
+        shown = [{**campaign_text.status_value(log.state, log.silent_s), "note": log.note} for log in logs]
+        print(to_json({"schema": STATUS_SCHEMA, "campaigns": shown}), file=out)
+        return
+    if not logs:
+        print("no campaign has begun: `durability campaign start FILE`", file=out)
+    for number, log in enumerate(logs):
+        if number:
+            print(file=out)
+        if log.note:
+            print(fitted(f"campaign {log.name}: {log.note}", out, indent=2), file=out)
+        lines = campaign_text.status(log.state, log.silent_s, took_s=took_s(log.entries))
+        for line in (*lines, *campaign_text.warnings(log.state)):
+            print(fitted(line, out, indent=2), file=out)
+
+
+async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: bool, out: TextIO) -> None:
+    """Write all of a campaign to `out`; with `log` every entry, with `health` what each drive said after each
+    cycle. Raises RefusedError, PeerError."""
+    with closing(await connect(endpoint, "query")) as connection:
+        read = await _log(connection, name)
+    if json:
+        print(to_json(_value(read)), file=out)
+        return
+    took = took_s(read.entries)
+    for line in campaign_text.page(read.state, read.silent_s, took_s=took, bars=bars_for(out), health=health):
+        print(fitted(line, out, indent=2), file=out)
+    if log:
+        print(file=out)
+        for entry in read.entries:
+            print(plain_text.as_line(entry_line(entry)), file=out)
+
+
+async def export(
+    endpoint: Endpoint, name: str, *, output: Path | None, junit: Path | None, out: TextIO
+) -> None:
+    """Write a campaign with the cases and verdicts of all its runs to the file `output`, else to `out`, and a
+    JUnit report to `junit`. Raises as `show` does, and SetupError where a file cannot be written."""
+    if output is not None:
+        output_files.check_new(output, _EXPORT)
+    with closing(await connect(endpoint, "query")) as connection:
+        read = await _log(connection, name)
+        runs = {}
+        for run in _runs(read.state):
+            try:
+                runs[run] = dict((await connection.request(Show(run=parse_run(run)), Shown)).document)
+            except RefusedError as error:
+                raise SetupError(f"run {run} of campaign {name}: {error}") from error
+    text = to_json({**_value(read), "runs": runs})
+    if junit is not None:
+        campaign_junit.write(read.state, junit)
+    if output is None:
+        print(text, file=out)
+    else:
+        output_files.create(output, f"{text}\n".encode(), _EXPORT)
+
+
+def read_file(path: Path) -> Settings:
+    """The settings that the file `path` states. Files that it names are looked for beside it. Raises
+    UsageError, SetupError."""
+    try:
+        data = path.read_bytes()
+        text = data.decode()
+    except OSError as error:
+        raise SetupError(f"cannot read the campaign file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text in UTF-8: {error}") from error
+    seed = int.from_bytes(hashlib.sha256(data).digest()[:6], "big")  # the same for `check` and `start`
+    try:
+        settings = read_campaign(text, name=path.stem, seed=seed)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    directory = path.absolute().parent
+    return replace(settings, power=tuple(_with_whole_paths(power, directory) for power in settings.power))
+
+
+def took_s(entries: Sequence[Entry]) -> float | None:
+    """What a cycle took on average, by the entries' date and time, None before one is over."""
+    began = over = None
+    cycles = 0
+    for entry in entries:
+        if entry.happening.kind == "cycle-began" and entry.happening.cycle == 1:
+            began = entry.wall
+        elif entry.happening.kind == "cycle-ended" and entry.happening.cycle:
+            over, cycles = entry.wall, cycles + 1
+    if began is None or over is None:
+        return None
+    return (datetime.fromisoformat(over) - datetime.fromisoformat(began)).total_seconds() / cycles
+
+
+def _with_whole_paths(power: Power, directory: Path) -> Power:
+    whole = {
+        key: str(directory / value) if key.endswith(_SECRET) else value
+        for key, value in power.options.items()
+    }
+    return replace(power, options=whole)
+
+
+def _start(settings: Settings, *, check_only: bool) -> StartCampaign:
+    return StartCampaign(settings=to_value(settings), check_only=check_only)
+
+
+def _require_yes(question: str, *, yes: bool) -> None:
+    if not yes and not confirmed(question):
+        raise UsageError("nothing was begun: answer yes at a terminal, or add --yes")
+
+
+async def _log(connection: Connection, name: str) -> Log:
+    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
+    await _read(connection, log)
+    return log
+
+
+async def _readable_log(connection: Connection, name: str) -> Log:
+    """A log as far as it can be read; others are shown all the same. Raises RefusedError, PeerError."""
+    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
+    try:
+        await _read(connection, log)
+    except FormatError as error:
+        log.note = log.note or f"its log cannot be read: {error}"
+    return log
+
+
+async def _read(connection: Connection, log: Log) -> None:
+    """Read what is new of a log."""
+    while True:
+        answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)
+        log.silent_s = {machine: float(seconds) for machine, seconds in answer.silent_s.items()}  # type: ignore[arg-type]
+        log.note = answer.note
+        for value in answer.entries:
+            entry = entry_from_value(value)
+            log.state.apply(entry)
+            log.entries.append(entry)
+        if not answer.entries:
+            return
+
+
+async def _follow(
+    endpoint: Endpoint, name: str, err: TextIO, *, until: Callable[[CampaignState], bool] = lambda _: False
+) -> Log:
+    """Tell what happens in a campaign until it is over or paused, or `until` holds."""
+    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
+    told = 0
+    with closing(await connect(endpoint, "query")) as connection:
+        while True:
+            await _read(connection, log)
+            began = max(
+                (number for number, entry in enumerate(log.entries) if entry.happening.kind == "began"),
+                default=0,
+            )
+            for entry in log.entries[max(told, began) :]:
+                print(plain_text.as_line(entry_line(entry)), file=err, flush=True)
+            told = len(log.entries)
+            if log.state.state != "running" or until(log.state):
+                return log
+            await asyncio.sleep(LOOK_S)
+
+
+def _value(log: Log) -> dict[str, object]:
+    return {
+        "schema": CAMPAIGN_SCHEMA,
+        "name": log.name,
+        "state": log.state.state,
+        "reason": log.state.reason,
+        "results": results_to_value(log.state),
+        "health": health_to_value(log.state),
+        "entries": [to_value(entry) for entry in log.entries],
+    }
+
+
+def _runs(state: CampaignState) -> tuple[str, ...]:
+    """The runs of all cycles, in order."""
+    return tuple(mine.run for past in state.cycles for mine in past.drives if mine.run)

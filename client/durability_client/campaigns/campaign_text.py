@@ -1,0 +1,228 @@
+"""Campaigns as text: what one will do, how far it is, what it found.
+
+A screen of 80 columns holds the status. Refuses to say more than the cuts show: "no loss seen in n cuts".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from durability import plain_text
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.health import health_rows, health_warnings
+from durability.campaign.progress import doing, expected_cycle_s, left_s
+from durability.campaign.results import ArmResult, DriveResult, Tally, results
+from durability.campaign.settings import Settings
+from durability.campaign.tasks import Condition
+from durability.evidence.strength import CONFIDENCE
+from durability.units import counted, format_size
+from durability_client.campaigns.campaign_results import results_to_value
+from durability_client.campaigns.health_text import health_text
+from durability_client.tables import table
+
+AFTER: Mapping[str, str] = {
+    "pause": "Campaign {name} pauses as soon as its machines are on and its drives at rest.",
+    "resume": "Campaign {name} goes on.",
+    "adopt": "This server conducts campaign {name} from now on.",
+    "stop": "Campaign {name} ends as soon as its machines are on and its drives at rest.",
+}
+CHECK_FIRST = (
+    "Campaign {name} has no valid check: it comes first. Then the drives are shown, and you are asked."
+)
+CHECK_QUESTION = "Switch off and on now? [y/N]"
+START_QUESTION = "Begin? [y/N]"
+BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows how far it is."
+_COLUMNS = ("drive", "cuts", "clean", "loss", "kept", "left_out", "at_most")
+_ARM_COLUMNS = ("drive", "arm", "cut", "cuts", "clean", "loss", "kept", "left_out", "at_most")
+
+
+def hours(seconds: float) -> str:
+    """A long time in words: "40 min", "2 h 30 min"."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def what_check_does(settings: Settings) -> str:
+    """What the check is about to do."""
+    switches = ", ".join(power.name for power in settings.power)
+    what = "machine " + ", ".join(settings.machines) if settings.subject == "machine" else "the drives"
+    drives = ", ".join(drive.name for drive in settings.drives)
+    return (
+        f"The check looks for {drives} on {', '.join(settings.machines)}. Then it switches {what} off and on"
+        f" once ({switches}). It writes nothing to the drives."
+    )
+
+
+def what_start_does(settings: Settings, before: CampaignState) -> str:
+    """What a campaign destroys, and how long it takes. `before`: the campaign's log as it is, where a check
+    may have found the drives."""
+    known = before.conditions if before.settings == settings else {}
+    lines = []
+    for drive in settings.drives:
+        where = f"{drive.machine}: {drive.device or drive.target}{_known(known.get(drive.name))}"
+        if drive.file_system:
+            lines.append(f"{where}: ALL DATA ARE LOST, {drive.file_system} is made on it")
+        elif drive.device:
+            lines.append(f"{where}: ALL DATA ARE LOST")
+        else:
+            lines.append(f"{where}: the files of the target are made and removed")
+    length = settings.cuts * expected_cycle_s(settings)
+    lines.append(
+        f"{counted(settings.cuts, 'cut')} for each drive, about {hours(length)}; seed {settings.seed}."
+        f" Without a loss they show that at most {percent(1 - (1 - CONFIDENCE) ** (1 / settings.cuts))} of"
+        f" cuts lose data ({100 * CONFIDENCE:.0f} %)."
+    )
+    return "\n".join(lines)
+
+
+def _known(condition: Condition | None) -> str:
+    """What the check found at a drive's place, in brackets."""
+    if condition is None:
+        return ""
+    serial = f"serial {condition.serial}" if condition.serial else "no serial"
+    holds = f"holds {condition.holds}" if condition.holds else "nothing recognised on it"
+    size = format_size(condition.size_bytes)
+    return f" ({', '.join(filter(None, (condition.model, serial, size, holds)))})"
+
+
+def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
+    """The outcome of a check."""
+    if not problems:
+        yield f"Check passed: the switches cut {', '.join(state.plan.machines)}, and every drive came back."
+        yield from (f"  {name}{_known(known)}" for name, known in state.conditions.items())
+        notes = state.checked.notes if state.checked is not None else ()
+        yield from (f"Not checked: {note}." for note in notes)
+        return
+    yield "Check failed:"
+    yield from (f"  {problem}" for problem in problems)
+
+
+def percent(share: float) -> str:
+    """A share with two digits."""
+    return f"{100 * share:#.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
+
+
+def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None) -> Iterator[str]:
+    """How far a campaign is, and what it says so far."""
+    if state.settings is None:
+        return
+    yield f"campaign {state.plan.name}: {doing(state)}"
+    if state.asked is not None:
+        then = "ends" if state.asked.stop else "pauses"
+        yield f"it {then} as soon as its machines are on and its drives at rest"
+    elif state.state == "running":
+        yield f"time left: about {hours(left_s(state, took_s=took_s))}"
+    for machine in state.plan.machines:
+        if silent_s.get(machine, 0.0) > 5 and state.state == "running":
+            yield f"machine {machine} has said nothing for {silent_s[machine]:.0f} s"
+    yield ""
+    found = results(state)
+    yield from table(_COLUMNS, [_row(result) for result in found])
+    yield ""
+    yield from (f"{result.drive}: {sentence(result)}" for result in found)
+
+
+def warnings(state: CampaignState) -> Iterator[str]:
+    """Trends in what the drives say of themselves; `page` has them beside the figures."""
+    for drive in state.plan.drives if state.settings is not None else ():
+        for warning in health_warnings(health_rows(state, drive.name)):
+            yield plain_text.as_line(f"{drive.name}: warning: {warning.text}")
+
+
+def page(
+    state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None, bars: str, health: bool
+) -> Iterator[str]:
+    """All of a campaign but its log. `bars`, `health`: characters and whether to write the whole table, as
+    `bars` and `whole` of `health_text`."""
+    yield from status(state, silent_s, took_s=took_s)
+    if state.settings is None:
+        return
+    found = results(state)
+    yield ""
+    yield from table(_ARM_COLUMNS, [_arm_row(result, arm) for result in found for arm in result.arms])
+    left_out = [(result.drive, *one) for result in found for one in result.left_out]
+    if left_out:
+        yield ""
+        yield "Cycles that were not counted, and why:"
+        yield from (f"  {drive}, cycle {cycle}: {cause}: {text}" for drive, cycle, cause, text in left_out)
+    for result in found:
+        if result.first_loss is not None:
+            yield ""
+            cycle, run = result.first_loss
+            yield f"{result.drive} lost data in cycle {cycle}: `durability show {run}`"
+    yield ""
+    yield from health_text(state, bars=bars, whole=health)
+
+
+def sentence(result: DriveResult) -> str:
+    """What a campaign says of a drive, in one sentence (rule 16)."""
+    tally = result.tally
+    left = _losses_elsewhere(result)
+    left += f" It takes part no more: {result.left}." if result.left else ""
+    sure = f"({100 * CONFIDENCE:.0f} %)"
+    if tally.losses:
+        assert tally.low is not None and tally.high is not None
+        cycle = result.first_loss[0] if result.first_loss is not None else 0
+        return (
+            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}:"
+            f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
+        )
+    if not tally.cuts:
+        return f"no cut with a verdict yet.{left}"
+    seen = f"no loss seen in {counted(tally.cuts, 'cut')}"
+    if tally.bound is not None:
+        return f"{seen}: at most {percent(tally.bound)} of cuts lose data {sure}.{left}"
+    assert tally.bound_if_lost is not None
+    return (
+        f"{seen}, but the outcome of {counted(tally.unknown, 'cut')} is not known, so there is no bound. If"
+        f" each of them lost data: at most {percent(tally.bound_if_lost)} {sure}.{left}"
+    )
+
+
+def _losses_elsewhere(result: DriveResult) -> str:
+    """Losses of arms whose power does not go under load, which are counted apart."""
+    return "".join(
+        f" LOSS in {arm.tally.losses} of {counted(arm.tally.cuts, 'cut')} of arm {arm.arm} ({arm.moment})."
+        for arm in result.arms
+        if arm.moment != "load" and arm.tally.losses
+    )
+
+
+def status_value(state: CampaignState, silent_s: Mapping[str, float]) -> dict[str, Any]:
+    """How far a campaign is, as plain values."""
+    if state.settings is None:
+        return {}
+    return {
+        "name": state.plan.name,
+        "state": state.state,
+        "reason": state.reason,
+        "doing": doing(state),
+        "silent_s": dict(silent_s),
+        "results": results_to_value(state),
+    }
+
+
+def _row(result: DriveResult) -> dict[str, Any]:
+    clean = result.tally.cuts - result.tally.losses
+    return {"drive": result.drive, **_counts(result.tally, clean, result.kept, len(result.left_out))}
+
+
+def _arm_row(result: DriveResult, arm: ArmResult) -> dict[str, Any]:
+    return {
+        "drive": result.drive,
+        "arm": arm.arm,
+        "cut": arm.moment,
+        **_counts(arm.tally, arm.tally.cuts - arm.tally.losses - arm.kept, arm.kept, arm.left_out),
+    }
+
+
+def _counts(tally: Tally, clean: int, kept: int, left_out: int) -> dict[str, Any]:
+    return {
+        "cuts": str(tally.cuts),
+        "clean": str(clean),
+        "loss": str(tally.losses),
+        "kept": str(kept),
+        "left_out": str(left_out),
+        "at_most": percent(tally.bound) if tally.bound is not None else None,
+    }

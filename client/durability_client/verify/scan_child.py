@@ -1,0 +1,126 @@
+"""The process that reads a target for `verify`: it answers requests on a pipe until its parent closes it.
+
+It imports little, because it starts anew for each verdict. `scan_process` is its parent, and says why the
+reading is done elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TypeAlias, cast
+
+from durability.errors import DurabilityError
+from durability.evidence.scan_report import Example, ScanReport
+from durability.formats.plan import Plan
+from durability.formats.workloads.workload import Layout
+from durability_client.target.storage import Storage
+from durability_client.verify.canary import DriveWentAwayError
+from durability_client.verify.name_scan import NameScan
+from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
+from durability_client.verify.slot_scan import LogScan, SlotScan
+from durability_client.verify.target_reader import read_superblocks
+
+SCANS: Mapping[Layout, Callable[[Storage, ScanJob, ScanListener], ScanBase]] = {
+    "region": SlotScan,
+    "log": LogScan,
+    "names": NameScan,
+}
+_REPORT_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class SuperblocksWanted:
+    """Read the target's superblocks. `known`: see `read_superblocks`."""
+
+    known: Plan | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuperblocksRead:
+    """The plans in the superblocks."""
+
+    plans: tuple[Plan | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A read returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request ended in an error; `text` is for people."""
+
+    text: str
+
+
+Request: TypeAlias = "SuperblocksWanted | ScanJob"
+Reply: TypeAlias = "SuperblocksRead | Tick | Failed | ScanProgress | Example | ScanReport"
+
+
+class _Reporter:
+    """The child's end of the pipe: sends from any thread, and news of progress only now and then."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+        # Each kind has its turn, or ticks, which come first, would leave none to progress.
+        self._next_s: dict[type[Reply], float] = {Tick: 0.0, ScanProgress: 0.0}
+
+    def send(self, reply: Reply) -> None:
+        with self._lock:
+            now_s, kind = time.monotonic(), type(reply)
+            if now_s < self._next_s.get(kind, now_s):
+                return
+            self._connection.send(reply)
+            if kind in self._next_s:
+                self._next_s[kind] = now_s + _REPORT_INTERVAL_S
+
+
+def scan_into(storage: Storage, job: ScanJob, send: Callable[[Reply], None]) -> ScanReport:
+    """One scan as `scan_here` does it; what comes before the report goes to `send`."""
+    return scan_here(storage, job, ScanListener(tick=lambda: send(Tick()), progress=send, example=send))
+
+
+def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanReport:
+    """One scan, in the caller's thread; every error is the report's `failure`, because a checker that crashed
+    has shown nothing."""
+    scan = SCANS[job.plan.contract.layout](storage, job, listener)
+    try:
+        return scan.run()
+    except OSError as error:
+        failure = f"{storage.path} cannot be read further: {error.strerror or error}"
+    except DriveWentAwayError as error:
+        failure = str(error)
+    except Exception as error:
+        failure = f"the scan failed, a defect of this tool: {type(error).__name__}: {error}"
+    return replace(scan.so_far, failure=failure)
+
+
+def _read_superblocks(storage: Storage, known: Plan | None) -> Reply:
+    try:
+        return SuperblocksRead(read_superblocks(storage, known))
+    except (OSError, DurabilityError) as error:
+        return Failed(str(error))
+
+
+def main() -> None:
+    """The child: answer requests until the parent closes its end."""
+    connection = Connection(int(sys.argv[1]))
+    reporter = _Reporter(connection)
+    try:
+        storage = cast(Storage, connection.recv())
+        while True:
+            request = cast(Request, connection.recv())
+            if isinstance(request, SuperblocksWanted):
+                reporter.send(_read_superblocks(storage, request.known))
+            else:
+                reporter.send(scan_into(storage, request, reporter.send))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        os._exit(0)  # the parent is gone; a thread that reads need not be waited for

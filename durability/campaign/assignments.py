@@ -1,0 +1,231 @@
+"""Which task each machine has now, and what its status adds to the campaign's log.
+
+Both are functions of the log, so a task is the same however often it is asked for. Refuses to act on a status
+that is about another task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycle_state import CycleState
+from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import DriveReported, Happening, MachineSeen, StillThere, StrangerHeard
+from durability.campaign.settings import Settings
+from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
+
+# For what was sent before the power went, and came late.
+LATE_S = 3.0
+_S = 1_000_000_000
+WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within_s=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speaker:
+    """Who speaks for a machine. `client`: the id with which it joined. `is_server`: it runs in the server's
+    own boot, so a cut of its machine would end the server."""
+
+    client: str = ""
+    is_server: bool = False
+
+
+def label_of(plan: Settings, cycle: int) -> str:
+    """The label of the runs of a cycle."""
+    return f"{plan.name} {cycle}"
+
+
+def answer_to(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> Task:
+    """The task for who has just said `status`: none for an earlier boot of `machine`, or another machine."""
+    return task_for(state, machine) if is_heard(state, machine, status, speaker) else WAIT
+
+
+def is_heard(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> bool:
+    """Whether it is the newest boot of the machine itself that says `status`: whoever else does is no sign of
+    its life."""
+    outdated = _is_outdated(state, machine, status)
+    return not outdated and not stranger(state, machine, status, speaker)
+
+
+def task_for(state: CampaignState, machine: str) -> Task:
+    """What the agent of `machine` is to do now."""
+    cycle = state.cycle
+    if state.settings is None:
+        return WAIT
+    if cycle is None:
+        left = state.state in ("paused", "ended")
+        return _task(state, machine, "release" if left else "wait", state.number if left else 0)
+    kind, number = _kind(state, cycle, machine)
+    return _task(state, machine, kind, number)
+
+
+def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKind, int]:
+    back = cycle.back_task(machine)
+    if back:
+        return ("examine" if cycle.is_check else "verify"), back
+    if cycle.is_check:
+        return "examine", cycle.number
+    if cycle.started_anew(machine, (drive.name for drive in state.plan.drives_of(machine))):
+        return "wait", 0
+    if cycle.shutdown:
+        return "shutdown", cycle.shutdown
+    return "run", cycle.number
+
+
+def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Task:
+    cycle = state.cycle
+    taking_part = cycle.began.drives if cycle is not None else tuple(one.name for one in state.plan.drives)
+    done = cycle.verified if cycle is not None and kind == "verify" else {}
+    drives = [
+        one for one in state.plan.drives_of(machine) if one.name in taking_part and one.name not in done
+    ]
+    arm = arm_of(state.plan, cycle.began.cycle) if cycle is not None and not cycle.is_check else None
+    return Task(
+        kind=kind,
+        number=number,
+        campaign=state.plan.name,
+        cycle=cycle.began.cycle if cycle is not None else 0,
+        drives=tuple(
+            DriveTask(
+                drive=drive,
+                arm=arm if kind == "run" else None,
+                run=_run_of(state, drive.name, kind),
+                serial=known.serial if (known := state.conditions.get(drive.name)) is not None else "",
+                fresh=kind == "run" and state.begins_afresh(drive),
+                cut_class=state.plan.cut_class,
+                label=label_of(state.plan, cycle.began.cycle) if cycle is not None else state.plan.name,
+                examined=known,
+                again=state.has_run_on(drive),
+            )
+            for drive in drives
+        )
+        if kind != "wait"
+        else (),
+        ready_within_s=state.plan.ready_within_s,
+        boot_id=known_machine.boot_id if (known_machine := state.machines.get(machine)) is not None else "",
+    )
+
+
+def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
+    """The run that a drive's part of a task names: to verify, or whose files may go, "" for none."""
+    if kind == "verify" and state.cycle is not None:
+        return state.cycle.runs.get(drive, "")
+    if kind != "release":
+        return ""
+    said = (mine for past in reversed(state.cycles) if (mine := past.of(drive)) is not None and mine.run)
+    newest = next(said, None)
+    return newest.run if newest is not None and newest.word in ("durable", "kept") else ""
+
+
+def stranger(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> str:
+    """Why who speaks for `machine` is not heard, as a sentence; "" for the machine itself. The check binds
+    switches to a machine, so another one that took its name must not be cut in its place."""
+    if speaker.is_server and state.plan.subject == "machine":
+        return f"the agent of {machine} runs on the server's own machine, whose power must not be cut"
+    known = state.checked_machines.get(machine)
+    if known is None:
+        return ""
+    remedy = "stop this campaign, and begin it under another name" if state.has_cut else "check again"
+    if known.machine_id != status.machine_id:
+        return f"another machine than the one that was checked answers as {machine}; {remedy}"
+    if known.client != speaker.client:
+        return f"{machine} has joined anew since it was checked; {remedy}"
+    return ""
+
+
+def run_claimed(state: CampaignState, machine: str, status: Status) -> Iterator[tuple[str, str]]:
+    """Drive and run of each run that a status names and the cycle does not know yet: whether they are the
+    machine's own is for the server to see before they are heard."""
+    cycle = state.cycle
+    if cycle is None or status.campaign != state.plan.name or task_for(state, machine).kind != "run":
+        return
+    for drive in status.drives:
+        if drive.run and cycle.runs.get(drive.drive) != drive.run:
+            yield drive.drive, drive.run
+
+
+def named_before(state: CampaignState, drive: str, run: str) -> str:
+    """Why a run cannot be a drive's in this cycle, as a sentence, from what was said before; "" if it can."""
+    if any(mine.run == run for past in state.cycles for mine in past.drives):
+        return f"the agent named run {run}, which is of an earlier cycle"
+    runs = state.cycle.runs if state.cycle is not None else {}
+    if any(known == run and other != drive for other, known in runs.items()):
+        return f"the agent named run {run}, which is another drive's"
+    return ""
+
+
+def without_run(status: Status, drive: str, why: str) -> Status:
+    """The status with the part of `drive` failed, as it names a run that it must not."""
+    return replace(
+        status,
+        drives=tuple(
+            replace(one, state="failed", trouble="agent", run="", text=why) if one.drive == drive else one
+            for one in status.drives
+        ),
+    )
+
+
+def hear(
+    state: CampaignState, machine: str, status: Status, now_ns: int, speaker: Speaker
+) -> Iterator[Happening]:
+    """What a status of the agent of `machine`, heard at `now_ns`, adds to the log. The runs that it names
+    are believed: see `run_claimed`."""
+    known = state.machines.get(machine)
+    if _is_outdated(state, machine, status):
+        return
+    if why := stranger(state, machine, status, speaker):
+        if why not in state.strangers.get(machine, ()):
+            yield StrangerHeard(machine=machine, text=why)
+        return
+    me = (status.boot_id, status.machine_id, speaker.client)
+    if known is None or (known.boot_id, known.machine_id, known.client) != me:
+        yield MachineSeen(
+            machine=machine,
+            boot_id=status.boot_id,
+            machine_id=status.machine_id,
+            uptime_s=status.uptime_ns / _S,
+            virtualisation=status.virtualisation,
+            software=status.software,
+            client=speaker.client,
+        )
+    elif _is_without_power(state, machine, now_ns):
+        yield StillThere(machine=machine, text=f"machine {machine} went on without starting anew")
+    cycle = state.cycle
+    task = task_for(state, machine)
+    if cycle is None or not task.number or (status.campaign, status.task) != (task.campaign, task.number):
+        return
+    for drive in status.drives:
+        expected = any(one.drive.name == drive.drive for one in task.drives)
+        if expected and _is_news(cycle.status(drive.drive, task.number), drive):
+            yield DriveReported(machine=machine, task=task.number, what=task.kind, status=drive)
+
+
+def _is_outdated(state: CampaignState, machine: str, status: Status) -> bool:
+    """Whether a status is from before the machine started anew, and came late."""
+    known = state.machines.get(machine)
+    return known is not None and known.boot_id != status.boot_id and status.boot_id in state.boots[machine]
+
+
+def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:
+    """Whether a drive is further than before; what is said meanwhile is for people who look now."""
+    if before is None or before.state != now.state:
+        return True
+    return now.state != "working" and before != now
+
+
+def _is_without_power(state: CampaignState, machine: str, now_ns: int) -> bool:
+    """Whether the switches say that the machine lost its power, and it did not start anew since."""
+    cycle = state.cycle
+    if cycle is None or cycle.went_off is None or state.plan.subject != "machine":
+        return False
+    off, seen = cycle.off_of(machine), cycle.seen.get(machine)
+    if (
+        not off
+        or cycle.went_off is None
+        or not state.takes_part(machine, cycle)
+        or cycle.settled
+        or (seen and seen.number > off)
+    ):
+        return False
+    return now_ns - cycle.went_off.at_ns > LATE_S * _S

@@ -1,0 +1,131 @@
+"""What comes after a cycle: another one, a drive that takes part no more, a pause, or the end.
+
+The rules are asked in turn; the first that has something to say wins. Refuses to look at the cycle under way:
+`next_steps` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from durability.campaign.campaign_state import CampaignState, PastCycle
+from durability.campaign.cycles import CHECK, draw_cycle
+from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happening, Paused
+
+EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
+DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive was not fit
+NOT_CUTS_MAX = 2
+
+
+def between_cycles(state: CampaignState) -> Happening:
+    """The next entry while no cycle is under way."""
+    for rule in _RULES:
+        happening = rule(state)
+        if happening is not None:
+            return happening
+    past = _past(state)
+    return draw_cycle(state.plan, 1 + (past[-1].began.cycle if past else 0), _names(state))
+
+
+def _asked(state: CampaignState) -> Happening | None:
+    if state.asked is None:
+        return None
+    stays_off = f"the power cannot be switched on again: {state.stays_off}" if state.stays_off else ""
+    if state.asked.stop:
+        return Ended(reason=f"stopped, but {stays_off}" if stays_off else "stopped")
+    return Paused(reason=stays_off)
+
+
+def _check(state: CampaignState) -> Happening | None:
+    if state.checked is None:
+        return draw_cycle(state.plan, CHECK, _names(state))
+    if state.checked.problems:
+        return Ended(reason="the check failed")
+    return Ended(reason="checked") if state.check_only else None
+
+
+def _loss(state: CampaignState) -> Happening | None:
+    for drive, said in _said(state, _past(state)):
+        if said and said[-1][1].word == "loss" and state.plan.stop_at == "loss":
+            return DriveLeft(drive=drive, reason=f"loss in cycle {said[-1][0]}")
+    return None
+
+
+def _troubles(state: CampaignState) -> Happening | None:
+    for drive, said in _said(state, _past(state)):
+        last = [mine for _, mine in said[-DRIVE_TROUBLES_MAX:]]
+        if len(last) == DRIVE_TROUBLES_MAX and all(mine.cause == "drive" for mine in last):
+            return DriveLeft(drive=drive, reason=last[-1].text)
+    return None
+
+
+def _over(state: CampaignState) -> Happening | None:
+    if not state.drives:
+        return Ended(reason="no drive is left to test")
+    done = all(state.judged_cycles(drive.name) >= state.plan.cuts for drive in state.drives)
+    return Ended(reason="complete") if done else None
+
+
+def _not_cuts(state: CampaignState) -> Happening | None:
+    lately = _lately(state)[-NOT_CUTS_MAX:]
+    if len(lately) < NOT_CUTS_MAX or not all(_was_no_cut(one) for one in lately):
+        return None
+    why = next(mine.text for mine in lately[-1].drives if mine.cause == "not-a-cut")
+    return Paused(reason=f"{NOT_CUTS_MAX} cuts in a row were none: {why}")
+
+
+def _empty(state: CampaignState) -> Happening | None:
+    """Where the last cycles say nothing of any drive, only people can help; where they say nothing of one
+    drive, the others go on without it."""
+    empty = {
+        drive: said[-1][1].text
+        for drive, said in _said(state, _lately(state))
+        if len(said) >= EMPTY_CYCLES_MAX
+        and all(mine.word == "nothing" for _, mine in said[-EMPTY_CYCLES_MAX:])
+    }
+    for drive, why in empty.items():
+        in_a_row = f"{EMPTY_CYCLES_MAX} cycles in a row said nothing of"
+        if len(empty) == len(state.drives):
+            return Paused(reason=f"{in_a_row} any drive: {why}")
+        return DriveLeft(drive=drive, reason=f"{in_a_row} it: {why}")
+    return None
+
+
+_RULES: tuple[Callable[[CampaignState], Happening | None], ...] = (
+    _asked,
+    _check,
+    _loss,
+    _troubles,
+    _over,
+    _not_cuts,
+    _empty,
+)
+
+
+def _names(state: CampaignState) -> tuple[str, ...]:
+    return tuple(drive.name for drive in state.drives)
+
+
+def _past(state: CampaignState) -> list[PastCycle]:
+    return [one for one in state.cycles if one.began.cycle]
+
+
+def _lately(state: CampaignState) -> list[PastCycle]:
+    """The cycles since the last pause."""
+    return [one for one in state.cycles[state.resumed :] if one.began.cycle]
+
+
+def _said(state: CampaignState, past: Sequence[PastCycle]) -> list[tuple[str, list[tuple[int, DriveCycle]]]]:
+    """By drive that still takes part, what the cycles say of it, with their numbers."""
+    return [
+        (
+            drive.name,
+            [(one.began.cycle, mine) for one in past if (mine := one.of(drive.name)) is not None],
+        )
+        for drive in state.drives
+    ]
+
+
+def _was_no_cut(past: PastCycle) -> bool:
+    causes = {mine.cause for mine in past.drives}
+    return "not-a-cut" in causes and all(mine.word == "nothing" for mine in past.drives)

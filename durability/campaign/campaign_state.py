@@ -1,0 +1,272 @@
+"""A campaign as its log tells it: settings, state, the cycle under way, and what the cycles before it said.
+
+It is the fold of the log's entries, so it is the same after every restart of the server, and on every server
+of a store. Refuses an entry that does not follow the last one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from durability.campaign.cycle_state import CycleState, Switch
+from durability.campaign.happenings import (
+    Began,
+    Checked,
+    CycleBegan,
+    CycleEnded,
+    DriveCycle,
+    DriveLeft,
+    DriveReported,
+    Ended,
+    Entry,
+    Judged,
+    MachineSeen,
+    PauseAsked,
+    Paused,
+    Resumed,
+    StrangerHeard,
+)
+from durability.campaign.settings import Drive, Settings
+from durability.campaign.tasks import Condition, DriveStatus
+from durability.errors import FormatError, RefusedError
+
+State: TypeAlias = Literal["running", "paused", "ended"]
+CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastCycle:
+    """A cycle that is over. `statuses`: what the agent said last of each drive, after the cut. `wall`: when
+    it ended."""
+
+    began: CycleBegan
+    drives: tuple[DriveCycle, ...]
+    judged: dict[str, Judged]
+    statuses: dict[str, DriveStatus]
+    wall: str
+
+    def of(self, drive: str) -> DriveCycle | None:
+        """What it says of a drive, None if that took no part."""
+        return next((one for one in self.drives if one.drive == drive), None)
+
+
+class CampaignState:
+    """The fold of a campaign's log."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.check_only = True
+        self.checked: Checked | None = None
+        self.checked_at = ""  # wall clock
+        self.checked_machines: dict[str, MachineSeen] = {}  # as the check found them first
+        self.strangers: dict[str, tuple[str, ...]] = {}  # who is not heard, and why
+        self.state: State = "running"
+        self.reason = ""
+        self.asked: PauseAsked | None = None
+        self.cycle: CycleState | None = None
+        self.cycles: list[PastCycle] = []
+        self.machines: dict[str, MachineSeen] = {}
+        self.left: dict[str, str] = {}
+        self.conditions: dict[str, Condition] = {}  # of each drive, as the check found it
+        self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
+        self.stays_off = ""  # why the power did not come back in the last cycle
+        self.resumed = 0  # how many cycles were over when it was resumed last
+        self.last: Entry | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the last entry, 0 before the first."""
+        return 0 if self.last is None else self.last.number
+
+    @property
+    def plan(self) -> Settings:
+        """The settings; there are some after the first entry."""
+        assert self.settings is not None
+        return self.settings
+
+    @property
+    def drives(self) -> tuple[Drive, ...]:
+        """Those that still take part."""
+        return tuple(drive for drive in self.plan.drives if drive.name not in self.left)
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether a cycle other than the check has begun."""
+        under_way = self.cycle is not None and not self.cycle.is_check
+        return under_way or any(past.began.cycle for past in self.cycles)
+
+    def is_checked(self, settings: Settings, wall: str) -> bool:
+        """Whether the last check was of these settings and passed, not too long before `wall`."""
+        if self.checked is None or self.checked.problems or self.settings != settings:
+            return False
+        age = datetime.fromisoformat(wall) - datetime.fromisoformat(self.checked_at)
+        return age < timedelta(days=CHECK_HOLDS_DAYS)
+
+    def require_may_begin(self) -> None:
+        """Raises RefusedError unless a campaign of this name may begin, or be checked."""
+        if self.settings is None:
+            return
+        name = self.settings.name
+        if self.state != "ended":
+            raise RefusedError(
+                "busy", f"campaign {name} is {self.state}: `durability campaign status {name}`"
+            )
+        if self.has_cut:
+            raise RefusedError(
+                "bad-request",
+                f"campaign {name} is over ({self.reason}), and its log stays as it is: give the file another"
+                " name, or say name in [campaign]",
+            )
+
+    def machine_of(self, drive: str) -> str:
+        """The machine of a drive."""
+        return next(one.machine for one in self.plan.drives if one.name == drive)
+
+    def takes_part(self, machine: str, cycle: CycleState) -> bool:
+        """Whether a drive of the machine takes part in the cycle."""
+        return any(self.machine_of(drive) == machine for drive in cycle.began.drives)
+
+    def judged_cycles(self, drive: str) -> int:
+        """How many cycles said something of a drive."""
+        words = Counter(one.word for past in self.cycles if past.began.cycle and (one := past.of(drive)))
+        return words.total() - words["nothing"]
+
+    def begins_afresh(self, drive: Drive) -> bool:
+        """Whether what a device holds may go before its next run, which makes its file system anew: the check
+        found that drive there, and this is the first run, or what the last one left did not mount or had to
+        be repaired."""
+        if drive.target or drive.name not in self.conditions:
+            return False
+        for past in reversed(self.cycles):
+            status = past.statuses.get(drive.name)
+            if past.began.cycle and status is not None:
+                return status.trouble == "unmountable" or status.repaired or status.state != "done"
+        return True
+
+    def has_run_on(self, drive: Drive) -> bool:
+        """Whether a run of an earlier cycle was begun on the drive."""
+        runs = (mine.run for past in self.cycles if (mine := past.of(drive.name)) is not None)
+        return any(runs)
+
+    def apply(self, entry: Entry) -> None:
+        """Take in the next entry. Raises FormatError where it is not the next."""
+        if entry.number != self.number + 1:
+            raise FormatError(f"entry {entry.number} of a campaign's log follows entry {self.number}")
+        self.last = entry
+        change = _CHANGES.get(type(entry.happening))
+        if change is not None:
+            change(self, entry, entry.happening)
+        if self.cycle is not None:
+            self.cycle.apply(entry)
+
+    # What each happening changes.
+
+    def _began(self, entry: Entry, began: Began) -> None:
+        if began.check_only or not self.is_checked(began.settings, entry.wall):
+            self.checked = None
+            self.conditions.clear()
+            self.checked_machines.clear()
+        self.strangers.clear()
+        self.settings = began.settings
+        self.check_only, self.state, self.reason, self.asked = began.check_only, "running", "", None
+
+    def _begin_cycle(self, entry: Entry, cycle: CycleBegan) -> None:
+        self.cycle = CycleState(
+            began=cycle,
+            number=entry.number,
+            since=entry,
+            phase="run" if cycle.cycle else "examine",
+            switches=[Switch() for _ in self.plan.power],
+            subject=self.plan.subject,
+            switched=tuple(power.machine for power in self.plan.power),
+        )
+
+    def _end_cycle(self, entry: Entry, over: CycleEnded) -> None:
+        cycle = self.cycle
+        if cycle is None:
+            raise FormatError(f"entry {entry.number} of a campaign's log ends a cycle that has not begun")
+        newest: dict[str, DriveStatus] = {}
+        for (drive, _), status in sorted(cycle.statuses.items(), key=lambda item: item[0][1]):
+            newest[drive] = status
+        self.cycles.append(
+            PastCycle(
+                began=cycle.began,
+                drives=over.drives,
+                judged=dict(cycle.judged),
+                statuses={**newest, **cycle.verified},
+                wall=entry.wall,
+            )
+        )
+        self.stays_off = cycle.stays_off
+        self.cycle = None
+
+    def _checked(self, entry: Entry, checked: Checked) -> None:
+        self.checked, self.checked_at = checked, entry.wall
+
+    def _leave(self, _: Entry, left: DriveLeft) -> None:
+        self.left[left.drive] = left.reason
+
+    def _ask(self, entry: Entry, asked: PauseAsked) -> None:
+        """A pause that is asked for in a pause changes nothing; a stop ends the cycle in order first."""
+        if self.state == "running":
+            self.asked = self.asked if self.asked is not None and self.asked.stop else asked
+        elif self.state == "paused" and asked.stop:
+            self.asked = asked
+            self._go_on(entry)
+
+    def _pause(self, _: Entry, paused: Paused) -> None:
+        self.state, self.reason, self.asked = "paused", paused.reason, None
+
+    def _resume(self, entry: Entry, _: Resumed) -> None:
+        """Ends a pause, or takes back one that was asked for."""
+        if self.state == "paused":
+            self._go_on(entry)
+            self.resumed = len(self.cycles)
+        elif self.asked is not None and not self.asked.stop:
+            self.asked = None
+
+    def _go_on(self, entry: Entry) -> None:
+        self.state, self.reason = "running", ""
+        if self.cycle is not None:
+            self.cycle.retry(entry)
+
+    def _end(self, _: Entry, ended: Ended) -> None:
+        self.state, self.reason, self.asked = "ended", ended.reason, None
+
+    def _see(self, _: Entry, seen: MachineSeen) -> None:
+        self.strangers.pop(seen.machine, None)
+        self.machines[seen.machine] = seen
+        self.boots.setdefault(seen.machine, set()).add(seen.boot_id)
+
+    def _turn_away(self, _: Entry, stranger: StrangerHeard) -> None:
+        self.strangers[stranger.machine] = (*self.strangers.get(stranger.machine, ()), stranger.text)
+
+    def _report(self, _: Entry, report: DriveReported) -> None:
+        """The first word on a drive binds the machine: another one must not go on with the check."""
+        status = report.status
+        if report.what != "examine":
+            return
+        if report.machine in self.machines:
+            self.checked_machines.setdefault(report.machine, self.machines[report.machine])
+        if status.state == "done" and status.condition is not None:
+            self.conditions.setdefault(status.drive, status.condition)
+
+
+_CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
+    Began: CampaignState._began,
+    CycleBegan: CampaignState._begin_cycle,
+    CycleEnded: CampaignState._end_cycle,
+    Checked: CampaignState._checked,
+    DriveLeft: CampaignState._leave,
+    PauseAsked: CampaignState._ask,
+    Paused: CampaignState._pause,
+    Resumed: CampaignState._resume,
+    Ended: CampaignState._end,
+    MachineSeen: CampaignState._see,
+    StrangerHeard: CampaignState._turn_away,
+    DriveReported: CampaignState._report,
+}

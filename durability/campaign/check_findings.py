@@ -1,0 +1,103 @@
+"""What the check of a campaign found: whether switch, machine and drives belong together, and may be cut.
+
+Before the cut: each drive is there, nobody uses it, the machine does not run from it. After it: the machine
+has started anew, or the drive was attached anew, and the drives' own counters agree. So no wrong outlet is
+ever cut twice. Refuses to guess where a drive says nothing of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycle_state import CycleState
+from durability.campaign.tasks import Condition, DriveStatus
+from durability.units import counted
+
+
+def check_problems(
+    state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]
+) -> tuple[str, ...]:
+    """Why the campaign must not begin, in sentences; none if it may. `statuses`: what was said of each drive,
+    before the cut or after it."""
+    return tuple(_problems(state, cycle, statuses))
+
+
+def check_notes(state: CampaignState, statuses: Sequence[DriveStatus]) -> tuple[str, ...]:
+    """What the check could not check, in sentences, from what was said of each drive after the cut."""
+    if state.plan.cut_class != "power":
+        return ()
+    return tuple(
+        f"drive {status.drive} has no count of unsafe shutdowns: only the switch says that it loses its power"
+        for status in statuses
+        if not _has_counter(status.condition) or not _has_counter(state.conditions.get(status.drive))
+    )
+
+
+def _has_counter(condition: Condition | None) -> bool:
+    """Whether a drive says how often it lost its power; that of a guest's drive is the emulator's."""
+    return condition is not None and condition.unsafe_shutdowns is not None and not condition.emulated
+
+
+def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    if cycle.still_there is not None:
+        yield f"the switch said that it was off, and {cycle.still_there.text}"
+    if cycle.power_failed:
+        yield cycle.power_failed
+    for status in statuses:
+        if status.state == "failed":
+            yield f"drive {status.drive}: {status.text}"
+    if cycle.went_off is None:
+        yield from _before(state, cycle)
+    elif cycle.still_there is None:
+        yield from _after(state, cycle, statuses)
+
+
+def _before(state: CampaignState, cycle: CycleState) -> Iterator[str]:
+    for switch, power in zip(cycle.switches, state.plan.power, strict=True):
+        answer = switch.answered
+        if answer is not None and answer.outcome == "failed":
+            yield f"{power.name}: {answer.text}"
+        elif answer is not None and answer.outcome == "off":
+            yield (
+                f"{power.name} says that it is off, while its machine asks for its task: it is the switch of"
+                " something else"
+            )
+
+
+def _after(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
+    for status in statuses:
+        before, after = state.conditions.get(status.drive), status.condition
+        if before is not None and after is not None:
+            offs = cycle.offs_of(state.machine_of(status.drive))
+            changes = _changes(state, before, after, offs=offs)
+            yield from (f"drive {status.drive}: {text}" for text in changes)
+        elif status.state != "failed":
+            yield f"drive {status.drive}: the agent did not say which drive it is"
+
+
+def _changes(state: CampaignState, before: Condition, after: Condition, *, offs: int) -> Iterator[str]:
+    if before.serial != after.serial:
+        yield f"it is another drive after the cut: {after.serial or 'without a serial'}, not {before.serial}"
+        return
+    if after.size_bytes < before.size_bytes:
+        yield f"it has {after.size_bytes:,} bytes after the cut, and had {before.size_bytes:,}"
+    attached_anew = before.diskseq is None or after.diskseq is None or after.diskseq != before.diskseq
+    if state.plan.subject == "drive" and not attached_anew:
+        yield "it was not attached anew, so it kept its power: this is the switch of something else"
+    if state.plan.cut_class != "power" or not _has_counter(before):
+        return
+    if after.unsafe_shutdowns is None or before.unsafe_shutdowns is None:
+        yield "it does not say its count of unsafe shutdowns any more"
+        return
+    risen = after.unsafe_shutdowns - before.unsafe_shutdowns
+    if risen == 0:
+        yield (
+            f"its count of unsafe shutdowns stayed at {after.unsafe_shutdowns}, so it kept its power: the"
+            ' switch resets the machine at most, and cut_class can be "os" at most'
+        )
+    elif risen > offs:
+        yield (
+            f"its count of unsafe shutdowns rose by {risen} in {counted(offs, 'cut')}: it loses its"
+            " power in other ways too"
+        )

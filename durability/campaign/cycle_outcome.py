@@ -1,0 +1,136 @@
+"""What one cycle says of each drive, from what switches, agents and the judge said (rules 11, 12 and 16).
+
+A loss counts whatever else went wrong. A pass counts only after a cut that switches confirmed and nothing
+contradicts. All else is nothing, with its cause. Refuses to judge data: verdicts come from `evidence`.
+"""
+
+from __future__ import annotations
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycle_state import CycleState
+from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
+from durability.campaign.settings import Arm
+from durability.campaign.tasks import DriveStatus, Trouble
+from durability.evidence.verdict import REASONS
+
+# Troubles for which the drive, or what lies on it, must be looked at; the others are of agent and network.
+OF_THE_DRIVE: frozenset[Trouble] = frozenset(
+    {"missing", "in-use", "system-disk", "too-small", "wrong-drive", "unmountable", "not-made", "not-begun"}
+)
+# What keeps the verdict on an arm with a question of its own from being durable, by its very question.
+_BY_QUESTION = frozenset(
+    {"nothing-at-risk", "session-stopped", "session-closed", "cut-class", "cut-not-shown"}
+)
+# Reasons of a verdict that tell of the cut alone. Any other may hide what the drive did.
+_OF_THE_CUT = _BY_QUESTION | {"attestation-contradicted", "session-server-down", "session-client-error"}
+
+
+def drive_cycles(state: CampaignState, cycle: CycleState) -> tuple[DriveCycle, ...]:
+    """What the cycle that is about to end says of each drive that took part."""
+    return tuple(_drive_cycle(state, cycle, drive) for drive in cycle.began.drives)
+
+
+def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCycle:
+    arm = arm_of(state.plan, cycle.began.cycle)
+    judged = cycle.judged.get(drive)
+    status = cycle.back_status(drive, state.machine_of(drive))
+
+    def says(word: Word, cause: Cause | None = None, text: str = "") -> DriveCycle:
+        return DriveCycle(
+            drive=drive,
+            word=word,
+            cause=cause,
+            text=text,
+            run=cycle.runs.get(drive, ""),
+            cut=cycle.cut and cycle.was_armed_at_cut(drive),
+        )
+
+    if judged is not None and judged.verdict == "loss":
+        return says("loss")
+    why_not = _why_not_counted(state, cycle, drive)
+    if why_not is not None:
+        return says("nothing", *why_not)
+    if judged is not None and judged.verdict:
+        return says(*(_ended_early(cycle, judged) or _pass(arm, judged)))
+    if arm.moment == "prefill" and status is not None:
+        return says("kept")
+    return says("nothing", "no-verdict", _why(status))
+
+
+def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tuple[Cause, str] | None:
+    """Why the cycle says nothing of a drive, whatever its verdict, and in words; None if it may say
+    something."""
+    machine = state.machine_of(drive)
+    status = cycle.back_status(drive, machine)
+    if not cycle.was_armed_at_cut(drive) and (drive not in cycle.runs or cycle.first_off is not None):
+        return _not_armed(cycle, drive)
+    failed = status if status is not None and status.state == "failed" else None
+    if failed is not None and failed.trouble in OF_THE_DRIVE:
+        return "drive", failed.text
+    without_cut = _without_cut(cycle, cycle.judged.get(drive))
+    if without_cut is None and not cycle.back_task(machine):
+        return "no-verdict", f"machine {machine} did not come back"
+    return ("no-verdict", failed.text) if without_cut is None and failed is not None else without_cut
+
+
+def _without_cut(cycle: CycleState, judged: Judged | None) -> tuple[Cause, str] | None:
+    """Why there was no cut of a drive whose run was armed, and in words; None if there was one."""
+    if cycle.abandoned is not None and judged is not None and judged.target_error:
+        return "drive", _failed_under_load(judged)
+    if cycle.abandoned is not None:
+        return cycle.abandoned.cause, cycle.abandoned.text
+    if cycle.still_there is not None:
+        return "not-a-cut", cycle.still_there.text
+    if cycle.power_failed:
+        return "switch", cycle.power_failed
+    return None
+
+
+def _ended_early(cycle: CycleState, judged: Judged) -> tuple[Word, Cause, str] | None:
+    """Word, cause and text where the run was over before the power went, though other drives' were not; None
+    where it was not, or where its verdict has other reasons too."""
+    if not cycle.ended_before_cut(judged.drive):
+        return None
+    if judged.target_error:
+        return "nothing", "drive", _failed_under_load(judged)
+    if not set(judged.reasons) <= _OF_THE_CUT:
+        return None
+    status = cycle.status(judged.drive, cycle.number)
+    why = f": {status.text}" if status is not None and status.text else ""
+    return "nothing", "agent", f"its run ended before the cut{why}"
+
+
+def _failed_under_load(judged: Judged) -> str:
+    return f"it failed under load, with its power on: {judged.target_error}"
+
+
+def _pass(arm: Arm, judged: Judged) -> tuple[Word, Cause | None, str]:
+    """Word, cause and text of a cut after which nothing was found lost."""
+    if judged.verdict == "durable" and arm.moment != "prefill":
+        return "durable", None, ""
+    reasons = set(judged.reasons)
+    if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
+        return "nothing", "not-a-cut", REASONS["attestation-contradicted"]
+    if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
+        return "nothing", "not-armed", "the target had been filled before the power went"
+    if arm.moment != "load" and reasons <= _BY_QUESTION | {"not-armed"}:
+        return "kept", None, ""
+    return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in judged.reasons)
+
+
+def _not_armed(cycle: CycleState, drive: str) -> tuple[Cause, str]:
+    status = cycle.status(drive, cycle.number)
+    if status is not None and status.trouble in OF_THE_DRIVE:
+        return "drive", status.text
+    if cycle.abandoned is not None and cycle.abandoned.cause == "operator":
+        return "operator", cycle.abandoned.text
+    if status is not None and status.state == "armed":
+        return "not-armed", "the run was armed only after the power had been switched off"
+    return "not-armed", _why(status)
+
+
+def _why(status: DriveStatus | None) -> str:
+    if status is None:
+        return "the agent said nothing of it"
+    return status.text or f"the agent said {status.state!r}, and no verdict came of it"

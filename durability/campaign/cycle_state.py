@@ -1,0 +1,315 @@
+"""One cycle of a campaign as its log tells it: how far it is, what the switches answered, what the drives
+did.
+
+Built up entry by entry; the only place that knows which phase follows which. Refuses to decide what comes
+next: `next_steps` does.
+
+    examine   cycle 0 only: find the drives, ask the switches
+    run       the agents make targets ready; the runs become armed
+    load      all that can be is armed: the time to the cut goes on
+    held      the writers get no credit: the time to the cut at idle goes on
+    shutdown  the machines shut down in order
+    off       the switches are asked to go off, and whether they are
+    rest      there is no power
+    on        the switches are asked to go on, and whether they are
+    again     the power is back for a moment
+    back      the machines boot; the runs are verified, or in cycle 0 the drives examined again
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from durability.campaign.happenings import (
+    Abandoned,
+    CutDue,
+    CycleBegan,
+    DriveReported,
+    Entry,
+    Judged,
+    MachineSeen,
+    NotBack,
+    Operation,
+    PowerAnswered,
+    PowerAsked,
+    PowerCameBack,
+    PowerFailed,
+    PowerWentOff,
+    ShutdownDue,
+    StillThere,
+    WritersHeld,
+)
+from durability.campaign.settings import Subject
+from durability.campaign.tasks import DriveStatus
+
+Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", "rest", "on", "again", "back"]
+WITH_RUNS: frozenset[Phase] = frozenset({"run", "load", "held"})  # before the power is touched
+
+
+@dataclass(slots=True)
+class Switch:
+    """What a switch was asked last, and answered last to that, since the phase began. `boot_id`: of the
+    server, when it answered. `requested`: it took the request; whether it did what it says is to be seen.
+    `attempts`: its failures."""
+
+    asked: Operation | None = None
+    answered: PowerAnswered | None = None
+    boot_id: str = ""
+    requested: bool = False
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class CycleState:
+    """A cycle. `number`: of its first entry, which is that of its `run` task. `since`: the entry with which
+    the phase began, or the operator let it go on. `statuses`: by drive and number of the task, the newest.
+    `verified`: by drive, the status that ended its verify: what was done once is not done again. `runs`: by
+    drive, the one that was armed, or had ended when it was heard of first; `armed`: the number of the entry
+    that said that it is armed; `over`: of the first one after that which said that it ended. `seen`: by
+    machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it was let go on.
+    `switched`: the machine of each switch, "" for all. `involved`: the switches that are asked now: all, or
+    those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs."""
+
+    began: CycleBegan
+    number: int
+    since: Entry
+    phase: Phase
+    switches: list[Switch]
+    subject: Subject
+    switched: tuple[str, ...]
+    statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
+    verified: dict[str, DriveStatus] = field(default_factory=dict)
+    runs: dict[str, str] = field(default_factory=dict)
+    armed: dict[str, int] = field(default_factory=dict)
+    over: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, Entry] = field(default_factory=dict)
+    boots: Counter[str] = field(default_factory=Counter)
+    judged: dict[str, Judged] = field(default_factory=dict)
+    due_s: float = 0.0
+    first_asked: Entry | None = None  # of the present off
+    touched: int = 0  # the number of the entry with which the power was touched first, 0 for not yet
+    first_off: Entry | None = None  # the first confirmed off
+    went_off: Entry | None = None  # the last confirmed off
+    offs: int = 0
+    abandoned: Abandoned | None = None
+    power_failed: str = ""  # why the power did not go off
+    stays_off: str = ""  # why the power does not come back
+    still_there: StillThere | None = None
+    not_back: list[str] = field(default_factory=list)
+    shutdown: int = 0  # the number of the task to shut down
+    involved: tuple[int, ...] = ()
+    offs_by_switch: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
+
+    def __post_init__(self) -> None:
+        self.involved = tuple(range(len(self.switches)))
+
+    @property
+    def is_check(self) -> bool:
+        """Whether this is cycle 0."""
+        return self.began.cycle == 0
+
+    @property
+    def cut(self) -> bool:
+        """Whether switches confirmed an off, and nothing contradicted it."""
+        return self.went_off is not None and self.still_there is None
+
+    @property
+    def off_again_due(self) -> bool:
+        """Whether the power was off once, and is to go off once more while the machines boot."""
+        return self.began.again_after_s is not None and self.offs == 1 and not self.settled
+
+    def status(self, drive: str, task: int) -> DriveStatus | None:
+        """What the agent said last of a drive's part of a task."""
+        return self.statuses.get((drive, task))
+
+    def was_armed_at_cut(self, drive: str) -> bool:
+        """Whether the drive's run was armed when the power went."""
+        return self.first_off is not None and 0 < self.armed.get(drive, 0) < self.first_off.number
+
+    def ended_before_cut(self, drive: str) -> bool:
+        """Whether the drive's run was over before a switch was asked to go off."""
+        return 0 < self.over.get(drive, 0) < self.touched
+
+    def switches_of(self, machine: str) -> tuple[int, ...]:
+        """The switches that a machine gets its power through."""
+        return tuple(number for number, of in enumerate(self.switched) if of in ("", machine))
+
+    def off_of(self, machine: str) -> int:
+        """The number of the last confirmed off of the machine's power, 0 for none."""
+        return max((number for offs in self._offs(machine) for number in offs), default=0)
+
+    def offs_of(self, machine: str) -> int:
+        """How often the machine's power was confirmed to be off."""
+        return max((len(offs) for offs in self._offs(machine)), default=0)
+
+    def _offs(self, machine: str) -> list[tuple[int, ...]]:
+        return [self.offs_by_switch.get(switch, ()) for switch in self.switches_of(machine)]
+
+    def back_task(self, machine: str) -> int:
+        """The number of the task with which a machine verifies, or is examined again; 0 while it is not back
+        from its cut."""
+        if self.off_again_due:
+            return 0
+        seen = self.seen.get(machine)
+        after = self.off_of(machine)
+        booted = seen.number if seen is not None and seen.number > after else 0
+        return max(self.settled, booted) if self.settled or after else 0
+
+    def back_status(self, drive: str, machine: str) -> DriveStatus | None:
+        """What was said of a drive after the cut, None before that."""
+        task = self.back_task(machine)
+        return self.verified.get(drive) or (self.status(drive, task) if task else None)
+
+    def started_anew(self, machine: str, drives: Iterable[str]) -> bool:
+        """Whether the machine of `drives` has started since what this cycle needs of it was under way: a run
+        that was armed, a shutdown, the request to switch off. A run that began now would overwrite what is to
+        be verified."""
+        seen = self.seen.get(machine)
+        under_way = [self.armed[drive] for drive in drives if drive in self.armed]
+        under_way += [number for number in (self.touched, self.shutdown) if number]
+        return seen is not None and any(seen.number > number for number in under_way)
+
+    def apply(self, entry: Entry) -> None:
+        """Take in an entry that belongs to the cycle."""
+        change = _CHANGES.get(type(entry.happening))
+        if change is not None:
+            change(self, entry, entry.happening)
+
+    def retry(self, entry: Entry) -> None:
+        """After a pause, which `entry` ends: what failed is tried anew, and has its time again."""
+        self.switches = [Switch() for _ in self.switches]
+        self.not_back.clear()
+        self.boots.clear()
+        self.stays_off = ""
+        self.since = entry
+
+    def _begin(self, phase: Phase, entry: Entry, due_s: float = 0.0) -> None:
+        self.phase, self.since, self.due_s = phase, entry, due_s
+        self.switches = [Switch() for _ in self.switches]
+        self.first_asked = None
+
+    def _begin_off(self, entry: Entry) -> None:
+        self._begin("off", entry)
+        self.first_asked = entry
+        self.touched = self.touched or entry.number
+
+    def _settle(self, entry: Entry) -> None:
+        self.settled = self.settled or entry.number
+
+    # What each happening changes.
+
+    def _report(self, entry: Entry, report: DriveReported) -> None:
+        status = report.status
+        self.statuses[status.drive, report.task] = status
+        if report.what == "run":
+            self._run_reported(entry, status)
+        elif report.what == "verify" and status.state == "done" and status.drive not in self.verified:
+            self.verified[status.drive] = status
+            if (judged := self.judged.get(status.drive)) is not None and not judged.verdict:
+                del self.judged[status.drive]  # it was looked up after a verify that failed
+
+    def _run_reported(self, entry: Entry, status: DriveStatus) -> None:
+        """A run is of the drive for which it was named first: one run is never two cuts."""
+        drive, state = status.drive, status.state
+        if state in ("ended", "failed") and drive in self.armed:
+            self.over.setdefault(drive, entry.number)
+        others = [run for other, run in self.runs.items() if other != drive]
+        if state not in ("armed", "ended") or not status.run or status.run in others:
+            return
+        self.runs.setdefault(drive, status.run)
+        if state == "armed" and self.runs[drive] == status.run:
+            self.armed.setdefault(drive, entry.number)
+
+    def _due(self, entry: Entry, due: CutDue) -> None:
+        self._begin("load", entry, due.in_s)
+
+    def _held(self, entry: Entry, held: WritersHeld) -> None:
+        self._begin("held", entry, held.in_s)
+
+    def _shutdown(self, entry: Entry, _: ShutdownDue) -> None:
+        self._begin("shutdown", entry)
+        self.shutdown = entry.number
+
+    def _abandon(self, entry: Entry, abandoned: Abandoned) -> None:
+        self.abandoned = abandoned
+        self._settle(entry)
+        self._begin("back", entry)
+
+    def _asked(self, entry: Entry, asked: PowerAsked) -> None:
+        if asked.operation == "off" and self.phase != "off":
+            self._begin_off(entry)
+        elif asked.operation == "on" and self.phase == "rest":
+            self._begin("on", entry)
+        self.switches[asked.switch].asked = asked.operation
+
+    def _answered(self, entry: Entry, answered: PowerAnswered) -> None:
+        switch = self.switches[answered.switch]
+        if switch.asked != answered.operation:
+            return  # it was asked in an earlier phase: "off" says nothing once it is to go on
+        switch.asked, switch.answered, switch.boot_id = None, answered, entry.boot_id
+        if answered.outcome == "failed":
+            switch.attempts += 1
+        elif answered.operation in ("on", "off"):
+            switch.requested = True
+
+    def _went_off(self, entry: Entry, _: PowerWentOff) -> None:
+        self.went_off = entry
+        for switch in self.involved:
+            self.offs_by_switch[switch] = (*self.offs_by_switch.get(switch, ()), entry.number)
+        self.first_off = self.first_off or entry
+        self.offs += 1
+        self._begin("rest", entry, self.began.off_s)
+
+    def _power_failed(self, entry: Entry, failed: PowerFailed) -> None:
+        if failed.on:
+            self.stays_off = failed.reason
+        else:
+            self.power_failed = failed.reason
+            self._begin("on", entry)
+
+    def _came_back(self, entry: Entry, _: PowerCameBack) -> None:
+        if self.off_again_due and not self.power_failed:
+            self._begin("again", entry, self.began.again_after_s or 0.0)
+            return
+        if self.power_failed or self.subject == "drive":
+            self._settle(entry)
+        self.involved = tuple(range(len(self.switches)))
+        self._begin("back", entry)
+
+    def _seen(self, entry: Entry, seen: MachineSeen) -> None:
+        self.seen[seen.machine] = entry
+        self.boots[seen.machine] += 1
+
+    def _still(self, entry: Entry, still: StillThere) -> None:
+        self.still_there = still
+        self._settle(entry)
+
+    def _not_back(self, entry: Entry, missing: NotBack) -> None:
+        self.not_back.append(missing.machine)
+        self.involved = self.switches_of(missing.machine)
+        self._begin_off(entry)
+
+    def _judged(self, _: Entry, judged: Judged) -> None:
+        self.judged[judged.drive] = judged
+
+
+_CHANGES: dict[type, Callable[[CycleState, Entry, Any], None]] = {
+    DriveReported: CycleState._report,
+    CutDue: CycleState._due,
+    WritersHeld: CycleState._held,
+    ShutdownDue: CycleState._shutdown,
+    Abandoned: CycleState._abandon,
+    PowerAsked: CycleState._asked,
+    PowerAnswered: CycleState._answered,
+    PowerWentOff: CycleState._went_off,
+    PowerFailed: CycleState._power_failed,
+    PowerCameBack: CycleState._came_back,
+    MachineSeen: CycleState._seen,
+    StillThere: CycleState._still,
+    NotBack: CycleState._not_back,
+    Judged: CycleState._judged,
+}

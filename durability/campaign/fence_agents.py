@@ -1,0 +1,64 @@
+"""What the fence agents switch: the power of a machine, a guest's, or none.
+
+A guest or a rented machine that is off may leave its drives their power, so its cuts prove less. An agent
+that is not named here switches a machine's own power, for all that is known of it. Refuses nothing itself:
+`settings` does.
+"""
+
+from __future__ import annotations
+
+# A guest, a partition of a larger machine, or a machine of a cloud.
+GUEST_AGENTS = frozenset(
+    {
+        "fence_aliyun",
+        "fence_aws",
+        "fence_azure_arm",
+        "fence_compute",
+        "fence_docker",
+        "fence_ecloud",
+        "fence_evacuate",
+        "fence_gce",
+        "fence_hetzner_cloud",
+        "fence_ibm_powervs",
+        "fence_ibm_vpc",
+        "fence_ibmz",
+        "fence_kubevirt",
+        "fence_ldom",
+        "fence_lpar",
+        "fence_nutanix_ahv",
+        "fence_openstack",
+        "fence_ovh",
+        "fence_pve",
+        "fence_rhevm",
+        "fence_skalar",
+        "fence_vbox",
+        "fence_virsh",
+        "fence_virt",
+        "fence_vmware",
+        "fence_vmware_rest",
+        "fence_vmware_soap",
+        "fence_vmware_vcloud",
+        "fence_xenapi",
+        "fence_xvm",
+        "fence_zvm",
+        "fence_zvmip",
+    }
+)
+
+# They take storage or network away, ask people, or do nothing.
+POWERLESS_AGENTS = frozenset(
+    {
+        "fence_ack_manual",
+        "fence_brocade",
+        "fence_cisco_mds",
+        "fence_crosslink",
+        "fence_dummy",
+        "fence_heuristics_ping",
+        "fence_ifmib",
+        "fence_kdump",
+        "fence_mpath",
+        "fence_sanbox2",
+        "fence_sbd",
+        "fence_scsi",
+    }
+)

@@ -1,0 +1,433 @@
+"""What is to be done next in a campaign, given its log and the time.
+
+One rule for each phase of a cycle, and one for what lies between cycles. A step is an entry for the log, a
+request to a switch, or a look at a verdict. The server takes the steps and adds what came of them to the log.
+Refuses to take any itself, and to remember anything: after a crash the same log gives the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from durability.campaign.between_cycles import between_cycles
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.check_findings import check_notes, check_problems
+from durability.campaign.cycle_outcome import drive_cycles
+from durability.campaign.cycle_state import CycleState, Switch
+from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import (
+    Abandoned,
+    Cause,
+    Checked,
+    CutDue,
+    CycleEnded,
+    Entry,
+    Happening,
+    NotBack,
+    Operation,
+    Paused,
+    PowerAnswered,
+    PowerCameBack,
+    PowerFailed,
+    PowerWentOff,
+    ShutdownDue,
+    WritersHeld,
+)
+from durability.campaign.settings import DAY_S, Arm
+from durability.campaign.tasks import DriveStatus
+from durability.units import counted
+
+ATTEMPTS = 3  # of a request to a switch, before it counts as failed
+CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
+SHUTDOWN_WITHIN_S = 300.0
+AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
+WORK_WITHIN_S = 2 * DAY_S  # to make a target ready, or to verify it
+STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts it
+BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
+_AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
+_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Add this entry."""
+
+    happening: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the switch with this number, unless a request of this server to it is still under way: a log cannot
+    tell that from one that died with its server."""
+
+    switch: int
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Look up the verdict on this run of a drive, and add it."""
+
+    drive: str
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Nothing is to be done for so long, unless something happens."""
+
+    seconds: float
+
+
+Step: TypeAlias = Note | Ask | LookUp | WaitFor
+FOREVER = WaitFor(3600.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
+    said nothing to this server, since that runs at most."""
+
+    now_ns: int
+    boot_id: str
+    silent_s: Mapping[str, float]
+
+    def since_s(self, entry: Entry) -> float:
+        """Seconds since an entry. One of an earlier boot of the server is as old as the server's boot."""
+        return (self.now_ns - (entry.at_ns if entry.boot_id == self.boot_id else 0)) / _S
+
+
+def next_steps(state: CampaignState, moment: Moment) -> list[Step]:
+    """What is to be done now: one entry or several independent steps; `WaitFor` alone where there is
+    nothing."""
+    if state.settings is None or state.state != "running":
+        return [FOREVER]
+    if state.cycle is None:
+        return [Note(between_cycles(state))]
+    return _RULES[state.cycle.phase](state, state.cycle, moment)
+
+
+# The phases.
+
+
+def _examine(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    if state.asked is not None or state.checked is not None:
+        return _end_cycle(state, cycle)
+    asks = _ask_on(cycle, moment, "check")
+    statuses = _statuses(cycle, cycle.number)
+    late = _late(state, cycle, moment)
+    if late:
+        return [Note(Checked(problems=(late,)))]
+    if asks:
+        return asks
+    if len(statuses) < len(cycle.began.drives):
+        return [_until(cycle, moment, state.plan.boot_within_s)]
+    problems = check_problems(state, cycle, list(statuses.values()))
+    return [Note(Checked(problems=problems))] if problems else _ask_all(cycle, "off")
+
+
+def _run(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    statuses = _statuses(cycle, cycle.number)
+    if state.asked is not None:
+        return _give_up("operator", "an operator asked for a pause")
+    restarted = _restarted(cycle, state)
+    if restarted:
+        return _give_up("agent", restarted)
+    late = _late(state, cycle, moment)
+    if late:
+        return _stuck(state, cycle, late)
+    if len(statuses) < len(cycle.began.drives):
+        return [_until(cycle, moment, state.plan.boot_within_s)]
+    if not any(status.state == "armed" for status in statuses.values()):
+        return _give_up("not-armed", "no run was armed")
+    return [Note(CutDue(in_s=cycle.began.cut_after_s))]
+
+
+def _load(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    arm = arm_of(state.plan, cycle.began.cycle)
+    if state.asked is not None:
+        return _give_up("operator", "an operator asked for a pause")
+    restarted = _restarted(cycle, state)
+    if restarted:
+        return _give_up("agent", restarted)
+    if all(_is_over(cycle, drive) for drive in cycle.armed):
+        return _give_up("agent", "every run ended before the cut")
+    left_s = cycle.due_s - moment.since_s(cycle.since)
+    if left_s > 0:
+        return [WaitFor(left_s)]
+    return _cut(cycle, arm) if cycle.phase == "load" else _ask_all(cycle, "off")
+
+
+def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
+    if arm.moment == "idle":
+        return [Note(WritersHeld(in_s=arm.idle_s))]
+    return [Note(ShutdownDue())] if arm.moment == "shutdown" else _ask_all(cycle, "off")
+
+
+def _shutdown(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    done = _statuses(cycle, cycle.shutdown)
+    quiet_s = min(moment.silent_s.get(machine, 0.0) for machine in _machines(state, cycle))
+    waited_s = moment.since_s(cycle.since)
+    gone = len(done) == len(cycle.began.drives) and quiet_s >= AFTER_SHUTDOWN_S
+    if gone or waited_s >= SHUTDOWN_WITHIN_S:
+        return _ask_all(cycle, "off")
+    return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
+
+
+def _off(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    failed = _power_failure(state, cycle, moment, "off")
+    if failed:
+        return [Note(PowerFailed(on=False, reason=failed))]
+    answers = [_answer(cycle.switches[number], moment) for number in cycle.involved]
+    confirmed = [answer.ended_ns for answer in answers if answer is not None and answer.outcome == "off"]
+    if len(confirmed) == len(answers):
+        first = cycle.first_asked
+        assert first is not None  # the phase began with it
+        asked_ns = first.at_ns if first.boot_id == moment.boot_id else 0
+        without = [drive for drive in cycle.armed if _loses_power(state, cycle, drive)]
+        runs = tuple(cycle.runs[drive] for drive in without)
+        return [Note(PowerWentOff(asked_ns=asked_ns, confirmed_ns=max(confirmed), runs=runs))]
+    return _ask_on(cycle, moment, "off")
+
+
+def _rest(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    """A rest may last for days, so an operator who wants a pause does not wait for its end."""
+    left_s = cycle.due_s - moment.since_s(cycle.since)
+    return [WaitFor(left_s)] if left_s > 0 and state.asked is None else _ask_all(cycle, "on")
+
+
+def _on(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    if cycle.stays_off:
+        return _stuck(state, cycle, f"the power cannot be switched on again: {cycle.stays_off}")
+    failed = _power_failure(state, cycle, moment, "on")
+    if failed:
+        return [Note(PowerFailed(on=True, reason=failed))]
+    answers = [_answer(cycle.switches[number], moment) for number in cycle.involved]
+    if all(answer is not None and answer.outcome == "on" for answer in answers):
+        return [Note(PowerCameBack())]
+    return _ask_on(cycle, moment, "on")
+
+
+def _again(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    left_s = cycle.due_s - moment.since_s(cycle.since)
+    return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
+
+
+def _back(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    if cycle.abandoned is not None and not cycle.runs:
+        return _end_cycle(state, cycle)
+    statuses = _back_statuses(state, cycle)
+    done = [drive for drive, status in statuses.items() if status.state in ("done", "failed")]
+    further = _look_ups(cycle, done) or _not_back(state, cycle, moment)
+    if further:
+        return further
+    if len(done) < len(cycle.began.drives):
+        why = _stuck_at_work(state, cycle, moment, "verify") or _silent(state, cycle, moment)
+        return _stuck(state, cycle, why) if why else [WaitFor(5.0)]
+    if cycle.is_check and state.checked is None:
+        found = list(statuses.values())
+        notes = check_notes(state, found)
+        return [Note(Checked(problems=check_problems(state, cycle, found), notes=notes))]
+    return _end_cycle(state, cycle)
+
+
+# What the phases share.
+
+
+def _statuses(cycle: CycleState, task: int) -> dict[str, DriveStatus]:
+    """What was said of the drives whose part of a task is as far as it can be."""
+    found = {drive: cycle.status(drive, task) for drive in cycle.began.drives}
+    return {
+        drive: status for drive, status in found.items() if status is not None and status.state != "working"
+    }
+
+
+def _back_statuses(state: CampaignState, cycle: CycleState) -> dict[str, DriveStatus]:
+    """What was said of the drives after the cut."""
+    found = {drive: cycle.back_status(drive, state.machine_of(drive)) for drive in cycle.began.drives}
+    return {drive: status for drive, status in found.items() if status is not None}
+
+
+def _is_over(cycle: CycleState, drive: str) -> bool:
+    status = cycle.status(drive, cycle.number)
+    return status is not None and status.state in ("ended", "failed")
+
+
+def _until(cycle: CycleState, moment: Moment, within_s: float) -> WaitFor:
+    return WaitFor(max(5.0, within_s - moment.since_s(cycle.since)))
+
+
+def _machines(state: CampaignState, cycle: CycleState) -> list[str]:
+    """The machines that have a drive in the cycle."""
+    return [machine for machine in state.plan.machines if state.takes_part(machine, cycle)]
+
+
+def _late(state: CampaignState, cycle: CycleState, moment: Moment) -> str:
+    """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
+    within_s = state.plan.boot_within_s
+    if moment.since_s(cycle.since) < within_s:
+        return ""
+    for machine in _machines(state, cycle):
+        if moment.silent_s.get(machine, within_s) >= within_s:
+            return _not_heard(state, machine) or (
+                f"machine {machine} has not asked for its task for {within_s:.0f} s: is it on, and does its"
+                " agent run (`durability agent install`)?"
+            )
+    return _stuck_at_work(state, cycle, moment, "get ready")
+
+
+def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: Moment, what: str) -> str:
+    """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
+    for machine in _machines(state, cycle):
+        if cycle.boots[machine] > STARTS_MAX:
+            return f"machine {machine} has started {cycle.boots[machine]} times in this cycle"
+    if moment.since_s(cycle.since) >= WORK_WITHIN_S:
+        return f"drives did not {what} within {WORK_WITHIN_S / 3600:.0f} hours: look at the agent's log"
+    return ""
+
+
+def _silent(state: CampaignState, cycle: CycleState, moment: Moment) -> str:
+    """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
+    within_s = state.plan.boot_within_s
+    if moment.since_s(cycle.since) < within_s:
+        return ""
+    for machine in _machines(state, cycle):
+        if moment.silent_s.get(machine, 0.0) >= within_s:
+            return _not_heard(state, machine) or f"machine {machine} fell silent while it verified"
+    return ""
+
+
+def _not_heard(state: CampaignState, machine: str) -> str:
+    """That others speak for the machine, and why they are not heard, as a sentence; "" where there are
+    none."""
+    others = state.strangers.get(machine, ())
+    return f"machine {machine} is not heard: {'; '.join(others)}" if others else ""
+
+
+def _restarted(cycle: CycleState, state: CampaignState) -> str:
+    """Which machine has started anew since its run was armed, as a sentence; "" for none."""
+    for drive, armed in cycle.armed.items():
+        seen = cycle.seen.get(state.machine_of(drive))
+        if seen is not None and seen.number > armed:
+            return f"machine {state.machine_of(drive)} started anew before the cut"
+    return ""
+
+
+def _give_up(cause: Cause, text: str) -> list[Step]:
+    """There is no cut; what was armed is verified all the same."""
+    return [Note(Abandoned(cause=cause, text=text))]
+
+
+def _look_ups(cycle: CycleState, drives: Iterable[str]) -> list[Step]:
+    """The verdicts on runs of `drives` that were not looked up yet."""
+    wanted = (drive for drive in drives if drive in cycle.runs and drive not in cycle.judged)
+    return [LookUp(drive, cycle.runs[drive]) for drive in wanted]
+
+
+def _end_cycle(state: CampaignState, cycle: CycleState) -> list[Step]:
+    """The end, after a look for each verdict: a cycle may end before its time, and a loss counts."""
+    if look_ups := _look_ups(cycle, cycle.began.drives):
+        return look_ups
+    drives = () if cycle.is_check else drive_cycles(state, cycle)
+    return [Note(CycleEnded(cycle=cycle.began.cycle, drives=drives))]
+
+
+def _stuck(state: CampaignState, cycle: CycleState, reason: str) -> list[Step]:
+    """Only people can help. Where they want an end, the cycle ends with what is known of it."""
+    if state.asked is not None and state.asked.stop:
+        return _end_cycle(state, cycle)
+    return [Note(Paused(reason=reason))]
+
+
+def _loses_power(state: CampaignState, cycle: CycleState, drive: str) -> bool:
+    """Whether the switches that are asked now have the power of the drive's machine."""
+    return bool(set(cycle.switches_of(state.machine_of(drive))) & set(cycle.involved))
+
+
+def _ask_all(cycle: CycleState, operation: Operation) -> list[Step]:
+    return [Ask(number, operation) for number in cycle.involved]
+
+
+def _answer(switch: Switch, moment: Moment) -> PowerAnswered | None:
+    """What it answered last, unless that was in an earlier boot of the server: its times would not compare,
+    and much may have happened since."""
+    return switch.answered if switch.boot_id == moment.boot_id else None
+
+
+def _ask_on(cycle: CycleState, moment: Moment, wanted: Operation) -> list[Step]:
+    """The next request to each switch that has not yet answered as is `wanted`."""
+    steps: list[Step] = []
+    for number in cycle.involved:
+        switch = cycle.switches[number]
+        answer = _answer(switch, moment)
+        if answer is not None and _settles(switch, answer, wanted):
+            continue
+        rest_s = _AGAIN_S - (moment.now_ns - answer.ended_ns) / _S if answer is not None else 0.0
+        if answer is not None and answer.outcome != "done" and rest_s > 0:
+            steps.append(WaitFor(min(rest_s, _AGAIN_S)))
+        else:
+            steps.append(Ask(number, "status" if switch.requested else wanted))
+    return steps
+
+
+def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
+    """Whether nothing more is to be asked of a switch: it is on or off as wanted, or its check is over."""
+    if wanted == "check":
+        return answer.outcome != "failed" or switch.attempts >= ATTEMPTS
+    return answer.outcome == wanted
+
+
+def _power_failure(state: CampaignState, cycle: CycleState, moment: Moment, wanted: Operation) -> str:
+    """Why a switch cannot be believed to be as `wanted` any more; "" while it can. Switching on is not given
+    up while one of the switches may still do it: its machine must not stay off for another's failure."""
+    late = moment.since_s(cycle.since) >= CONFIRM_WITHIN_S
+    failures: list[str] = []
+    for number in cycle.involved:
+        switch, power = cycle.switches[number], state.plan.power[number]
+        answer = _answer(switch, moment)
+        if answer is not None and answer.outcome == wanted:
+            continue
+        if answer is not None and switch.attempts >= ATTEMPTS:
+            failures.append(f"{power.name} failed {counted(switch.attempts, 'time')}: {answer.text}")
+        elif answer is not None and late:
+            failures.append(f"{power.name} did not say within {CONFIRM_WITHIN_S:.0f} s that it is {wanted}")
+        elif wanted == "on":
+            return ""
+    return failures[0] if failures else ""
+
+
+def _not_back(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+    """What to do where a machine is not back from its cut; nothing where all are."""
+    left_s = state.plan.boot_within_s - moment.since_s(cycle.since)
+    missing = [machine for machine in _machines(state, cycle) if not cycle.back_task(machine)]
+    if not missing:
+        return []
+    if left_s > 0:
+        return [WaitFor(left_s)]
+    if others := _not_heard(state, missing[0]):
+        return _stuck(state, cycle, others)
+    if len(cycle.not_back) < BOOTS_MAX - 1 and state.asked is None:
+        return [Note(NotBack(machine=missing[0]))]
+    within_s = state.plan.boot_within_s
+    times = counted(len(cycle.not_back) + 1, "time")
+    reason = (
+        f"machine {missing[0]} did not come back within {within_s:.0f} s, though it was switched on {times}:"
+        " look at its console, then resume the campaign"
+    )
+    return _stuck(state, cycle, reason)
+
+
+_RULES = {
+    "examine": _examine,
+    "run": _run,
+    "load": _load,
+    "held": _load,
+    "shutdown": _shutdown,
+    "off": _off,
+    "rest": _rest,
+    "on": _on,
+    "again": _again,
+    "back": _back,
+}

@@ -1,0 +1,65 @@
+"""How far a campaign is, and how long it will still take.
+
+The time left is the mean of what its cycles took so far; before the first one, what its settings and the
+check let expect. Refuses to promise: a machine that does not come back is not foreseen.
+"""
+
+from __future__ import annotations
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycle_state import CycleState, Phase
+from durability.campaign.cycles import arm_of
+from durability.campaign.settings import Settings
+
+# A guess for what was not measured: boot or return of the drive, prefill, verify and tidying up.
+BOOT_S = 90.0
+WORK_S = 60.0
+
+_PHASES: dict[Phase, str] = {
+    "examine": "looking for the drives",
+    "run": "making the targets ready",
+    "load": "under load",
+    "held": "holding the writers",
+    "shutdown": "shutting down in order",
+    "off": "switching off",
+    "rest": "without power",
+    "on": "switching on",
+    "again": "on for a moment",
+    "back": "booting and verifying",
+}
+
+
+def cycles_left(state: CampaignState) -> int:
+    """How many cycles are to come at least, the one under way included."""
+    wanted = [state.plan.cuts - state.judged_cycles(drive.name) for drive in state.drives]
+    return max(0, *wanted) if wanted and state.state != "ended" else 0
+
+
+def expected_cycle_s(settings: Settings) -> float:
+    """What a cycle takes as far as the settings tell, on the average of its arms."""
+    middle = [
+        (sum(arm.cut_after_s) + sum(arm.off_s)) / 2 + (arm.idle_s if arm.moment == "idle" else 0.0)
+        for arm in settings.arms
+    ]
+    return sum(middle) / len(middle) + BOOT_S + WORK_S
+
+
+def left_s(state: CampaignState, *, took_s: float | None) -> float:
+    """Seconds until the last cycle is over. `took_s`: what a cycle took so far on average, None where none is
+    over."""
+    return cycles_left(state) * (expected_cycle_s(state.plan) if took_s is None else took_s)
+
+
+def doing(state: CampaignState) -> str:
+    """What is being done, in a few words."""
+    if state.state != "running":
+        return f"{state.state}: {state.reason}" if state.reason else state.state
+    if state.cycle is None:
+        return "between two cycles"
+    return f"{_cycle(state, state.cycle)}: {_PHASES[state.cycle.phase]}"
+
+
+def _cycle(state: CampaignState, cycle: CycleState) -> str:
+    if cycle.is_check:
+        return "check"
+    return f"cycle {cycle.began.cycle} ({arm_of(state.plan, cycle.began.cycle).name})"

@@ -1,0 +1,119 @@
+"""What a campaign says so far: per drive, counts, the bound, the rate, and each arm apart (rule 16).
+
+Drives are never pooled. Arms that ask the same question are bound together; those that ask another are
+counted apart. A cut whose outcome is not known, for a cause that may lie in the drive, voids the bound; the
+bound that counts each of them as a loss is given in its place. Refuses to leave out any cycle: those that say
+nothing are listed with their cause.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from durability.campaign.campaign_state import CampaignState, PastCycle
+from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import Cause, DriveCycle
+from durability.campaign.settings import Moment
+from durability.evidence.strength import CONFIDENCE, upper_bound
+
+# Causes that the campaign's log shows, and that cannot depend on the drive.
+INDEPENDENT: frozenset[Cause] = frozenset({"switch", "not-a-cut", "operator", "agent", "not-armed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Cuts of one kind. `cuts` counts those with an answer: `losses`, and those without. `unknown`: cuts
+    whose outcome is not known, for a cause that may lie in the drive. `bound`: the largest probability of a
+    loss per cut that the cuts do not exclude, one-sided 95 %; None where nothing may be said.
+    `bound_if_lost`: the same if each unknown cut had been a loss. `low`, `high`: the two-sided 95 % interval
+    of the rate, None without a loss."""
+
+    cuts: int
+    losses: int
+    unknown: int
+    bound: float | None
+    bound_if_lost: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArmResult:
+    """One arm of one drive. `moment`: when its power went. `kept`: cycles of an arm with a question of its
+    own after which all was in place."""
+
+    arm: str
+    moment: Moment
+    tally: Tally
+    kept: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveResult:
+    """One drive. `tally`: of all its cuts under load. `first_loss`: the cycle and the run of the first one.
+    `left_out`: cycles that were not counted, with cause and text. `left`: why it takes part no more, "" if it
+    does."""
+
+    drive: str
+    machine: str
+    tally: Tally
+    kept: int
+    arms: tuple[ArmResult, ...]
+    first_loss: tuple[int, str] | None
+    left_out: tuple[tuple[int, Cause, str], ...]
+    left: str
+
+
+def results(state: CampaignState) -> tuple[DriveResult, ...]:
+    """Of each drive of the campaign, in the order of its file."""
+    past = [one for one in state.cycles if one.began.cycle]
+    return tuple(_drive_result(state, past, drive.name, drive.machine) for drive in state.plan.drives)
+
+
+def _drive_result(state: CampaignState, past: list[PastCycle], drive: str, machine: str) -> DriveResult:
+    said = [(one.began.cycle, mine) for one in past if (mine := one.of(drive)) is not None]
+    by_arm: dict[str, list[DriveCycle]] = {arm.name: [] for arm in state.plan.arms}
+    for cycle, mine in said:
+        by_arm[arm_of(state.plan, cycle).name].append(mine)
+    moments = {arm.name: arm.moment for arm in state.plan.arms}
+    under_load = [mine for cycle, mine in said if arm_of(state.plan, cycle).moment == "load"]
+    return DriveResult(
+        drive=drive,
+        machine=machine,
+        tally=tally(under_load),
+        kept=sum(mine.word == "kept" for _, mine in said),
+        arms=tuple(
+            ArmResult(
+                arm=arm,
+                moment=moments[arm],
+                tally=tally(cycles),
+                kept=sum(mine.word == "kept" for mine in cycles),
+                left_out=sum(mine.word == "nothing" for mine in cycles),
+            )
+            for arm, cycles in by_arm.items()
+        ),
+        first_loss=next(((cycle, mine.run) for cycle, mine in said if mine.word == "loss"), None),
+        left_out=tuple(
+            (cycle, mine.cause or "no-verdict", mine.text) for cycle, mine in said if mine.word == "nothing"
+        ),
+        left=state.left.get(drive, ""),
+    )
+
+
+def tally(cycles: list[DriveCycle]) -> Tally:
+    """The cuts among `cycles`, of one drive and one question."""
+    words = Counter(mine.word for mine in cycles)
+    losses, cuts = words["loss"], words["loss"] + words["durable"] + words["kept"]
+    unknown = sum(mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT for mine in cycles)
+    two_sided = 1 - (1 - CONFIDENCE) / 2
+    return Tally(
+        cuts=cuts,
+        losses=losses,
+        unknown=unknown,
+        bound=upper_bound(losses, cuts) if cuts and not unknown else None,
+        bound_if_lost=upper_bound(losses + unknown, cuts + unknown) if cuts and unknown else None,
+        low=1 - upper_bound(cuts - losses, cuts, two_sided) if losses else None,
+        high=upper_bound(losses, cuts, two_sided) if losses else None,
+    )

@@ -1,0 +1,112 @@
+"""`durability lab campaign`: a campaign of real parts, so that anyone can see one without hardware.
+
+On rig b, the drives of this machine's kernel lose their power; on rig c, a virtual machine with all its
+drives, behind a BMC. stderr has a line for each cycle when it is over. stdout has what `durability campaign
+show` says at the end, and what `durability show` says of the first loss of each drive. The exit code says
+whether each drive got what it deserves. A drive that lies now and then may keep its word in a few cuts: that
+is why campaigns are long.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal, TextIO, TypeAlias
+
+from durability import plain_text
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.results import DriveResult, results
+from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
+from durability.evidence.verdict import Word
+from durability.units import counted
+from durability_client.campaigns.entry_lines import entry_line
+from durability_lab.kernel_rig.drive_command import check_model
+from durability_lab.kernel_rig.real_campaign import real_campaign
+from durability_lab.support.loads import FileSystemName
+from durability_lab.support.operated_campaign import OperatedCampaign
+from durability_lab.truth.expected_verdict import FILTERS, expected_of
+from durability_lab.vm_rig.guest_campaign import guest_campaign
+
+CampaignRig: TypeAlias = Literal["b", "c"]
+TIMES: Final = "cut_after_s = [0.3, 1]\noff_s = [0.1, 0.5]\nboot_within_s = 300\nready_within_s = 60"
+GUEST_TIMES: Final = "cut_after_s = [3, 6]\noff_s = [0.2, 1]\nboot_within_s = 900\nready_within_s = 120"
+_GUEST_DRIVES_MAX = 6  # ports for SATA
+_TOLD = frozenset({"checked", "cycle-ended", "drive-left", "not-back", "paused", "ended"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignOptions:
+    """What the command line says; `cuts` of each drive."""
+
+    models: tuple[str, ...] = ("honest", "flush-ignored")
+    cuts: int = 3
+    file_system: FileSystemName | None = None
+    seed: int = 0
+    json: bool = False
+    rig: CampaignRig = "b"
+
+
+async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int:
+    """Make the campaign and return the exit code. Raises UsageError, and SetupError where this machine lacks
+    something."""
+    _check(options)
+    tell = partial(print, file=err, flush=True)
+    cuts, drives = counted(options.cuts, "cut"), counted(len(options.models), "drive")
+    takes = "some seconds" if options.rig == "b" else "a minute or more"
+    tell(f"Seed {options.seed}. {cuts} of {drives}; a cycle takes {takes}.")
+    async with _rig(options) as real:
+        for drive in real.tested:
+            tell(f"{drive.name} is {drive.model}")
+        times = TIMES if options.rig == "b" else GUEST_TIMES
+        lines = f"cuts = {options.cuts}\nseed = {options.seed}\n{times}"
+        real.write_file(campaign=lines, file_system=options.file_system)
+        await real.do("start", str(real.file), "--yes")
+        async for entries, state in real.follow():
+            for entry in entries:
+                if entry.happening.kind in _TOLD:
+                    tell(plain_text.as_line(entry_line(entry)))
+            if state.state != "running":
+                break
+        shown = await real.do("show", real.name, *(["--json"] if options.json else []))
+        out.write(shown.out)
+        losses = [result.first_loss for result in results(state) if result.first_loss is not None]
+        for _, run in losses if not options.json else ():  # the store goes with the block
+            out.write(f"\n{(await real.durability('show', run)).out}")
+        return EXIT_OK if _as_deserved(real, state, err=err) else EXIT_INTERNAL
+
+
+def _check(options: CampaignOptions) -> None:
+    for model in options.models:
+        check_model(model)
+        if options.rig == "c" and model in FILTERS:
+            raise UsageError(f"rig c has no drive {model}, a filter of nbdkit")
+    if options.rig == "c" and options.file_system not in ("ext4", None):
+        raise UsageError(f"the guest supports ext4 or a raw device, not {options.file_system}")
+    if options.rig == "c" and len(options.models) > _GUEST_DRIVES_MAX:
+        raise UsageError(f"the guest has at most {_GUEST_DRIVES_MAX} drives, not {len(options.models)}")
+
+
+def _rig(options: CampaignOptions) -> AbstractAsyncContextManager[OperatedCampaign]:
+    if options.rig == "b":
+        return real_campaign(options.models, seed=options.seed)
+    bus: Literal["sata", "nvme"] = "sata" if options.file_system else "nvme"
+    return guest_campaign(options.models, seed=options.seed, bus=bus)
+
+
+def _as_deserved(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -> bool:
+    """Whether each drive got what it deserves; says which did not."""
+    right = True
+    for drive, result in zip(real.tested, results(state), strict=True):
+        found, deserved = found_of(result, cuts=state.plan.cuts), expected_of(drive.model)
+        if found != deserved:
+            right = False
+            print(f"{result.drive} is {drive.model}, which deserves {deserved}, not {found}", file=err)
+    return right
+
+
+def found_of(result: DriveResult, *, cuts: int) -> Word:
+    """What a campaign of `cuts` says of a drive, as one word."""
+    if result.tally.losses:
+        return "loss"
+    return "durable" if result.tally.cuts == cuts and result.tally.bound is not None else "inconclusive"

@@ -1,0 +1,229 @@
+"""The server's part of a campaign, in memory and in virtual time.
+
+Settings, log, state, next steps, tasks of agents and results are the product's own. What the server does
+around them is done here as it does it: an entry is added before its step is taken; a step that is an entry is
+only added if no other came meanwhile; one request to a switch at a time; what a server that died had asked is
+forgotten. Refuses to hold anything that the log does not say, but for what a server holds in memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Protocol
+
+from durability.campaign.assignments import WAIT, Speaker, answer_to, hear, is_heard
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import (
+    Began,
+    Entry,
+    Happening,
+    Judged,
+    Operation,
+    Outcome,
+    PauseAsked,
+    PowerAnswered,
+    PowerAsked,
+    PowerWentOff,
+    Resumed,
+    entry_from_value,
+    entry_to_value,
+)
+from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
+from durability.campaign.settings import Settings
+from durability.campaign.tasks import Status, Task
+from durability.formats.case import PowerOff
+from durability.formats.packing import Value
+from durability_lab.simulated_rig.virtual_time import Agenda, S
+
+Reply = Callable[[Outcome, str], None]
+
+
+class ServerDiedError(Exception):
+    """The server was killed in the middle of what it did."""
+
+
+class Controller(Protocol):
+    """What asks the switches."""
+
+    def ask(self, switch: int, operation: Operation, reply: Reply) -> None:
+        """Ask a switch; `reply` gets outcome and text, later or never."""
+
+
+class MemoryServer:
+    """The server of one campaign. `log`: the store, which outlives it. `look_up` gives the verdict on a run.
+    `added` is called after each entry and may raise `ServerDiedError`. `power_offs`: by run, what was
+    attested."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        controller: Controller,
+        look_up: Callable[[str, str], Judged],
+        added: Callable[[Entry], None] = lambda _: None,
+    ) -> None:
+        self.log: list[dict[str, Value]] = []
+        self.power_offs: dict[str, list[PowerOff]] = {}
+        self.state = CampaignState()
+        self.up = False
+        self.steps = 0  # rounds of steps, since the server was started first
+        self.boot_id = "server-1"
+        self._agenda = agenda
+        self._controller = controller
+        self._look_up = look_up
+        self._added = added
+        self._life = 0
+        self._asking: set[int] = set()
+        self._heard_ns: dict[str, int] = {}
+        self._began_ns = 0
+        self._woken: set[int] = set()
+
+    # Its life.
+
+    def start(self, *, boot_id: str = "") -> None:
+        """Start the server, on its log; with `boot_id` in another boot of its machine."""
+        self.boot_id = boot_id or self.boot_id
+        self.state = CampaignState()
+        for value in self.log:
+            self.state.apply(entry_from_value(value))
+        self.up, self._asking, self._heard_ns = True, set(), {}
+        self._began_ns = self._agenda.now_ns
+        self._wake()
+
+    def kill(self) -> None:
+        """Kill the server, and with it the controller's answers."""
+        self.up = False
+        self._life += 1
+
+    # Requests.
+
+    def begin(self, settings: Settings, *, check_only: bool = False) -> None:
+        """Begin a campaign."""
+        self.add([Began(settings=settings, check_only=check_only)])
+
+    def pause(self, *, stop: bool = False) -> None:
+        """What an operator's `pause` or `stop` does."""
+        if self.up and self.state.state != "ended" and (stop or self.state.state == "running"):
+            self.add([PauseAsked(stop=stop)])
+
+    def resume(self) -> None:
+        """What an operator's `resume` does."""
+        if self.up and self.state.state == "paused":
+            self.add([Resumed()])
+
+    def hear(self, machine: str, status: Status) -> Task | None:
+        """The answer to the status of an agent, None if the server is not there."""
+        if not self.up:
+            return None
+        if self.state.settings is None:
+            return WAIT
+        speaker = Speaker(client=machine)
+        if is_heard(self.state, machine, status, speaker):
+            self._heard_ns[machine] = self._agenda.now_ns
+        if not self.add(list(hear(self.state, machine, status, self._agenda.now_ns, speaker))):
+            return None
+        return answer_to(self.state, machine, status, speaker)
+
+    # Steps.
+
+    def add(self, happenings: Iterable[Happening]) -> bool:
+        """Add entries; whether the server lives after that."""
+        try:
+            for happening in happenings:
+                self._add(happening)
+        except ServerDiedError:
+            return False
+        self._wake()
+        return True
+
+    def _add(self, happening: Happening) -> None:
+        entry = Entry(
+            number=len(self.log) + 1,
+            at_ns=self._agenda.now_ns,
+            boot_id=self.boot_id,
+            wall="2026-01-01T00:00:00Z",
+            happening=happening,
+        )
+        if isinstance(happening, PowerWentOff):
+            self._attest(happening)
+        value = entry_to_value(entry)
+        self.log.append(value)
+        self.state.apply(entry_from_value(value))
+        self._added(entry)
+
+    def _attest(self, off: PowerWentOff) -> None:
+        plan = self.state.plan
+        for run in off.runs:
+            self.power_offs.setdefault(run, []).append(
+                PowerOff(
+                    asked_ns=off.asked_ns,
+                    confirmed_ns=off.confirmed_ns,
+                    boot_id=self.boot_id,
+                    subject=plan.subject,
+                    cut_class="os" if plan.cut_class == "none" else plan.cut_class,
+                    text=f"campaign {plan.name}: {plan.power[0].name} switched off and confirmed it",
+                )
+            )
+
+    def _wake(self, after_ns: int = 0) -> None:
+        at_ns = self._agenda.now_ns + after_ns
+        if at_ns not in self._woken:
+            self._woken.add(at_ns)
+            self._agenda.at(at_ns, partial(self._woken_up, at_ns, self._life))
+
+    def _woken_up(self, at_ns: int, life: int) -> None:
+        self._woken.discard(at_ns)
+        if self.up and life == self._life:
+            self._step()
+
+    def _step(self) -> None:
+        self.steps += 1
+        now_ns = self._agenda.now_ns
+        machines = self.state.plan.machines if self.state.settings is not None else ()
+        silent_s = {
+            machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / S for machine in machines
+        }
+        moment = Moment(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s)
+        for step in next_steps(self.state, moment):
+            match step:
+                case Note(happening=happening):
+                    self.add([happening])
+                    return
+                case LookUp(drive=drive, run=run):
+                    self.add([self._look_up(drive, run)])
+                    return
+                case Ask(switch=switch, operation=operation):
+                    if not self._ask(switch, operation):
+                        return
+                case WaitFor(seconds=seconds):
+                    self._wake(math.ceil(seconds * S) or 1)
+
+    def _ask(self, switch: int, operation: Operation) -> bool:
+        """Ask a switch, unless a request is under way; whether the server lives after that."""
+        if switch in self._asking:
+            return True
+        self._asking.add(switch)
+        if not self.add([PowerAsked(switch=switch, operation=operation)]):
+            return False
+        began_ns, life = self._agenda.now_ns, self._life
+
+        def answer(outcome: Outcome, text: str) -> None:
+            if not self.up or life != self._life:
+                return
+            self._asking.discard(switch)
+            self.add(
+                [
+                    PowerAnswered(
+                        switch=switch,
+                        operation=operation,
+                        outcome=outcome,
+                        text=text,
+                        began_ns=began_ns,
+                        ended_ns=self._agenda.now_ns,
+                    )
+                ]
+            )
+
+        self._controller.ask(switch, operation, answer)
+        return True

@@ -1,0 +1,90 @@
+"""A campaign of real parts on one machine: server, agent, commands, and drives that lose their power.
+
+`durability serve`, its power controller, `durability agent` and what it starts are processes of their own, as
+on two machines. The operator's commands are processes as well. The power is `[power]` with three commands,
+which switch the drives of the kernel rig (`switched_drives`). So every process can be killed, and started
+again, at whatever moment.
+
+All that is kept lies in one directory in memory, which goes with the block, or with this process. Refuses to
+judge a campaign: it reads its log, as operators do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from durability_lab.kernel_rig.switched_drives import SwitchedDrive, SwitchedDrives
+from durability_lab.support.cleanup import in_memory, watched_directory
+from durability_lab.support.operated_campaign import ModelDrive, OperatedCampaign, Part
+
+DRIVE_BYTES = 384 << 20  # enough for each file system; sparse
+TARGET_SIZE = "8MiB"
+
+
+class RealCampaign(OperatedCampaign):
+    """Server, agent and drives; make it with `real_campaign`. `address`: of the server; `namespace`: of the
+    agent's network, "" for that of this process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        drives: Sequence[SwitchedDrive],
+        *,
+        store: str,
+        address: str,
+        namespace: str,
+    ) -> None:
+        tested = [ModelDrive(name=drive.path.name, model=drive.model, device=drive.path) for drive in drives]
+        super().__init__(
+            directory,
+            name="rig-b",
+            machine="b",
+            drives=tested,
+            size=TARGET_SIZE,
+            store=store,
+            listen=address,
+        )
+        self.drives = SwitchedDrives(drives, directory / "switch")
+        self.agent = Part(directory, "agent-process", self.environment, namespace=namespace)
+
+    def start_agent(self) -> None:
+        """Start the agent of the machine under test."""
+        words = ["--server", self.address, "--credential", str(self.credential)]
+        self.agent.start("agent", *words, "--directory", str(self.directory / "agent"))
+
+    def power(self) -> str:
+        """Three commands, and what they switch."""
+        commands = [f"{one} = '''{self.drives.command(one)}'''" for one in ("on", "off", "status")]
+        return "\n".join([*commands, 'cut_class = "power"', 'cuts = "drive"'])
+
+
+@asynccontextmanager
+async def real_campaign(
+    models: Sequence[str],
+    *,
+    seed: int,
+    store: str = "",
+    address: str = "127.0.0.1:0",
+    namespace: str = "",
+) -> AsyncIterator[RealCampaign]:
+    """Server, agent and a drive of each model, `drive-1` and so on, for the time of the block. `store`: URL
+    of the server's, "" for a file in memory; `address`: on which it listens; `namespace`: the network
+    namespace of the agent, "" for that of this process. Raises SetupError."""
+    with watched_directory("durability-lab-", within=in_memory() or Path("/dev")) as directory:
+        drives = [
+            SwitchedDrive(model, directory / f"drive-{number}", seed=seed + number, size_bytes=DRIVE_BYTES)
+            for number, model in enumerate(models, 1)
+        ]
+        campaign = RealCampaign(directory, drives, store=store, address=address, namespace=namespace)
+        async with campaign.drives.listening():
+            try:
+                await campaign.start_server()
+                await campaign.join()
+                campaign.start_agent()
+                yield campaign
+            finally:
+                await asyncio.to_thread(campaign.agent.end)
+                await asyncio.to_thread(campaign.server.end)

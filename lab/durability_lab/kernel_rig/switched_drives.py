@@ -1,0 +1,128 @@
+"""Drives of the kernel rig behind one switch, which cuts and restores all of them as commands ask.
+
+Each drive has a name below /dev that stays, as a real drive has by its serial; the kernel's own name of its
+loop device may change with every cut. A drive can be kept from coming back. Refuses to cut what has no power
+twice: `off` and `on` change nothing where all is as asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+from durability.errors import SetupError
+from durability_lab.kernel_rig import drive_switch
+from durability_lab.kernel_rig.block_rig import BlockRig
+
+SECTOR_BYTES = 4096  # what file systems rely on
+
+
+class SwitchedDrive:
+    """A drive, and its name `path`. `returns`: whether it comes back when the power is on again."""
+
+    def __init__(self, model: str, path: Path, *, seed: int, size_bytes: int) -> None:
+        self.model = model
+        self.path = path
+        self.rig = BlockRig(model, None, seed=seed, size_bytes=size_bytes)
+        self.rig.sector_bytes = SECTOR_BYTES
+        self.has_power = False
+        self.returns = True
+
+    def open(self) -> None:
+        """Power it on for the first time. Raises SetupError."""
+        self.rig.open()
+        self._there()
+
+    def close(self) -> None:
+        """Remove all of it."""
+        self.path.unlink(missing_ok=True)
+        self.rig.close()
+
+    def switch_on(self) -> None:
+        """Give it its power. Raises SetupError."""
+        if not self.has_power and self.returns:
+            self.rig.power_on()
+            self._there()
+
+    def switch_off(self) -> None:
+        """Take its power, with all that it had in its cache; its name is gone as well."""
+        if self.has_power:
+            self.rig.cut()
+            self.path.unlink(missing_ok=True)
+            self.has_power = False
+
+    def _there(self) -> None:
+        new = self.path.with_name(f"{self.path.name}.new")
+        new.unlink(missing_ok=True)
+        new.symlink_to(self.rig.device)
+        new.replace(self.path)
+        self.has_power = True
+
+
+class SwitchedDrives:
+    """All drives behind the switch, which is the socket `path`. `cuts`: how often it took their power.
+    `is_welded`: it says that it is off or on as asked, and does nothing. While `answers` is not set, it does
+    nothing and does not answer; what nobody waits for any more is not done later."""
+
+    def __init__(self, drives: Sequence[SwitchedDrive], path: Path) -> None:
+        self.drives = tuple(drives)
+        self.cuts = 0
+        self.is_welded = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self._path = path
+        self._is_on = True
+        self._one_at_a_time = asyncio.Lock()
+
+    def command(self, operation: str) -> str:
+        """The command line that asks the switch, for a campaign file."""
+        return shlex.join([sys.executable, "-I", "-S", drive_switch.__file__, str(self._path), operation])
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """The drives have power and the switch can be asked for the time of the block. Raises SetupError."""
+        async with AsyncExitStack() as stack:
+            for drive in self.drives:
+                await asyncio.to_thread(drive.open)
+                stack.push_async_callback(asyncio.to_thread, drive.close)
+            stack.push_async_callback(self._one_at_a_time.acquire)  # what is under way ends first
+            server = await asyncio.start_unix_server(self._serve, self._path)
+            stack.callback(server.close)
+            yield
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        operation = (await reader.readline()).decode().strip()
+        await self.answers.wait()
+        if reader.at_eof():  # who asked has given up
+            writer.close()
+            return
+        async with self._one_at_a_time:
+            try:
+                answer = await asyncio.to_thread(self._obey, operation)
+            except SetupError as error:
+                answer = str(error).partition("\n")[0]
+        with suppress(OSError):  # who asked was killed
+            writer.write(f"{answer}\n".encode())
+            await writer.drain()
+        writer.close()
+
+    def _obey(self, operation: str) -> str:
+        if operation == "status":
+            return drive_switch.ON if self._is_on else drive_switch.OFF
+        if operation == "off":
+            if not self.is_welded:
+                for drive in self.drives:
+                    drive.switch_off()
+                self.cuts += self._is_on
+            self._is_on = False
+        elif operation == "on":
+            for drive in self.drives:
+                drive.switch_on()
+            self._is_on = True
+        else:
+            raise SetupError(f"{operation!r} is none of on, off and status")
+        return drive_switch.DONE

@@ -1,0 +1,271 @@
+"""The server of a campaign and the commands of its operator, each a process: what rigs B and C share.
+
+A campaign of real parts has its server here, and in its own module what has power: machine, drives, agent.
+All that is kept lies in one directory, which goes with the rig, or with this process. Refuses to judge a
+campaign: it reads its log, as operators do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import Entry, entry_from_value
+from durability.errors import PeerError, SetupError
+from durability.protocol.local_address import socket_name
+from durability.protocol.messages import Campaign, Invite, Invited, ShowCampaign
+from durability.units import parse_address
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
+from durability_lab.support.cleanup import PID_SUFFIX, watched
+from durability_lab.support.loads import FileSystemName
+
+_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
+_LISTENS = "Listening on "
+_STOP_S = 120.0  # an agent ends its runs first
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a command answered: its exit code, stdout and stderr."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+class Part:
+    """A process of the campaign, which can be killed and started again. It ends with the directory.
+    `namespace`: the network namespace in which it is started, "" for that of this process."""
+
+    def __init__(
+        self, directory: Path, name: str, environment: dict[str, str], *, namespace: str = ""
+    ) -> None:
+        self.name = name
+        self._within = ("nsenter", f"--net=/run/netns/{namespace}") if namespace else ()
+        self.log = directory / f"{name}.log"
+        self._directory = directory
+        self._environment = environment
+        self._process: subprocess.Popen[str] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its process id. Raises SetupError before it was started."""
+        if self._process is None:
+            raise SetupError(f"{self.name} has not been started")
+        return self._process.pid
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *words: str) -> None:
+        """Start `durability WORDS`."""
+        command = watched(self._directory, self.name, (*self._within, *_COMMAND, *words))
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
+                text=True,
+            )
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.end(signal.SIGKILL)
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End it by a signal, and wait until it is gone; one that does not end is killed."""
+        if self._process is None:
+            return
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait until it has ended by itself; its exit code. Raises SetupError before it was started."""
+        if self._process is None:
+            raise SetupError(f"{self.name} has not been started")
+        code = self._process.wait()
+        (self._directory / f"{self.name}{PID_SUFFIX}").unlink(missing_ok=True)
+        return code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDrive:
+    """A drive of a campaign: its name there, its model, and where the machine under test has it."""
+
+    name: str
+    model: str
+    device: Path
+
+
+def _here(act: Callable[[], None]) -> None:
+    act()
+
+
+class OperatedCampaign(ABC):
+    """A server, and the campaign `name` of `machine`. `size`: of the target on each drive; `store`: URL of
+    the server's, "" for a file in the directory; `listen`: where it listens at first; `within`: does what is
+    to be done in the server's network.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str,
+        machine: str,
+        drives: Sequence[ModelDrive],
+        size: str,
+        store: str = "",
+        listen: str = "127.0.0.1:0",
+        within: Callable[[Callable[[], None]], None] = _here,
+    ) -> None:
+        self.directory = directory
+        self.name = name
+        self.machine = machine
+        self.tested = tuple(drives)
+        self.file = directory / f"{name}.toml"
+        self.credential = directory / "credential.json"
+        self.address = listen
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
+        self.server = Part(directory, "server", self.environment)
+        self._size = size
+        self._store = store
+        self._within = within
+
+    @abstractmethod
+    def power(self) -> str:
+        """The lines of the campaign file's table [power]."""
+
+    # Its parts.
+
+    async def start_server(self) -> None:
+        """Start the server, at the address that it had before, and wait until it listens."""
+        before = self._listening()
+        store = ("--store", self._store) if self._store else ()
+        words = ("serve", "--listen", self.address, *store)
+        await asyncio.to_thread(self._within, lambda: self.server.start(*words))
+        while len(self._listening()) == len(before):
+            if not self.server.runs:
+                raise SetupError(f"the server ended: {self.server.log.read_text()}")
+            await asyncio.sleep(_LOOK_S / 10)
+        self.address = self._listening()[-1]
+
+    async def join(self) -> None:
+        """Join the machine under test, once."""
+        with closing(await connect(self._local, "operate")) as connection:
+            invited = await connection.request(Invite(role="client", name=self.machine), Invited)
+        words = (self.address, invited.line.split()[-1], "--credential", str(self.credential))
+        joining = Part(self.directory, "join", self.environment)
+        await asyncio.to_thread(self._within, lambda: joining.start("join", *words))
+        if await asyncio.to_thread(joining.wait):
+            raise SetupError(f"join failed: {joining.log.read_text()}")
+
+    async def durability(self, *words: str) -> Answer:
+        """What the command `durability WORDS` answers, on the server's machine."""
+        process = await asyncio.create_subprocess_exec(
+            *_COMMAND,
+            *words,
+            env=self.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return Answer(exit_code=process.returncode, out=out.decode(), err=err.decode())
+
+    async def campaign(self, *words: str) -> Answer:
+        """What the command `durability campaign WORDS` answers."""
+        return await self.durability("campaign", *words)
+
+    async def do(self, *words: str) -> Answer:
+        """What `durability campaign WORDS` answers. Raises SetupError where it fails."""
+        answer = await self.campaign(*words)
+        if answer.exit_code:
+            raise SetupError(f"durability campaign {' '.join(words)}: {answer.err.strip()}")
+        return answer
+
+    # The campaign.
+
+    def write_file(
+        self,
+        *,
+        campaign: str,
+        file_system: FileSystemName | None = None,
+        power: str = "",
+        arms: str = "",
+    ) -> None:
+        """Write the campaign's file. `campaign`: lines of its first table; `file_system`: of each drive,
+        None for the device itself; `power`: more lines of that table; `arms`: tables as text, "" for the
+        default set."""
+        head = f'[campaign]\nname = "{self.name}"\nmachine = "{self.machine}"\n{campaign}\n'
+        made = f'file_system = "{file_system}"\n' if file_system else ""
+        drives = [
+            f'[[drive]]\nname = "{drive.name}"\ndevice = "{drive.device}"\n{made}size = "{self._size}"\n'
+            for drive in self.tested
+        ]
+        self.file.write_text("\n".join([head, f"[power]\n{self.power()}\n{power}", *drives, arms]))
+
+    async def entries(self, after: int = 0) -> list[Entry]:
+        """The campaign's log after that entry. Raises PeerError."""
+        entries: list[Entry] = []
+        with closing(await connect(self._local, "query")) as connection:
+            while True:
+                ask = ShowCampaign(name=self.name, after=after + len(entries))
+                values = (await connection.request(ask, Campaign)).entries
+                entries += map(entry_from_value, values)
+                if not values:
+                    return entries
+
+    async def follow(self) -> AsyncIterator[tuple[list[Entry], CampaignState]]:
+        """The new entries and the state, whenever the log has grown; a server that is away is waited for."""
+        state = CampaignState()
+        while True:
+            entries: list[Entry] = []
+            with suppress(PeerError, OSError, SetupError):
+                entries = await self.entries(state.number)
+            for entry in entries:
+                state.apply(entry)
+            if entries:
+                yield entries, state
+            else:
+                await asyncio.sleep(_LOOK_S)
+
+    async def until(self, holds: Callable[[CampaignState], bool]) -> CampaignState:
+        """The state as soon as `holds`."""
+        async for _, state in self.follow():
+            if holds(state):
+                return state
+        raise AssertionError("a log is followed for ever")
+
+    @property
+    def _local(self) -> Endpoint:
+        port = parse_address(self.address)[1]
+        return Endpoint(local=self.directory / "state" / "durability" / socket_name(port))
+
+    def _listening(self) -> list[str]:
+        """The addresses that the servers so far have said they listen on."""
+        if not self.server.log.exists():
+            return []
+        lines = self.server.log.read_text().splitlines()
+        return [line.removeprefix(_LISTENS).rstrip(".") for line in lines if line.startswith(_LISTENS)]

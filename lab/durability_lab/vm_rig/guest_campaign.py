@@ -1,0 +1,142 @@
+"""A campaign of rig C: nothing is played. Each arrow is a program that others wrote, or our own as installed.
+
+    durability serve -> controller -> fence_ipmilan -> ipmitool -> ipmi_sim -> chassis -> QEMU and its drives
+          ^                                                                                      |
+          +------------------------ durability agent, run, verify <----- a kernel boots <--------+
+
+All of it lives in a network of the lab's own (`network`), so the machine falls silent when it is cut. The
+class of a cut is `vm`: what the drives keep is what their models keep when they are killed.
+
+Refuses to judge: it reads the campaign's log. Nothing of a rig outlives its block, nor this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import uuid
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+
+from durability.errors import SetupError
+from durability_lab.support import bmc as bmcs
+from durability_lab.support.bmc import Bmc
+from durability_lab.support.cleanup import PID_SUFFIX, in_memory, watched_directory
+from durability_lab.support.operated_campaign import ModelDrive, OperatedCampaign
+from durability_lab.vm_rig import guest_machine
+from durability_lab.vm_rig.guest_machine import Image, compile_bytecode, make_image
+from durability_lab.vm_rig.guest_programs import Bus, GuestDrive
+from durability_lab.vm_rig.network import SERVER, Network
+from durability_lab.vm_rig.switched_machine import SwitchedMachine
+
+TARGET_SIZE = "4MiB"  # emulated, more takes long to fill and to verify
+_BY_ID = Path("/dev/disk/by-id")  # in the guest, as `guest/job` has it
+_LOOK_S = 0.1
+_PASSWORD_FILE = "bmc.password"
+
+
+def missing() -> str:
+    """What this machine lacks for the rig, as a sentence; "" where nothing is missing."""
+    return guest_machine.missing() or bmcs.missing()
+
+
+class GuestCampaign(OperatedCampaign):
+    """A server, a BMC, and a machine with drives; make it with `guest_campaign`. `request_s`: for how long a
+    request to the BMC may take."""
+
+    def __init__(
+        self, directory: Path, network: Network, drives: Sequence[tuple[ModelDrive, GuestDrive]]
+    ) -> None:
+        super().__init__(
+            directory,
+            name="rig-c",
+            machine="guest",
+            drives=[tested for tested, _ in drives],
+            size=TARGET_SIZE,
+            store=f"sqlite:///{directory}/store.sqlite",
+            listen=f"{SERVER}:0",
+            within=network.call,
+        )
+        password = secrets.token_hex(8)
+        password_file = directory / _PASSWORD_FILE
+        password_file.touch(mode=0o600)
+        password_file.write_text(password)
+        self.request_s = 60.0
+        self.guest = SwitchedMachine(directory, [drive for _, drive in drives])
+        bmc_directory = directory / "bmc"
+        bmc_directory.mkdir()
+        self.bmc = Bmc(bmc_directory, chassis=self.guest.chassis, password=password)
+        self._bmc_process = directory / f"bmc{PID_SUFFIX}"  # for the cleanup
+        self._network = network
+
+    def power(self) -> str:
+        """A fence agent that asks the BMC."""
+        options = [f"{key} = {json.dumps(value)}" for key, value in self.bmc.options.items()]
+        own = [f'password_file = "{_PASSWORD_FILE}"', f"timeout_s = {self.request_s}", 'cut_class = "vm"']
+        return "\n".join(['fence = "fence_ipmilan"', *options, *own])
+
+    async def start_bmc(self) -> None:
+        """Start the BMC, again if it was killed."""
+        await asyncio.to_thread(self._network.call, self.bmc.start)
+        self._bmc_process.write_text(f"{self.bmc.process_id}\n")
+
+    def kill_bmc(self) -> None:
+        """SIGKILL."""
+        self.bmc.kill()
+        self._bmc_process.unlink(missing_ok=True)
+
+    async def replug_machine(self) -> None:
+        """Pull the machine's plug and put it in again."""
+        await asyncio.to_thread(self._network.call, self.guest.unplug)
+        await asyncio.to_thread(self._network.call, self.guest.plug_in)
+
+    async def until_console(self, holds: Callable[[str], bool]) -> None:
+        """Wait until what the machine has said in all its boots is so."""
+        while not holds(self.guest.console):  # noqa: ASYNC110 - a file that QEMU writes
+            await asyncio.sleep(_LOOK_S)
+
+    async def start_machine(self, image: Image) -> None:
+        """Give the machine, which has joined, its power; it begins to boot."""
+        self.guest.install(image, credential=self.credential.read_text().strip())
+        await asyncio.to_thread(self._network.call, self.guest.plug_in)
+
+    def end(self) -> None:
+        """Kill all of it."""
+        self.server.kill()
+        self.kill_bmc()
+        self.guest.close()
+
+
+@asynccontextmanager
+async def guest_campaign(
+    models: Sequence[str], *, seed: int, bus: Bus = "sata"
+) -> AsyncIterator[GuestCampaign]:
+    """A rig whose machine boots, with a drive of each model, at most six: `drive-1` and so on. A file system
+    needs the bus "sata" (see `guest_programs`). Raises SetupError for what this machine lacks."""
+    problem = await asyncio.to_thread(missing)
+    if problem:
+        raise SetupError(f"cannot set up the virtual machine: {problem}")
+    with (
+        watched_directory("durability-vm-", within=in_memory()) as directory,
+        Network() as network,
+        ExitStack() as stack,
+    ):
+        await asyncio.to_thread(compile_bytecode)
+        image = await asyncio.to_thread(make_image, directory)
+        drives = [_drive(number, model, bus, seed + number) for number, model in enumerate(models, 1)]
+        campaign = GuestCampaign(directory, network, drives)
+        stack.callback(campaign.end)
+        await campaign.start_server()
+        await campaign.join()
+        await campaign.start_bmc()
+        await campaign.start_machine(image)
+        yield campaign
+
+
+def _drive(number: int, model: str, bus: Bus, seed: int) -> tuple[ModelDrive, GuestDrive]:
+    serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
+    tested = ModelDrive(name=f"drive-{number}", model=model, device=_BY_ID / serial)
+    drive = GuestDrive(model=model, bus=bus, file_system=bus == "sata", serial=serial, seed=seed)
+    return tested, drive

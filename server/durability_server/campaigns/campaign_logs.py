@@ -1,0 +1,206 @@
+"""The logs of all campaigns, each folded into its state, and the one way to add to them.
+
+The state in memory is a copy: whatever another server added is read before anything is added here. Refuses
+to hold anything that is not in the store, but for when agents were heard, which only people and time-outs
+ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+
+from durability.campaign.assignments import (
+    Speaker,
+    answer_to,
+    hear,
+    is_heard,
+    label_of,
+    named_before,
+    run_claimed,
+    without_run,
+)
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import (
+    Entry,
+    Happening,
+    PowerAsked,
+    PowerWentOff,
+    entry_from_value,
+    entry_to_value,
+)
+from durability.campaign.tasks import Status, Task
+from durability.errors import FormatError
+from durability.formats.case import PowerOff
+from durability_server import clock
+from durability_server.campaigns.allowance import Allowance
+from durability_server.store.campaign_store import CampaignStore
+from durability_server.store.store_thread import StoreThread
+
+_S = 1_000_000_000
+_RUN = re.compile(r"[0-9a-f]{16}")
+
+
+class CampaignLog:
+    """One campaign. `changed` is set whenever an entry was added, here or seen of another server."""
+
+    def __init__(self, name: str, store: CampaignStore, thread: StoreThread, *, boot_id: str) -> None:
+        self.name = name
+        self.state = CampaignState()
+        self.changed = asyncio.Event()
+        self.news = asyncio.Event()  # the same, for who tells people
+        self._store = store
+        self._thread = thread
+        self._boot_id = boot_id
+        self._lock = asyncio.Lock()
+        self._unreadable: FormatError | None = None
+        self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
+        self._allowances: dict[str, Allowance] = {}  # by machine
+        self._heard_ns: dict[str, int] = {}
+        self._began_ns = clock.now_ns()
+
+    async def refresh(self) -> CampaignState:
+        """The state with all that is in the store. Raises StoreError."""
+        async with self._lock:
+            await self._read()
+        return self.state
+
+    async def begin(self, make: Callable[[CampaignState], Happening], *, home: str, after: int) -> bool:
+        """Add the entry with which the campaign begins: see `CampaignStore.begin`, also for what is returned.
+        Raises StoreError, RefusedError, and what `make` raises."""
+        async with self._lock:
+            await self._read()
+            entry = self._entry(make(self.state))
+            value, number = entry_to_value(entry), entry.number
+            begun = await self._thread.call(
+                self._store.begin, self.name, value, number=number, home=home, after=after
+            )
+            if begun:
+                self._apply(entry)
+            return begun
+
+    async def add(self, make: Callable[[CampaignState], Iterable[Happening]]) -> bool:
+        """Add the entries that `make` gives for the newest state; it may be asked again where another server
+        was faster. Whether the last answer of `make` had any. Raises StoreError, and what `make` raises."""
+        async with self._lock:
+            await self._read()
+            waiting = list(make(self.state))
+            some = bool(waiting)
+            while waiting:
+                if await self._append(waiting[0]):
+                    waiting.pop(0)
+                else:
+                    await self._read()
+                    waiting = list(make(self.state))
+                    some = bool(waiting)
+        return some
+
+    async def hear(self, machine: str, status: Status, speaker: Speaker) -> Task:
+        """Take in what an agent says, and give it its task. Raises StoreError."""
+        now_ns = clock.now_ns()
+        runs: dict[str, str] = {}
+        if is_heard(self.state, machine, status, speaker):
+            self._heard_ns[machine] = now_ns
+            for drive, run in run_claimed(self.state, machine, status):
+                other = runs.setdefault(run, drive)
+                why = f"the agent named run {run} for {other} too" if other != drive else ""
+                if why := why or await self._why_not(drive, run, speaker):
+                    status = without_run(status, drive, why)
+        news = list(hear(self.state, machine, status, now_ns, speaker))
+        if news and not self._allowance(machine).take(len(news), now_ns):
+            return answer_to(self.state, machine, status, speaker)  # the agent will say it again
+        if news or self.state.number == 0:
+            await self.add(lambda state: hear(state, machine, status, now_ns, speaker))
+        return answer_to(self.state, machine, status, speaker)
+
+    def _allowance(self, machine: str) -> Allowance:
+        if machine not in self._allowances:
+            self._allowances[machine] = Allowance(f"campaign {self.name}: the agent of {machine}")
+        return self._allowances[machine]
+
+    async def _why_not(self, drive: str, run: str, speaker: Speaker) -> str:
+        """Why a run is not one that the machine's client began in this cycle, as a sentence; "" if it is."""
+        state = self.state
+        begun = await self._thread.look_up(self._store.begun_by, run) if _RUN.fullmatch(run) else None
+        if begun is None:
+            return "the agent named a run that this server does not know"
+        client, label = begun
+        if client != speaker.client:
+            return f"the agent named run {run}, which another client began"
+        if why := named_before(state, drive, run):
+            return why
+        if state.cycle is None or label != label_of(state.plan, state.cycle.began.cycle):
+            return f"the agent named run {run}, which was not begun in this cycle"
+        return ""
+
+    def silent_s(self) -> dict[str, float]:
+        """For how long each machine's agent has said nothing to this server, since that runs at most."""
+        machines = self.state.plan.machines if self.state.settings is not None else ()
+        now_ns = clock.now_ns()
+        return {machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / _S for machine in machines}
+
+    def is_asked(self, switch: int, number: int) -> bool:
+        """Whether the entry `number` is the newest that asks this switch: an answer to an older one says
+        nothing of what is so now."""
+        return self._asked.get(switch) == number
+
+    async def _read(self) -> None:
+        if self._unreadable is not None:
+            raise self._unreadable
+        while True:
+            rows = await self._thread.look_up(self._store.entries, self.name, after=self.state.number)
+            for row in rows:
+                self._apply(entry_from_value(row))
+            if not rows:
+                return
+
+    def _entry(self, happening: Happening) -> Entry:
+        return Entry(
+            number=self.state.number + 1,
+            at_ns=clock.now_ns(),
+            boot_id=self._boot_id,
+            wall=clock.wall(),
+            happening=happening,
+        )
+
+    async def _append(self, happening: Happening) -> bool:
+        entry = self._entry(happening)
+        off, runs = self._power_off(happening)
+        value = entry_to_value(entry)
+        added = await self._thread.call(
+            self._store.append, self.name, entry.number, value, off=off, runs=runs
+        )
+        if added:
+            self._apply(entry)
+        return added
+
+    def _apply(self, entry: Entry) -> None:
+        try:
+            self.state.apply(entry)
+        except (FormatError, LookupError, AttributeError, AssertionError, ValueError) as error:
+            # A state of which a part is missing would conduct another campaign.
+            self._unreadable = FormatError(f"entry {entry.number} does not fit those before it: {error!r}")
+            raise self._unreadable from error
+        if isinstance(entry.happening, PowerAsked):
+            self._asked[entry.happening.switch] = entry.number
+        self.changed.set()
+        self.news.set()
+
+    def _power_off(self, happening: Happening) -> tuple[PowerOff | None, tuple[str, ...]]:
+        """What an entry attests of the runs that were armed (rule 11)."""
+        if not isinstance(happening, PowerWentOff) or self.state.cycle is None:
+            return None, ()
+        plan = self.state.plan
+        switches = ", ".join(power.name for power in plan.power)
+        cycle = self.state.cycle.began.cycle
+        text = f"campaign {plan.name}, cycle {cycle}: {switches} switched off and confirmed it"
+        off = PowerOff(
+            asked_ns=happening.asked_ns,
+            confirmed_ns=happening.confirmed_ns,
+            boot_id=self._boot_id,
+            subject=plan.subject,
+            cut_class=plan.cut_class if plan.cut_class != "none" else "os",
+            text=text,
+        )
+        return off, happening.runs

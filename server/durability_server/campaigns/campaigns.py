@@ -1,0 +1,326 @@
+"""All campaigns of the store: what agents and operators ask of them, and their conductors.
+
+A machine's agent gets its task from the newest campaign that names the machine and is not over. Refuses a
+campaign on a machine that another one has, and to begin one for an operator who is not on this machine: its
+file names commands and files of the server's own machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+
+from durability.campaign.assignments import WAIT, Speaker
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import Began, Happening, PauseAsked, Resumed
+from durability.campaign.settings import Settings, check
+from durability.campaign.tasks import Status, Task
+from durability.errors import DurabilityError, FormatError, ProtocolError, RefusedError
+from durability.formats.case import Case
+from durability.formats.documents import from_value, to_value
+from durability.protocol import messages
+from durability.protocol.messages import Message
+from durability.units import format_run
+from durability_server import clock
+from durability_server.access.caller import Caller
+from durability_server.announcements import Announce, silence
+from durability_server.campaigns.campaign_logs import CampaignLog
+from durability_server.campaigns.conductor import Conductor, Switches
+from durability_server.campaigns.news import News
+from durability_server.power.exchange import Switch
+from durability_server.power.switches import identity
+from durability_server.store.store import Store
+from durability_server.store.store_thread import StoreThread
+
+REQUESTS = (
+    messages.AgentStatus,
+    messages.ListCampaigns,
+    messages.ShowCampaign,
+    messages.StartCampaign,
+    messages.SteerCampaign,
+)
+NAMED_MAX = 10  # campaigns in an answer about an unknown one
+CLAIM_S = 1.0  # at which a campaign is looked for whose conductor lives no more
+
+log = logging.getLogger(__name__)
+
+
+class Campaigns:
+    """Answers requests, and conducts what this server has claimed. `case`, `hold`: as `Conductor` has
+    them."""
+
+    def __init__(
+        self,
+        store: Store,
+        thread: StoreThread,
+        switches: Switches,
+        *,
+        case: Callable[[int], Awaitable[Case]],
+        hold: Callable[[int], None],
+        boot_id: str,
+        announce: Announce = silence,
+    ) -> None:
+        self._store = store.campaigns
+        self._clients = store.clients
+        self._shared = store.leases.is_shared
+        self._thread = thread
+        self._switches = switches
+        self._case = case
+        self._hold = hold
+        self._boot_id = boot_id
+        self._announce = announce
+        self._home = clock.read_machine_id()
+        self._logs: dict[str, CampaignLog] = {}
+        self._conductors: dict[str, asyncio.Task[None]] = {}
+        self._work: asyncio.Task[None] | None = None
+        self._unread: set[str] = set()
+
+    def begin(self) -> None:
+        """Conduct what is to be conducted, from now on."""
+        self._work = asyncio.get_running_loop().create_task(self._keep_claiming())
+
+    async def close(self) -> None:
+        """Conduct nothing more; the logs say how to go on."""
+        tasks = [task for task in (self._work, *self._conductors.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._conductors.clear()
+
+    def campaign_of(self, run: int) -> str:
+        """The campaign whose cycle under way the run is of, "" for none."""
+        named = format_run(run)
+        for name, log in self._logs.items():
+            cycle = log.state.cycle
+            if cycle is not None and named in cycle.runs.values():
+                return name
+        return ""
+
+    # Requests.
+
+    async def answer(self, caller: Caller, message: Message) -> Message:
+        """The answer to a request. Raises RefusedError, FormatError or StoreError."""
+        match message:
+            case messages.AgentStatus():
+                status = from_value(Status, message.status)
+                return messages.AgentTask(task=to_value(await self._task(caller, status)))
+            case messages.ListCampaigns():
+                _require_not_client(caller)
+                return messages.Campaigns(names=await self._thread.ask(self._store.names))
+            case messages.ShowCampaign():
+                _require_not_client(caller)
+                return await self._show(message)
+            case messages.StartCampaign():
+                await self._start(caller, message)
+            case messages.SteerCampaign():
+                await self._steer(caller, message)
+            case _:
+                raise ProtocolError(f"{type(message).__name__} is not a request")
+        return messages.Stored()
+
+    async def _task(self, caller: Caller, status: Status) -> Task:
+        """What the agent of the machine `caller` is to do."""
+        mine = None
+        for name in await self._thread.look_up(self._store.names):
+            known = self._log(name)
+            state = known.state
+            if self._shared or not state.number:
+                state = await self._state(name) or CampaignState()
+            if name in self._unread:
+                continue
+            if state.settings is not None and caller.name in state.plan.machines:
+                over = mine is None or mine.state.state == "ended"
+                mine = known if over or state.state != "ended" else mine
+        if mine is None:
+            return WAIT
+        speaker = Speaker(client=caller.client, is_server=status.boot_id == self._boot_id)
+        return await mine.hear(caller.name, status, speaker)
+
+    async def _show(self, message: messages.ShowCampaign) -> Message:
+        log = await self._known(message.name)
+        try:
+            rows = await self._thread.ask(self._store.entries, message.name, after=message.after)
+        except FormatError:
+            rows = ()  # the note says it
+        note = await self._note(log)
+        return messages.Campaign(entries=rows, silent_s=log.silent_s(), note=note)  # type: ignore[arg-type]
+
+    async def _note(self, log: CampaignLog) -> str:
+        """What keeps this server from conducting a campaign, as a sentence; "" for nothing."""
+        if await self._state(log.name) is None:
+            return "the server cannot read its log, and does nothing for it: the server's own log says why"
+        if log.state.state == "ended":
+            return ""
+        home, other = await self._thread.look_up(self._store.place, log.name)
+        if other:
+            return f"the server at {other} conducts it"
+        if home != self._home:
+            return (
+                f"no server conducts it: it was begun on another machine ({home}); if this one reaches its"
+                f" switches, type `durability campaign adopt {log.name}` here"
+            )
+        return ""
+
+    async def _start(self, caller: Caller, message: messages.StartCampaign) -> None:
+        if caller.client:
+            raise RefusedError(
+                "forbidden",
+                "a campaign is begun on the server's own machine: its file names files and commands there",
+            )
+        settings = check(from_value(Settings, message.settings))
+        await self._require_joined(settings)
+
+        def begin(state: CampaignState) -> Happening:
+            state.require_may_begin()
+            return Began(settings=settings, check_only=message.check_only)
+
+        while True:
+            newest = await self._thread.look_up(self._store.newest)
+            await self._require_free(settings)  # which holds as long as no other campaign begins
+            if await self._log(settings.name).begin(begin, home=self._home, after=newest):
+                break
+        self._tell(settings.name, "check begun" if message.check_only else f"begun: {settings.cuts} cuts")
+        await self._claim(settings.name)
+
+    async def _require_joined(self, settings: Settings) -> None:
+        joined = await self._thread.look_up(self._clients.names)
+        for machine in settings.machines:
+            if machine not in joined:
+                known = f"; those that did: {', '.join(joined[:NAMED_MAX])}" if joined else ""
+                raise RefusedError(
+                    "bad-request",
+                    f"no machine has joined as {machine!r}{known} (`durability clients invite --name"
+                    f" {machine}` prints the line for it)",
+                )
+
+    async def _require_free(self, settings: Settings) -> None:
+        """Raises RefusedError if another campaign, which is not over, has one of the machines or switches."""
+        switches = {identity(Switch.of(power)): power.name for power in settings.power}
+        for name in await self._thread.look_up(self._store.names):
+            state = await self._state(name)
+            if name == settings.name or state is None or state.settings is None or state.state == "ended":
+                continue
+            taken = [f"machine {one}" for one in settings.machines if one in state.plan.machines]
+            theirs = {identity(Switch.of(power)) for power in state.plan.power}
+            taken += [f"switch {one}" for known, one in switches.items() if known in theirs]
+            if taken:
+                raise RefusedError(
+                    "busy",
+                    f"{taken[0]} belongs to campaign {name}, which is not over: stop that one first"
+                    f" (`durability campaign stop {name}`)",
+                )
+
+    async def _steer(self, caller: Caller, message: messages.SteerCampaign) -> None:
+        log = await self._known(message.name)
+        if message.action == "adopt":
+            await self._adopt(caller, message.name)
+            return
+
+        def steer(state: CampaignState) -> Iterator[Happening]:
+            if state.state == "ended":
+                raise RefusedError("bad-request", f"campaign {message.name} is over: {state.reason}")
+            if message.action == "resume":
+                if state.state != "paused":
+                    raise RefusedError("bad-request", f"campaign {message.name} is not paused")
+                yield Resumed()
+            elif state.state == "paused" and message.action == "pause":
+                raise RefusedError("bad-request", f"campaign {message.name} is paused already")
+            else:
+                yield PauseAsked(stop=message.action == "stop")
+
+        await log.add(steer)
+        self._tell(message.name, message.action)
+
+    async def _adopt(self, caller: Caller, name: str) -> None:
+        if caller.client:
+            raise RefusedError(
+                "forbidden",
+                "a campaign is adopted on the server's own machine, which must reach its switches",
+            )
+        await self._thread.call(self._store.adopt, name, home=self._home)
+        self._tell(name, "adopted by this server")
+        await self._claim(name)
+
+    async def _known(self, name: str) -> CampaignLog:
+        names = await self._thread.look_up(self._store.names)
+        if name not in names:
+            newest = ", ".join(reversed(names[-NAMED_MAX:]))
+            raise RefusedError(
+                "campaign-unknown",
+                f"there is no campaign {name!r}; "
+                + (f"the newest ones are {newest}" if newest else "none has begun on this server"),
+            )
+        return self._log(name)
+
+    def _log(self, name: str) -> CampaignLog:
+        if name not in self._logs:
+            self._logs[name] = CampaignLog(name, self._store, self._thread, boot_id=self._boot_id)
+        return self._logs[name]
+
+    async def _state(self, name: str) -> CampaignState | None:
+        """The newest state of a campaign; None, said once, if its log cannot be understood: the others go on
+        without it. Raises StoreError."""
+        try:
+            return await self._log(name).refresh()
+        except FormatError as error:
+            if name not in self._unread:
+                log.error("the log of campaign %s cannot be read: %s", name, error)
+            self._unread.add(name)
+            return None
+
+    def _tell(self, name: str, what: str) -> None:
+        self._announce(f"campaign {name}", what)
+
+    # Conducting.
+
+    async def _keep_claiming(self) -> None:
+        away = False
+        while True:
+            try:
+                for name in await self._thread.look_up(self._store.names):
+                    await self._claim(name)
+                away = False
+            except DurabilityError as error:  # the store may be away for a while; said once
+                if not away:
+                    log.warning("campaigns stand still: %s", error)
+                away = True
+            await asyncio.sleep(CLAIM_S)
+
+    def _is_conducted(self, name: str) -> bool:
+        task = self._conductors.get(name)
+        return task is not None and not task.done()
+
+    async def _claim(self, name: str) -> None:
+        """Conduct the campaign, if it is not over and this server may."""
+        if self._is_conducted(name):
+            return
+        campaign, state = self._log(name), await self._state(name)
+        if state is None or state.settings is None or state.state == "ended":
+            return
+
+        async def claim() -> bool:
+            return await self._thread.call(self._store.claim, name, home=self._home)
+
+        if not await claim() or self._is_conducted(name):
+            return
+        conductor = Conductor(
+            campaign,
+            self._switches,
+            claim=claim,
+            case=self._case,
+            hold=self._hold,
+            news=News(campaign, self._store, self._thread, announce=self._announce),
+            boot_id=self._boot_id,
+            shared=self._shared,
+        )
+        self._conductors[name] = asyncio.get_running_loop().create_task(conductor.work())
+
+
+def _require_not_client(caller: Caller) -> None:
+    if caller.role == "client":
+        raise RefusedError(
+            "forbidden",
+            f"{caller.name} joined as client, and campaigns are shown to operators and viewers: type this on"
+            " the server's machine",
+        )

@@ -1,0 +1,186 @@
+"""Conducts campaigns: takes the steps that their logs ask for, and adds what came of them.
+
+One task for each campaign that this server has claimed. It asks switches through the controller, so a slow
+one delays nothing else. Refuses to decide: `durability.campaign.next_steps` says what is next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Protocol
+
+from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
+from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
+from durability.campaign.settings import Power
+from durability.errors import DurabilityError, RefusedError, StoreError
+from durability.evidence.strength import weightiest
+from durability.formats.case import Case
+from durability.units import parse_run
+from durability_server import clock
+from durability_server.campaigns.campaign_logs import CampaignLog
+from durability_server.campaigns.news import News
+from durability_server.power.exchange import Answer
+
+LOOK_S = 0.5  # at which what another server added is seen
+RETRY_S = 2.0  # after the store failed
+
+log = logging.getLogger(__name__)
+
+
+class Switches(Protocol):
+    """What asks a switch; `power.controller.Controller` is one."""
+
+    async def ask(self, power: Power, operation: Operation) -> Answer:
+        """Its answer, with the times; never raises."""
+
+
+class Conductor:
+    """Conducts one campaign until it is over. `claim`: whether this server conducts it, or still does, asked
+    before each step. `case`: looks up a run. `hold`: whether the writers of a run may have credit."""
+
+    def __init__(
+        self,
+        campaign: CampaignLog,
+        switches: Switches,
+        *,
+        claim: Callable[[], Awaitable[bool]],
+        case: Callable[[int], Awaitable[Case]],
+        hold: Callable[[int], None],
+        news: News,
+        boot_id: str,
+        shared: bool,
+    ) -> None:
+        self._log = campaign
+        self._switches = switches
+        self._claim = claim
+        self._case = case
+        self._hold = hold
+        self._news = news
+        self._boot_id = boot_id
+        self._look_s = LOOK_S if shared else 3600.0
+        self._said = ""
+        self._asking: dict[int, asyncio.Task[None]] = {}
+
+    async def work(self) -> None:
+        """Take step after step until the campaign is over, or another server conducts it; the store may fail
+        meanwhile."""
+        telling = asyncio.get_running_loop().create_task(self._news.work())
+        try:
+            # The news of the end are told too, and meanwhile the campaign may begin again.
+            while self._log.state.state != "ended" or not telling.done():
+                if self._log.state.state == "ended":
+                    await self._until_changed_or(telling)
+                    continue
+                try:
+                    if not await self._claim():
+                        return
+                    await self._step()
+                    self._said = ""
+                except DurabilityError as error:  # the store is away, or a defect: the log stays as it is
+                    self._say(str(error))
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            for task in (telling, *self._asking.values()):
+                task.cancel()
+
+    async def _until_changed_or(self, task: asyncio.Task[None]) -> None:
+        self._log.changed.clear()
+        changed = asyncio.get_running_loop().create_task(self._log.changed.wait())
+        await asyncio.wait({task, changed}, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
+
+    def _say(self, error: str) -> None:
+        """Logs what failed, once as long as it is the same."""
+        if error != self._said:
+            log.error("campaign %s: %s", self._log.name, error)
+        self._said = error
+
+    async def _step(self) -> None:
+        self._log.changed.clear()
+        state = await self._log.refresh()
+        if state.cycle is not None and state.cycle.phase == "held":
+            for run in state.cycle.runs.values():
+                self._hold(parse_run(run))
+        wait_s = self._look_s
+        for step in next_steps(state, self._moment()):
+            match step:
+                case Note(happening=happening):
+                    await self._note(happening, state.number)
+                    return
+                case LookUp(drive=drive, run=run):
+                    await self._note(await self._judged(drive, run), state.number)
+                    return
+                case Ask(switch=switch, operation=operation):
+                    self._begin_asking(switch, operation, state.number)
+                case WaitFor(seconds=seconds):
+                    wait_s = min(wait_s, seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, wait_s)):
+                await self._log.changed.wait()
+
+    async def _note(self, happening: Happening, after: int) -> bool:
+        """Add an entry, unless another one came meanwhile: then the next step may be another. Whether it was
+        added."""
+        return await self._log.add(lambda state: [happening] if state.number == after else [])
+
+    def _moment(self) -> Moment:
+        return Moment(now_ns=clock.now_ns(), boot_id=self._boot_id, silent_s=self._log.silent_s())
+
+    def _begin_asking(self, switch: int, operation: Operation, after: int) -> None:
+        if switch in self._asking:
+            return
+        task = asyncio.get_running_loop().create_task(self._ask(switch, operation, after))
+        self._asking[switch] = task
+        task.add_done_callback(lambda _: self._asked(switch))
+
+    def _asked(self, switch: int) -> None:
+        task = self._asking.pop(switch)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("campaign %s: %s", self._log.name, error)
+        self._log.changed.set()
+
+    async def _ask(self, switch: int, operation: Operation, after: int) -> None:
+        """Ask a switch, unless an entry came meanwhile: another server may conduct the campaign by now."""
+        if not await self._note(PowerAsked(switch=switch, operation=operation), after):
+            return
+        if not await self._claim():  # this server may have stood still for long, and another one goes on
+            return
+        answer = await self._switches.ask(self._log.state.plan.power[switch], operation)
+        said = PowerAnswered(
+            switch=switch,
+            operation=operation,
+            outcome=answer.outcome,
+            text=answer.text,
+            began_ns=answer.began_ns,
+            ended_ns=answer.ended_ns,
+        )
+        while True:
+            try:
+                await self._log.add(lambda _: [said] if self._log.is_asked(switch, after + 1) else [])
+                return
+            except StoreError as error:  # the answer is known, and only the store is not there
+                self._say(str(error))
+                await asyncio.sleep(RETRY_S)
+
+    async def _judged(self, drive: str, run: str) -> Judged:
+        case = None
+        try:
+            case = await self._case(parse_run(run))
+        except RefusedError as error:  # the agent named a run that the store does not know
+            log.error("campaign %s: %s", self._log.name, error)
+        past = weightiest(case.verdicts) if case is not None else None
+        latencies = case.statistics.latencies() if case is not None and case.statistics is not None else None
+        return Judged(
+            drive=drive,
+            run=run,
+            verdict=past.verdict if past is not None else "",
+            cut_class=past.cut_class if past is not None else "",
+            reasons=past.reasons if past is not None else (),
+            at_risk_ms1000=past.at_risk_ms1000 if past is not None else 0,
+            target_error=case.target_error.text if case is not None and case.target_error is not None else "",
+            commit_p50_us=None if latencies is None else latencies.percentile(50) / 1000,
+            commit_p99_us=None if latencies is None else latencies.percentile(99) / 1000,
+        )

@@ -1,0 +1,146 @@
+"""News of a campaign: a line of the server for each, and the operator's command for those that matter.
+
+The store keeps up to which entry news were given, so that a server that was killed gives the rest; the last
+one may come twice. The command gets the news as its last argument, and half a minute; what it does is its own
+business, up to its end: then whatever it started is ended too. Refuses to let a campaign wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import (
+    Checked,
+    CycleEnded,
+    DriveLeft,
+    Ended,
+    Entry,
+    Happening,
+    NotBack,
+    Paused,
+    PowerWentOff,
+    Resumed,
+    StrangerHeard,
+    entry_from_value,
+)
+from durability.errors import DurabilityError
+from durability.units import counted
+from durability_server.announcements import Announce
+from durability_server.campaigns.campaign_logs import CampaignLog
+from durability_server.store.campaign_store import CampaignStore
+from durability_server.store.store_thread import StoreThread
+
+COMMAND_S = 30.0
+RETRY_S = 2.0  # after the store failed
+
+log = logging.getLogger(__name__)
+
+
+class News:
+    """Gives the news of one campaign."""
+
+    def __init__(
+        self, campaign: CampaignLog, store: CampaignStore, thread: StoreThread, *, announce: Announce
+    ) -> None:
+        self._log = campaign
+        self._store = store
+        self._thread = thread
+        self._announce = announce
+        self._told: int | None = None
+        self._said = ""  # the failure that was logged last
+
+    async def work(self) -> None:
+        """Give news until all of a campaign that is over are given; the store may fail meanwhile."""
+        while self._log.state.state != "ended" or self._waits(self._log.state):
+            self._log.news.clear()
+            try:
+                await self._give(self._log.state)
+            except DurabilityError as error:
+                if str(error) != self._said:
+                    log.error("news of campaign %s: %s", self._log.name, error)
+                self._said = str(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._said = ""
+                if not self._waits(self._log.state):
+                    await self._log.news.wait()
+
+    def _waits(self, state: CampaignState) -> bool:
+        """Whether there is something to tell."""
+        return self._told is None or self._told < state.number
+
+    async def _give(self, state: CampaignState) -> None:
+        """Give what is new in the log. Raises StoreError."""
+        if self._told is None:
+            self._told = await self._thread.look_up(self._store.told, self._log.name)
+        if not self._waits(state):
+            return
+        for row in await self._thread.look_up(self._store.entries, self._log.name, after=self._told):
+            entry = entry_from_value(row)
+            for text, matters in news_of(entry):
+                self._announce(f"campaign {self._log.name}", text)
+                if matters and state.plan.notify:
+                    await self._call(state.plan.notify, f"campaign {self._log.name}: {text}")
+            self._told = entry.number
+        await self._thread.call(self._store.tell, self._log.name, self._told)
+
+    async def _call(self, command: str, text: str) -> None:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *shlex.split(command),
+                text,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            log.error("the command for news cannot be run: %s", error)
+            return
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                status = await process.wait()
+        except TimeoutError:
+            log.error("the command for news did not end within %.0f s", COMMAND_S)
+        else:
+            if status:
+                log.error("the command for news failed with exit code %d", status)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
+    """What an entry tells people, and whether it matters to those who are away."""
+    happening: Happening = entry.happening
+    match happening:
+        case PowerWentOff(runs=runs):
+            yield f"power off, {counted(len(runs), 'run')} cut", False
+        case CycleEnded(cycle=cycle, drives=drives) if cycle:
+            for mine in drives:
+                text = f": {mine.text}" if mine.text else f" (run {mine.run})" if mine.run else ""
+                yield f"cycle {cycle}: {mine.drive}: {mine.word}{text}", mine.word == "loss"
+        case Checked(problems=problems, notes=notes):
+            said = [f"check: {problem}" for problem in problems] or ["; ".join(("check passed", *notes))]
+            yield from ((text, False) for text in said)
+        case StrangerHeard(machine=machine, text=text):
+            yield f"machine {machine}: not heard: {text}", True
+        case DriveLeft(drive=drive, reason=reason):
+            yield f"{drive} takes part no more: {reason}", True
+        case NotBack(machine=machine):
+            yield f"machine {machine} did not come back; switching it off and on once more", True
+        case Paused(reason=reason):
+            yield f"paused{': ' + reason if reason else ''}", bool(reason)
+        case Resumed():
+            yield "resumed", False
+        case Ended(reason=reason):
+            yield f"over: {reason}", True
+        case _:
+            pass

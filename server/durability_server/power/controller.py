@@ -1,0 +1,147 @@
+"""The server's side of the power controller: starts the process when it is first needed, asks it, hears it.
+
+A request may take a minute and never keeps the server waiting, since another process does it. Refuses to ask
+twice: a request whose controller died has failed, and only who asked knows whether to repeat it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from durability.campaign.happenings import Operation
+from durability.campaign.settings import Power
+from durability_server import clock
+from durability_server.power.exchange import Answer, Request, Switch, answer_of, request_line
+
+_MODULE = "durability_server.power.controller_process"
+_GRACE_S = 60.0  # beyond a request's own time, for a machine that is busy; then the controller hangs
+_END_S = 10.0  # for the controller to end what it started
+
+log = logging.getLogger(__name__)
+
+
+class Controller:
+    """One controller, for one server. `directory` has the locks of switches; controllers that may reach the
+    same switches share it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.absolute()
+        self._starting = asyncio.Lock()
+        self._child: _Child | None = None
+
+    @property
+    def process(self) -> int | None:
+        """The process id of the controller, None while there is none."""
+        return None if self._child is None or self._child.is_over else self._child.process
+
+    async def ask(self, power: Power, operation: Operation) -> Answer:
+        """Asks a switch, within about `power.timeout_s`. Requests to the same switch wait for each other. If
+        the switch, its options or the controller fail, the answer says so, and nothing is raised. If the
+        caller is cancelled, the request goes on, and a later one waits for it."""
+        began_ns = clock.now_ns()
+        try:
+            child = await self._started()
+        except OSError as error:
+            return _failed(f"the power controller cannot be started: {error}", began_ns)
+        try:
+            return await asyncio.wait_for(child.ask(power, operation), power.timeout_s + _GRACE_S)
+        except TimeoutError:
+            child.kill()
+            return _failed("the power controller hung and was ended: the switch may have obeyed", began_ns)
+
+    async def close(self) -> None:
+        """Ends the controller, and what it started; requests under way have failed. To be called once, when
+        nothing is asked any more."""
+        async with self._starting:
+            if self._child is not None:
+                await self._child.close()
+
+    async def _started(self) -> _Child:
+        async with self._starting:
+            if self._child is None or self._child.is_over:
+                self._child = await _Child.start(self._directory)
+            return self._child
+
+
+class _Child:
+    """One controller process, until it is over."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._requests = 0
+        self._asked: dict[int, tuple[int, asyncio.Future[Answer]]] = {}
+        self._hearing = asyncio.get_running_loop().create_task(self._hear())
+
+    @classmethod
+    async def start(cls, directory: Path) -> _Child:
+        """Raises OSError."""
+        _make(directory)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _MODULE, str(directory)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for the server, which ends it
+        )
+        return cls(process)
+
+    @property
+    def process(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._hearing.done()
+
+    async def ask(self, power: Power, operation: Operation) -> Answer:
+        self._requests += 1
+        number = self._requests
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[number] = clock.now_ns(), future
+        assert self._process.stdin is not None
+        self._process.stdin.write(
+            request_line(Request(number=number, switch=Switch.of(power), operation=operation))
+        )  # if it is gone, the end of its output says so
+        return await future
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(asyncio.shield(self._hearing), _END_S)
+        except TimeoutError:
+            self.kill()
+            await self._hearing
+
+    async def _hear(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            number, answer = answer_of(line)
+            _, future = self._asked.pop(number)
+            if not future.done():  # its caller may have been cancelled
+                future.set_result(answer)
+        code = await self._process.wait()
+        if self._asked:
+            log.warning("the power controller ended (%d) with %d requests under way", code, len(self._asked))
+        for began_ns, future in self._asked.values():
+            if not future.done():
+                future.set_result(
+                    _failed(f"the power controller ended ({code}): the switch may have obeyed", began_ns)
+                )
+        self._asked.clear()
+
+
+def _make(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _failed(text: str, began_ns: int) -> Answer:
+    return Answer(outcome="failed", text=text, began_ns=began_ns, ended_ns=clock.now_ns())

@@ -1,0 +1,255 @@
+"""Programs that talk to switches: started, heard, and ended with all that they started.
+
+The process that calls this is one request's own, and a subreaper: what a program leaves behind becomes its
+child, so it knows when the last of them is gone. Refuses to leave a process to itself that was stopped. A
+program that ended by itself may leave a daemon, in a session of its own; the rest of its group is ended.
+Linux only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from durability.errors import SetupError
+from durability_server import clock
+
+OUTPUT_BYTES_MAX = 64 << 10
+GIVEN_BYTES_MAX = 16 << 10  # what fits into a pipe that is not being read
+_PLACES = "/usr/sbin:/sbin:/usr/bin:/bin:/usr/local/sbin:/usr/local/bin"
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.005
+_STATE, _SESSION, _START = 0, 3, 19  # fields of /proc/PID/stat, counted from the one after the name
+_LIBC = ctypes.CDLL(None)
+
+# How a program ended: by itself, because its time was over, or because the controller is gone.
+End: TypeAlias = Literal["exit", "late", "abandoned"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A program that is over. `code` counts after "exit" only; negative: a signal. `output` and `errors` are
+    what it wrote, its first bytes of each. Times are the server's."""
+
+    end: End
+    process: int
+    code: int
+    output: str
+    errors: str
+    began_ns: int
+    ended_ns: int
+
+
+def search_path() -> str:
+    """Where programs are looked for: the server's PATH, then where systems keep them."""
+    return f"{os.environ.get('PATH', '')}:{_PLACES}".lstrip(":")
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children."""
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def run(
+    argv: Sequence[str],
+    given: str,
+    *,
+    leave_out: Collection[str],
+    deadline_s: float,
+    lifeline: int,
+    sessions: int,
+) -> Ended:
+    """Runs a program in a session of its own, with `given` on its stdin, until it ends, `deadline_s` of the
+    monotonic clock comes, or `lifeline` is at its end of file. Its session is noted in the open file
+    `sessions`. `leave_out`: variables of the environment that it does not get. Raises SetupError where it
+    cannot be started. Call `wait_for_group` afterwards if the program ended by itself, else
+    `end_descendants`."""
+    began_ns = clock.now_ns()
+    try:
+        process = subprocess.Popen(
+            argv,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=lambda: _before(sessions),  # noqa: PLW1509 - this process has one thread
+            env=_environment(leave_out),
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise SetupError(f"{argv[0]} cannot be run: {reason}") from None
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    with suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(given.encode())
+    with process.stdout as output, process.stderr as errors:
+        hearing = _Hearing(output.fileno(), errors.fileno())
+        end = hearing.listen(process.pid, deadline_s, lifeline)
+        ended_ns = clock.now_ns()
+        hearing.drain()
+    if end == "exit":
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()  # not before: until then no other group can have its number
+    return Ended(
+        end=end,
+        process=process.pid,
+        code=process.returncode if end == "exit" else -signal.SIGKILL,
+        output=hearing.text(hearing.first),
+        errors=hearing.text(hearing.second),
+        began_ns=began_ns,
+        ended_ns=ended_ns,
+    )
+
+
+class _Hearing:
+    """Takes what a program writes, so that it never waits for room, and keeps the beginning."""
+
+    def __init__(self, first: int, second: int) -> None:
+        self.first, self.second = first, second
+        self._heard = {first: bytearray(), second: bytearray()}
+        self._full: set[int] = set()
+
+    def listen(self, process: int, deadline_s: float, lifeline: int) -> End:
+        """Until the process ended or is to end."""
+        pidfd = os.pidfd_open(process)
+        try:
+            with selectors.DefaultSelector() as selector:
+                for descriptor in (self.first, self.second, pidfd, lifeline):
+                    selector.register(descriptor, selectors.EVENT_READ)
+                while (left_s := deadline_s - time.monotonic()) > 0:
+                    ready = {key.fd for key, _ in selector.select(left_s)}
+                    if pidfd in ready:
+                        return "exit"
+                    if lifeline in ready:
+                        return "abandoned"
+                    for descriptor in ready:
+                        if not self._take(descriptor):
+                            selector.unregister(descriptor)
+                return "late"
+        finally:
+            os.close(pidfd)
+
+    def drain(self) -> None:
+        """Takes what is there still; does not wait for daemons that hold the pipe."""
+        for descriptor in (self.first, self.second):
+            os.set_blocking(descriptor, False)
+            taken = 0
+            with suppress(BlockingIOError):
+                while taken < OUTPUT_BYTES_MAX and (more := self._take(descriptor)):
+                    taken += more
+
+    def text(self, descriptor: int) -> str:
+        """What was kept, in whole lines if there was more: a secret that is cut in two would not be found."""
+        text = self._heard[descriptor].decode(errors="replace")
+        return text.rpartition("\n")[0] if descriptor in self._full else text
+
+    def _take(self, descriptor: int) -> int:
+        chunk = os.read(descriptor, 1 << 16)
+        heard = self._heard[descriptor]
+        room = OUTPUT_BYTES_MAX - len(heard)
+        heard += chunk[:room]
+        if len(chunk) > room:
+            self._full.add(descriptor)
+        return len(chunk)
+
+
+def end_descendants(patience_s: float) -> bool:
+    """Kills all children, and theirs as they become children; whether all are gone within `patience_s`."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        for child in _children():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
+        if _reap(-1):
+            return True
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(_POLL_S)
+
+
+def wait_for_group(group: int) -> None:
+    """Returns when the children that were left of a killed group are gone."""
+    while not _reap(-group):
+        time.sleep(_POLL_S)
+
+
+def note_session(lines: int) -> None:
+    """Appends to the open file `lines` what names the session of this process, its leader. To be called
+    before it is the program; a full disk does not keep the program from running."""
+    with suppress(OSError):
+        os.write(lines, f"{clock.read_boot_id()} {os.getpid()} {_stat(os.getpid())[_START]}\n".encode())
+
+
+def end_sessions(lines: str) -> bool:
+    """Kills what is left of the sessions that `note_session` wrote, whosever children they are; whether
+    nothing is left. Of a session whose number is another's by now nothing is."""
+    left = False
+    boot_id = clock.read_boot_id()
+    noted = [fields for line in lines.splitlines() if (fields := line.split())[:1] == [boot_id]]
+    for _, session, start in noted:
+        leader = _stat(int(session))
+        if leader and leader[_START] != start:
+            continue
+        # twice, since one that is dying may have started another that the first look did not see
+        for process in _in_session(session) or _in_session(session):
+            left = True
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+    return not left
+
+
+def _before(sessions: int) -> None:
+    """In the new process, before it is the program: so nothing is started that is not known."""
+    note_session(sessions)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _environment(leave_out: Collection[str]) -> dict[str, str]:
+    """The server's, with messages in English, and of Pythons none about their own code."""
+    kept = {name: value for name, value in os.environ.items() if name not in leave_out}
+    return {**kept, "PATH": search_path(), "LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore"}
+
+
+def _reap(which: int) -> bool:
+    """Takes the children that ended; whether there are none left. `which` is as for waitpid."""
+    try:
+        while os.waitpid(which, os.WNOHANG) != (0, 0):
+            pass
+    except ChildProcessError:
+        return True
+    return False
+
+
+def _children() -> list[int]:
+    me = os.getpid()
+    text = Path(f"/proc/{me}/task/{me}/children").read_text(encoding="ascii")
+    return [int(child) for child in text.split()]
+
+
+def _in_session(session: str) -> list[int]:
+    processes = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+    stats = {process: _stat(process) for process in processes}
+    return [
+        process
+        for process, stat in stats.items()
+        if stat and stat[_SESSION] == session and stat[_STATE] not in {"Z", "X"}
+    ]
+
+
+def _stat(process: int) -> list[str]:
+    """The fields of its /proc/PID/stat after its name; none if it is gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return []

@@ -1,0 +1,188 @@
+"""One request to a switch, in a process of its own: waits for its turn, asks, and ends all that it started.
+
+The switch has a lock, a file's. It is held from before the request begins until the last process of the
+request is gone, so a request never takes effect after a later one. The request is given up when the
+controller is gone, whose end of a pipe this process hears. If this process itself is killed, the lock is
+free; but the file names the sessions of its programs, and who has the lock next ends them first. Refuses to
+tell secrets: no text of an answer has one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from durability import plain_text
+from durability.errors import SetupError
+from durability_server import clock
+from durability_server.power import fence_metadata, processes, switches
+from durability_server.power.exchange import Answer, Request
+from durability_server.power.fence_metadata import Metadata
+from durability_server.power.processes import Ended
+from durability_server.power.secret_files import without_secrets
+
+if TYPE_CHECKING:
+    from durability.campaign.happenings import Outcome
+
+_LOCK_POLL_S = 0.02
+_LOCK_BYTES_MAX = 4096  # a line for each of the few programs of a request
+_PATIENCE_S = 5.0  # for killed processes to be gone, before the answer says that they are not
+_TEXT_CHARACTERS = 500
+_USAGE_HINT = "Please use '-h' for usage"
+
+# Gets the answer.
+Tell: TypeAlias = Callable[[Answer], None]
+
+
+class _AbandonedError(Exception):
+    """The controller is gone."""
+
+
+class _LateError(Exception):
+    """The time of the request is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What ends a request: a time of the monotonic clock, and the end of file of a pipe."""
+
+    deadline_s: float
+    lifeline: int
+
+
+def do(request: Request, *, lock: int, bounds: Bounds, tell: Tell) -> None:
+    """Does the request and gives `tell` the answer, if the controller is there. Returns when every process of
+    the request is gone. `lock`: the open file of the switch's lock."""
+    processes.become_subreaper()
+    received_ns = clock.now_ns()
+
+    def failed(text: str) -> Answer:
+        return Answer(
+            outcome="failed", text=plain_text.as_line(text), began_ns=received_ns, ended_ns=clock.now_ns()
+        )
+
+    within = f"within {request.switch.timeout_s:g} s"
+    try:
+        _lock(lock, bounds)
+        asking = _Asking(request, bounds, lock)
+    except _LateError:
+        tell(failed(f"not begun {within}: an earlier request to this switch is not over"))
+        return
+    except _AbandonedError:
+        return
+    try:
+        tell(asking.answer())
+    except SetupError as error:
+        tell(failed(str(error)))
+    except _LateError:
+        if processes.end_descendants(_PATIENCE_S):
+            tell(failed(f"no answer {within}, and was stopped: it may have obeyed or not"))
+        else:
+            tell(failed(f"no answer {within}, and cannot be stopped: nothing else is asked before its end"))
+            processes.end_descendants(float("inf"))
+    except _AbandonedError:
+        processes.end_descendants(float("inf"))
+    asking.wait_until_gone()
+    os.ftruncate(lock, 0)
+
+
+def _lock(lock: int, bounds: Bounds) -> None:
+    """Has the lock, with nothing left of an earlier request whose own process was killed."""
+    while not _try_lock(lock):
+        left_s = bounds.deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise _LateError
+        if select.select([bounds.lifeline], [], [], min(left_s, _LOCK_POLL_S))[0]:
+            raise _AbandonedError
+
+
+def _try_lock(lock: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if processes.end_sessions(os.pread(lock, _LOCK_BYTES_MAX, 0).decode(errors="replace")):
+            os.ftruncate(lock, 0)
+            return True
+    return False
+
+
+class _Asking:
+    """The programs of one request."""
+
+    def __init__(self, request: Request, bounds: Bounds, lock: int) -> None:
+        self._request = request
+        self._bounds = bounds
+        self._lock = lock
+        self._groups: list[int] = []
+
+    def answer(self) -> Answer:
+        """Raises SetupError, _LateError and _AbandonedError."""
+        switch, operation = self._request.switch, self._request.operation
+        if operation == "check":
+            self._check()
+        action: switches.Action = "status" if operation == "check" else operation
+        command = switches.command(switch, action, self._metadata)
+        ended = self._run(command)
+        outcome = switches.outcome(switch, action, ended.code, ended.errors)
+        return Answer(
+            outcome=outcome,
+            text=_text(outcome, ended, command.secrets),
+            began_ns=ended.began_ns,
+            ended_ns=ended.ended_ns,
+        )
+
+    def wait_until_gone(self) -> None:
+        """What the programs left in their groups was killed; until it is gone."""
+        for group in self._groups:
+            processes.wait_for_group(group)
+
+    def _check(self) -> None:
+        """Raises SetupError where the options of a fence agent do not fit it, or a command is not there."""
+        switch = self._request.switch
+        if switch.kind == "commands":
+            switches.check_commands(switch)
+        if switch.kind == "fence" and (found := fence_metadata.problems(switch.options, self._metadata())):
+            raise SetupError("; ".join(found))
+
+    def _metadata(self) -> Metadata:
+        ended = self._run(switches.metadata_command(self._request.switch))
+        if ended.code != 0:
+            agent = self._request.switch.agent
+            raise SetupError(f"{agent} does not say what its options are: {_text('failed', ended, ())}")
+        return fence_metadata.parse(ended.output)
+
+    def _run(self, command: switches.Command) -> Ended:
+        if time.monotonic() >= self._bounds.deadline_s:
+            raise _LateError
+        ended = processes.run(
+            command.argv,
+            command.given,
+            leave_out=command.leave_out,
+            deadline_s=self._bounds.deadline_s,
+            lifeline=self._bounds.lifeline,
+            sessions=self._lock,
+        )
+        if ended.end == "abandoned":
+            raise _AbandonedError
+        if ended.end == "late":
+            raise _LateError
+        self._groups.append(ended.process)
+        return ended
+
+
+def _text(outcome: Outcome, ended: Ended, secrets: tuple[str, ...]) -> str:
+    """What the program said last, without secrets; if it failed, with its errors and how it ended."""
+    said = [ended.output] if outcome != "failed" else [ended.output, ended.errors]
+    clean = " ".join(without_secrets(kept, secrets) for kept in said).replace(_USAGE_HINT, "")
+    line = plain_text.as_line(" ".join(clean.split()))
+    if len(line) > _TEXT_CHARACTERS:
+        line = f"…{line[-_TEXT_CHARACTERS:]}"
+    if outcome != "failed":
+        return line
+    how = f"killed by signal {-ended.code}" if ended.code < 0 else f"exit code {ended.code}"
+    return f"{line or 'it said nothing'} ({how})"

@@ -1,0 +1,168 @@
+"""The campaigns in the store: a log of entries for each, to which entries are only added.
+
+An entry has the number after the last one, so of two servers that both add one only one succeeds, and the
+other learns what it missed. One server at a time conducts a campaign: the one that claimed it, as long as
+that lives. All calls block and belong to the store's thread. Refuses to know what entries mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, insert, or_, select, update
+
+from durability import limits
+from durability.errors import RefusedError
+from durability.formats.case import PowerOff
+from durability.formats.documents import from_value, to_value
+from durability.formats.packing import Value, pack, unpack
+from durability_server.store import tables
+from durability_server.store.database import Database
+from durability_server.store.lease_store import LeaseStore
+
+ENTRIES_MAX = 1_000_000  # of one campaign
+ENTRIES_AT_ONCE = 1000
+_MAX = limits.CAMPAIGNS_MAX
+
+
+class CampaignStore:
+    """The campaigns in `database`, for the server with these leases."""
+
+    def __init__(self, database: Database, leases: LeaseStore) -> None:
+        self._database = database
+        self._leases = leases
+
+    def names(self) -> tuple[str, ...]:
+        """Of all campaigns, in the order in which they began."""
+        columns = tables.campaigns.c
+        with self._database.reading() as db:
+            return tuple(db.execute(select(columns.name).order_by(columns.number)).scalars())
+
+    def newest(self) -> int:
+        """The number of the campaign that began last, 0 for none."""
+        with self._database.reading() as db:
+            return _newest(db)
+
+    def begin(self, name: str, entry: Value, *, number: int, home: str, after: int) -> bool:
+        """Adds the entry `number`, with which a campaign begins, or begins again after its check, as the
+        newest one; the machine `home` reaches its switches. Returns whether it did: not if another campaign
+        began since `after` was the newest, or another entry came. Raises RefusedError "too-many"."""
+        columns = tables.campaigns.c
+        with self._database.transaction() as db:
+            if _newest(db) != after or _last_entry(db, name) != number - 1:
+                return False
+            kept = {"number": after + 1, "home": home, "conductor": ""}
+            again = db.execute(update(tables.campaigns).where(columns.name == name).values(kept))
+            if not again.rowcount:
+                if db.execute(select(func.count()).select_from(tables.campaigns)).scalar_one() >= _MAX:
+                    raise RefusedError("too-many", f"the store has {_MAX} campaigns, its maximum")
+                db.execute(insert(tables.campaigns).values(name=name, **kept))
+            db.execute(insert(tables.campaign_entries).values(campaign=name, number=number, data=pack(entry)))
+        return True
+
+    def adopt(self, name: str, *, home: str) -> None:
+        """From now on the machine `home` reaches the campaign's switches. Raises RefusedError "busy" while
+        another server that lives conducts it."""
+        columns = tables.campaigns.c
+        with self._database.transaction() as db:
+            where = db.execute(self._conductor_of(name)).scalar()
+            if where is not None:
+                raise RefusedError("busy", f"the server at {where} conducts campaign {name}, and lives")
+            kept = {"home": home, "conductor": ""}
+            db.execute(update(tables.campaigns).where(columns.name == name).values(kept))
+
+    def place(self, name: str) -> tuple[str, str]:
+        """The machine whose server conducts the campaign, and the address of another server that does now, ""
+        for none."""
+        columns = tables.campaigns.c
+        with self._database.reading() as db:
+            home = db.execute(select(columns.home).where(columns.name == name)).scalar_one()
+            return home, db.execute(self._conductor_of(name)).scalar() or ""
+
+    def _conductor_of(self, name: str) -> Select[Any]:
+        """Selects the address of the other server that conducts a campaign, if it lives."""
+        columns = tables.campaigns.c
+        conductor = select(columns.conductor).where(columns.name == name).scalar_subquery()
+        return self._leases.held_at(conductor)
+
+    def claim(self, name: str, *, home: str) -> bool:
+        """Whether this server, on the machine `home`, conducts the campaign from now on."""
+        columns = tables.campaigns.c
+        with self._database.transaction() as db:
+            free = or_(
+                columns.conductor == self._leases.me, ~self._leases.held_at(columns.conductor).exists()
+            )
+            claimed = db.execute(
+                update(tables.campaigns)
+                .where(columns.name == name, columns.home == home, free)
+                .values(conductor=self._leases.me)
+            )
+            return bool(claimed.rowcount)
+
+    def entries(self, name: str, *, after: int) -> tuple[Value, ...]:
+        """Those with a higher number than `after`, in order, at most `ENTRIES_AT_ONCE`."""
+        columns = tables.campaign_entries.c
+        wanted = select(columns.data).where(columns.campaign == name, columns.number > after)
+        with self._database.reading() as db:
+            rows = db.execute(wanted.order_by(columns.number).limit(ENTRIES_AT_ONCE)).scalars().all()
+        return tuple(unpack(row) for row in rows)  # one that fails would leave SQLite's snapshot open
+
+    def append(
+        self, name: str, number: int, entry: Value, *, off: PowerOff | None = None, runs: Sequence[str] = ()
+    ) -> bool:
+        """Adds an entry, with what it says of the power of `runs`, if `number` follows the last one. Returns
+        whether it did. Raises RefusedError "too-many"."""
+        if number > ENTRIES_MAX:
+            raise RefusedError("too-many", f"campaign {name} has {ENTRIES_MAX} entries, the maximum")
+        with self._database.transaction() as db:
+            if _last_entry(db, name) != number - 1:
+                return False
+            db.execute(insert(tables.campaign_entries).values(campaign=name, number=number, data=pack(entry)))
+            if off is not None:
+                for run in runs:
+                    _add_power_off(db, run, off)
+        return True
+
+    def begun_by(self, run: str) -> tuple[str, str] | None:
+        """The client that began a run, and the run's label; None for a run that the store does not know."""
+        columns = tables.runs.c
+        with self._database.reading() as db:
+            row = db.execute(select(columns.client, columns.label).where(columns.run == run)).first()
+        return None if row is None else (row.client, row.label)
+
+    def told(self, name: str) -> int:
+        """Up to which entry news were given."""
+        columns = tables.campaigns.c
+        with self._database.reading() as db:
+            return int(db.execute(select(columns.told).where(columns.name == name)).scalar_one())
+
+    def tell(self, name: str, number: int) -> None:
+        """News were given up to this entry."""
+        columns = tables.campaigns.c
+        with self._database.transaction() as db:
+            db.execute(update(tables.campaigns).where(columns.name == name).values(told=number))
+
+
+def _newest(db: Connection) -> int:
+    return int(db.execute(select(func.coalesce(func.max(tables.campaigns.c.number), 0))).scalar_one())
+
+
+def _last_entry(db: Connection, name: str) -> int:
+    columns = tables.campaign_entries.c
+    last = select(func.coalesce(func.max(columns.number), 0)).where(columns.campaign == name)
+    return int(db.execute(last).scalar_one())
+
+
+def _add_power_off(db: Connection, run: str, off: PowerOff) -> None:
+    columns = tables.power_offs.c
+    last = select(func.coalesce(func.max(columns.number), 0)).where(columns.run == run)
+    number = db.execute(last).scalar_one() + 1
+    db.execute(insert(tables.power_offs).values(run=run, number=number, data=pack(to_value(off))))
+
+
+def power_offs_of(db: Connection, run: str) -> tuple[PowerOff, ...]:
+    """What power controllers confirmed for a run, oldest first."""
+    columns = tables.power_offs.c
+    rows = db.execute(select(columns.data).where(columns.run == run).order_by(columns.number)).scalars().all()
+    return tuple(from_value(PowerOff, unpack(row)) for row in rows)

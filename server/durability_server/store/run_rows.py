@@ -1,0 +1,201 @@
+"""The rows of a run: how its record is read from them and written to them.
+
+Within a transaction of the caller's, which decides what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
+
+from durability.errors import RefusedError
+from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.packing import Value, pack, unpack
+from durability.units import format_run, parse_run
+from durability_server.store import tables
+from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
+from durability_server.store.target_keys import TargetKeys, same_target
+
+_UPDATE_FRONTIER = update(tables.frontiers).where(
+    tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
+)
+
+
+def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
+    """All of these runs that does not stand in their rows."""
+    frontiers = [
+        {"key": key, "number": writer, "acked": acked}
+        for key, snapshot in by_key.items()
+        for writer, acked in enumerate(snapshot.frontiers)
+    ]
+    if frontiers:
+        db.execute(_UPDATE_FRONTIER, frontiers)
+    for key, snapshot in by_key.items():
+        if snapshot.timeline is not None:
+            _replace(db, tables.timelines, key, snapshot.timeline)
+        if snapshot.credits is not None:
+            _replace(db, tables.credits, key, snapshot.credits)
+        if snapshot.statistics is not None:
+            _replace(db, tables.statistics, key, pack(snapshot.statistics))
+        if snapshot.target_error is not None:
+            _replace(db, tables.errors, key, pack(snapshot.target_error))
+        if snapshot.events:
+            _save_events(db, key, snapshot.events)
+
+
+def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
+    """What a snapshot and the row of its run have under the same names."""
+    names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
+    return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
+
+
+def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
+    """Makes `data` the one row of the run."""
+    db.execute(delete(table).where(table.c.run == key))
+    db.execute(insert(table).values(run=key, data=data))
+
+
+def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
+    """Events are numbered, so that saving them again after a commit of unknown outcome adds none twice."""
+    first, last = events[0][0], events[-1][0]
+    number = tables.events.c.number
+    gone = or_(number >= first, number <= last - EVENTS_MAX)
+    db.execute(delete(tables.events).where(tables.events.c.run == key, gone))
+    rows = [{"run": key, "number": at, **asdict(event)} for at, event in events]
+    db.execute(insert(tables.events), rows)
+
+
+def of_client(client: str | None) -> ColumnElement[bool]:
+    """The runs of this client; None: of all."""
+    return true() if client is None else tables.runs.c.client == client
+
+
+def key_columns(keys: TargetKeys) -> dict[str, str]:
+    """The columns of a run's row that hold the identities of its target."""
+    return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
+
+
+def _keys(row: Row[Any]) -> TargetKeys:
+    return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
+
+
+def runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]]:
+    """The runs on a target of which `where` holds, newest first: of those that share any identity with it."""
+    columns = ((tables.runs.c[name], key) for name, key in key_columns(keys).items())
+    shared = or_(*(column == key for column, key in columns if key))
+    runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
+    return (row for row in db.execute(runs) if same_target(_keys(row), keys))
+
+
+# What has a row of its own beside that of its run.
+PARTS: Final = (tables.timelines, tables.credits, tables.statistics, tables.errors)
+
+
+def data_of(part: Table) -> ColumnElement[Any]:
+    """What the run's row in `part` has, as a column beside those of the run."""
+    return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
+
+
+def run_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any] | None:
+    """The row of a run, with more columns `beside` it; None if there is none."""
+    return db.execute(select(tables.runs, *beside).where(tables.runs.c.run == format_run(run))).first()
+
+
+def known_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]:
+    """The same. Raises RefusedError "run-unknown"."""
+    row = run_row(db, run, *beside)
+    if row is None:
+        raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
+    return row
+
+
+def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
+    """`row` has its run's data in `PARTS` as well."""
+    acked = select(tables.frontiers.c.acked).where(tables.frontiers.c.run == row.run)
+    events = select(tables.events).where(tables.events.c.run == row.run).order_by(tables.events.c.number)
+    return StoredRun(
+        number=row.number,
+        client=row.client,
+        label=row.label,
+        plan=row.plan,
+        secret=row.secret,
+        keys=_keys(row),
+        host=row.host,
+        armed=None if row.armed is None else unpack(row.armed),
+        series=row.series,
+        snapshot=RunSnapshot(
+            run=parse_run(row.run),
+            frontiers=tuple(db.execute(acked.order_by(tables.frontiers.c.writer)).scalars()),
+            **changing_columns(row),
+            follows=row.epoch,
+            saves=row.saves,
+            timeline=row.timelines,
+            credits=row.credits,
+            statistics=None if row.statistics is None else unpack(row.statistics),
+            target_error=None if row.errors is None else unpack(row.errors),
+            events=tuple(
+                (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
+                for one in db.execute(events)
+            ),
+        ),
+    )
+
+
+def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
+    """The verdicts of each of the selected runs, oldest first."""
+    given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
+    of_runs = select(tables.verdicts).where(tables.verdicts.c.run.in_(runs))
+    for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
+        given[row.run].append(
+            PastVerdict(
+                run=row.run,
+                verdict=row.verdict,
+                cut_class=row.cut_class,
+                at_risk_ms1000=row.at_risk_ms1000,
+                wall=row.wall,
+                reasons=tuple(row.reasons.split()),
+            )
+        )
+    return given
+
+
+def unverified(row: Row[Any]) -> PastVerdict | None:
+    """Stands for a run that met a cut and was never looked at again (rule 16)."""
+    if row.session_end not in ("silence", "target-error"):
+        return None
+    wall = row.receipt_wall
+    return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
+
+
+def listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+    """A run as listings have it; `standing`: the verdict that counts."""
+    return {
+        "run": row.run,
+        "label": row.label,
+        "state": state_of(row.finish, armed=row.is_armed),
+        "session_end": session_end,
+        "verdict": standing.verdict if standing else "",
+        "acked": acked,
+        "path": row.path,
+        "host": row.host,
+        "registered": row.registered_wall,
+        "last_receipt": row.receipt_wall,
+        "tainted": row.tainted,
+    }

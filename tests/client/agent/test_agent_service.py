@@ -1,0 +1,124 @@
+"""The unit that starts the agent at every boot, and the commands around it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from durability.errors import SetupError
+from durability_client.agent import agent_command, service
+from tests.joined import credential_of_nobody
+
+COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()", "agent")
+
+_AS_ANOTHER_USER = """
+import asyncio, os, sys
+from pathlib import Path
+from durability_client.agent.agent_command import agent
+from durability_client.link.endpoint import Endpoint
+os.setuid(65534)
+asyncio.run(agent(Endpoint(), options=(), directory=Path("/run/none"), out=sys.stdout))
+"""
+
+
+def durability(*words: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`durability agent WORDS`."""
+    return subprocess.run(
+        (*COMMAND, *words), capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def exec_start(unit: str) -> str:
+    """The unit's command line."""
+    (line,) = [line for line in unit.splitlines() if line.startswith("ExecStart=")]
+    return line.removeprefix("ExecStart=")
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    """systemd's own check accepts each line of it."""
+    path = tmp_path / service.NAME
+    path.write_text(service.unit(["--credential", "/etc/a b/100%$x\"'\\.json"]))
+    try:
+        done = subprocess.run(
+            ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("systemd-analyze is not installed")
+    complaints = [line for line in done.stderr.splitlines() if service.NAME in line]
+    assert complaints == [], done.stderr
+
+
+def test_systemd_rates_the_exposure_of_the_unit(tmp_path: Path) -> None:
+    """What root's work on drives does not need is taken from it: the exposure does not grow unseen."""
+    path = tmp_path / service.NAME
+    path.write_text(service.unit([]))
+    command = ["systemd-analyze", "--offline=true", "security", "--threshold=68", "--no-pager", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("systemd-analyze is not installed")
+    if "Overall exposure" not in done.stdout:
+        pytest.skip("this systemd-analyze does not rate a unit that is not loaded")
+    assert done.returncode == 0, done.stdout
+
+
+def test_words_are_quoted_for_systemd() -> None:
+    """What systemd would expand or take apart arrives as it was typed."""
+    command = exec_start(service.unit(["--credential", '/etc/a b/100%$x".json', "--server", "[::1]:7420"]))
+    assert command.endswith(' agent --credential "/etc/a b/100%%$$x\\".json" --server "[::1]:7420"')
+
+
+def test_the_unit_keeps_to_what_the_agent_needs() -> None:
+    """It has no mount namespace, in which mounts would be hidden, and a signal is for the agent alone."""
+    unit = service.unit([])
+    assert "KillMode=mixed" in unit and "Restart=always" in unit and "WantedBy=multi-user.target" in unit
+    head, service_part = unit.split("[Service]")
+    assert "StartLimitIntervalSec=0" in head, "an agent that fails five times at a boot would be given up"
+    assert "RestrictNamespaces=mnt" in service_part, "verify tries a mount in a mount namespace"
+    hiding = ("Private", "ProtectSystem", "ProtectHome", "ReadOnlyPaths", "RuntimeDirectory", "DeviceAllow")
+    assert not any(line.startswith(hiding) for line in unit.splitlines())
+
+
+def test_print_shows_the_unit_and_changes_nothing(tmp_path: Path) -> None:
+    """`install --print` needs no systemd; its command line has the options that were typed."""
+    credential = tmp_path / "credential.json"
+    credential_of_nobody(credential)
+    done = durability("--credential", credential, "--server", "192.0.2.7", "install", "--print")
+    assert done.returncode == 0, done.stderr
+    assert exec_start(done.stdout).endswith(f" agent --server 192.0.2.7 --credential {credential}")
+    program = exec_start(done.stdout).split()[0]
+    assert Path(program).is_absolute() and os.access(program, os.X_OK)
+
+
+@pytest.mark.parametrize("words", [["install"], ["install", "--print"], []])
+def test_a_machine_that_has_not_joined_is_refused(tmp_path: Path, words: list[str]) -> None:
+    """Without a credential of its own a machine has no name in a campaign: it is told how to join."""
+    done = durability("--credential", tmp_path / "none.json", *words, XDG_STATE_HOME=str(tmp_path))
+    assert done.returncode == 5
+    assert "durability join" in done.stderr and done.stdout == ""
+
+
+def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
+    """Its init is to start the agent."""
+    if agent_command.SYSTEMD.is_dir():
+        pytest.skip("this machine runs systemd")
+    expected = "at every boot" if os.geteuid() == 0 else "run this as root"
+    with pytest.raises(SetupError, match=expected):
+        service.install([], out=io.StringIO(), err=io.StringIO(), units=tmp_path)
+    with pytest.raises(SetupError):
+        service.uninstall(out=io.StringIO(), units=tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_the_agent_is_roots() -> None:
+    """Another user is told so before anything is done."""
+    done = subprocess.run(
+        [sys.executable, "-c", _AS_ANOTHER_USER], capture_output=True, text=True, check=False
+    )
+    assert "run it as root" in done.stderr

@@ -1,0 +1,332 @@
+"""An agent against the disks of its machine's owner: whatever a campaign file did not mean stays as it is."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability.campaign.tasks import Condition, DriveStatus
+from durability_client.agent import same_drive
+from durability_client.agent.drives import DriveError, Found, find
+from tests.client.agent.task_server import (
+    Tasks,
+    TaskServer,
+    agent_process,
+    by_name,
+    drive_on,
+    file_on,
+    task_server,
+    with_both_servers,
+)
+
+MakeLoop = Callable[..., Path]
+MakeMount = Callable[..., tuple[Path, Path]]
+SIZE_BYTES = 256 << 20
+ZRAM = Path("/sys/class/zram-control")
+
+
+@pytest.fixture
+async def server(tmp_path: Path, loop_machine: None) -> AsyncIterator[TaskServer]:
+    """With an agent that has no server for runs: what it refuses needs none."""
+    async with task_server(tmp_path) as server, agent_process(tmp_path):
+        yield server
+
+
+@pytest.fixture
+def make_nameless(loop_machine: None) -> Iterator[Callable[[], Path]]:
+    """A function that makes a drive without a serial, a model or a world-wide name."""
+    if not ZRAM.is_dir():
+        pytest.skip("this kernel has no zram")
+    made: list[int] = []
+
+    def make() -> Path:
+        number = int((ZRAM / "hot_add").read_text())
+        made.append(number)
+        Path(f"/sys/block/zram{number}/disksize").write_text(str(SIZE_BYTES))
+        return Path(f"/dev/zram{number}")
+
+    yield make
+    for number in made:
+        subprocess.run(["umount", "--lazy", f"/dev/zram{number}"], check=False, capture_output=True)
+        (ZRAM / "hot_remove").write_text(str(number))
+
+
+async def tool(*command: str | Path) -> None:
+    """Run a program of the system."""
+    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+
+
+def refused(status: DriveStatus, trouble: str, words: str) -> None:
+    """Assert that a task failed for that reason."""
+    assert (status.state, status.trouble) == ("failed", trouble), status
+    assert words in status.text, status
+
+
+def nameless(name: str) -> Found:
+    """A drive without a serial."""
+    return Found(device=Path(f"/dev/{name}"), leaves=(name,), serial="", diskseq=7)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/dev/vdb", "/dev/sdaa", "/dev/sdb1", "/dev/nvme0n1", "/dev/nvme0n1p2", "/dev/mmcblk0"),
+        *("/dev/dm-0", "/dev//vdb", "/dev/mapper/../vdb", "/dev/disk/by-diskseq/9", "/dev/block/252:16"),
+        *("/dev/disk/by-label/data", "/dev/disk/by-uuid/0b1c"),
+    ],
+)
+def test_a_name_that_may_mean_another_drive_is_refused(path: str) -> None:
+    """The kernel's name of a drive without a serial, a name of this boot, a name of what is overwritten."""
+    with pytest.raises(DriveError, match="name it") as refusal:
+        same_drive.check_name(drive_on(path), nameless("vdb"))
+    assert refusal.value.trouble == "wrong-drive"
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/disk/by-path/pci-0", "/dev/disk/by-id/virtio-1", "/dev/mapper/vg-lv", "/dev/vg/lv"]
+)
+def test_a_name_that_stays_is_taken(path: str) -> None:
+    """A place, an id, and a volume's own name mean the same after a boot."""
+    same_drive.check_name(drive_on(path), nameless("vdb"))
+
+
+def test_the_kernels_name_of_a_drive_with_a_serial_is_taken() -> None:
+    """It is found by its serial, whatever its name is then; but for a name of this boot."""
+    known = replace(nameless("vdb"), serial="S1")
+    same_drive.check_name(drive_on("/dev/vdb"), known)
+    with pytest.raises(DriveError, match="name of this boot"):
+        same_drive.check_name(drive_on("/dev/dm-3"), known)
+
+
+async def test_a_drive_without_a_serial_is_known_by_what_the_campaign_left_on_it(
+    tmp_path: Path, make_nameless: Callable[[], Path]
+) -> None:
+    """Another one that comes to its place is neither formatted nor mounted, before the first run and later;
+    the right one is tested again."""
+    mine, other = make_nameless(), make_nameless()
+    async with with_both_servers(tmp_path) as (server, _, _):
+        with by_name(mine) as link:
+            tasks = Tasks((drive_on(link.path),), ready_within_s=1.0)
+            examined = await server.do(tasks.make("examine"))
+            assert examined.state == "done" and examined.condition is not None, examined
+            assert examined.condition.serial == ""
+            tasks.examined = examined.condition
+            await tool("mkfs.ext4", "-q", other)
+            before = other.read_bytes()
+            link.point(other)
+            refused(
+                await server.do(tasks.make("run", fresh=True), "armed failed"), "wrong-drive", "no serial"
+            )
+            link.point(mine)
+            armed = await server.do(tasks.make("run", fresh=True), "armed failed")
+            assert armed.state == "armed", armed
+            await server.do(tasks.make("release"))
+            link.point(other)
+            tasks.again = True
+            for fresh in (True, False):
+                run = await server.do(tasks.make("run", fresh=fresh), "armed failed")
+                refused(run, "wrong-drive", "no serial")
+            verify = await server.do(tasks.make("verify", run=armed.run))
+            refused(verify, "wrong-drive", "was not mounted")
+            assert other.read_bytes() == before
+            link.point(mine)
+            verified = await server.do(tasks.make("verify", run=armed.run))
+            assert (verified.state, verified.run) == ("done", armed.run), verified
+            again = await server.do(tasks.make("run", fresh=True), "armed failed")
+            assert again.state == "armed", again
+
+
+async def test_a_raw_drive_without_a_serial_is_known_by_its_runs(
+    tmp_path: Path, make_nameless: Callable[[], Path]
+) -> None:
+    """One that holds no run of this tool is not written to, though it is blank."""
+    mine, other = make_nameless(), make_nameless()
+    async with with_both_servers(tmp_path) as (server, _, _):
+        with by_name(mine) as link:
+            tasks = Tasks((drive_on(link.path, ""),), ready_within_s=1.0)
+            tasks.examined = (await server.do(tasks.make("examine"))).condition
+            armed = await server.do(tasks.make("run", fresh=True), "armed failed")
+            assert armed.state == "armed", armed
+            await server.do(tasks.make("wait"))
+            tasks.again = True
+            link.point(other)
+            for fresh in (True, False):
+                run = await server.do(tasks.make("run", fresh=fresh), "armed failed")
+                refused(run, "wrong-drive", "no serial")
+            assert not any(other.read_bytes())
+            link.point(mine)
+            again = await server.do(tasks.make("run", fresh=True), "armed failed")
+            assert again.state == "armed", again
+
+
+def test_a_drive_that_changed_is_not_written_to() -> None:
+    """Another model, size, serial or world-wide name is another drive; of one that is certain to be the same
+    the verdict says what a changed size means."""
+    first = condition()
+    task = Tasks((drive_on("/dev/disk/by-id/m-S1"),), examined=first).make("run", fresh=True)
+    (mine,) = task.drives
+    for change in ({"model": "other"}, {"size_bytes": 5}, {"serial": "S2"}, {"wwid": "naa.2"}):
+        with pytest.raises(DriveError) as refusal:
+            same_drive.check_condition(replace(first, **change), mine, certain=True, writes=True)
+        assert refusal.value.trouble == "wrong-drive"
+    same_drive.check_condition(replace(first, size_bytes=5), mine, certain=True, writes=False)
+    with pytest.raises(DriveError, match="5 bytes"):
+        same_drive.check_condition(replace(first, size_bytes=5), mine, certain=False, writes=False)
+    same_drive.check_condition(first, mine, certain=False, writes=True)
+
+
+def condition() -> Condition:
+    """Of a drive as it was examined."""
+    return Condition(
+        model="m",
+        serial="S1",
+        firmware="1",
+        size_bytes=SIZE_BYTES,
+        diskseq=1,
+        emulated=False,
+        ready_s=None,
+        power_cycles=None,
+        unsafe_shutdowns=None,
+        media_errors=None,
+        spare_percent=None,
+        used_percent=None,
+        backup_failed=None,
+        capacitor_percent=None,
+        wwid="naa.1",
+    )
+
+
+async def test_a_drive_of_another_size_at_the_place_is_left_alone(
+    server: TaskServer, make_loop: MakeLoop, tmp_path: Path
+) -> None:
+    """The file behind a loop device grew since it was examined: nothing is written."""
+    device = make_loop(SIZE_BYTES)
+    tasks = Tasks((drive_on(device),), ready_within_s=1.0)
+    tasks.examined = (await server.do(tasks.make("examine"))).condition
+    os.truncate(tmp_path / "disk0.img", 2 * SIZE_BYTES)
+    await tool("losetup", "--set-capacity", device)
+    run = await server.do(tasks.make("run", fresh=True), "armed failed")
+    refused(run, "wrong-drive", f"and had {SIZE_BYTES:,}")
+    assert not any(device.read_bytes())
+
+
+def test_a_drive_that_comes_under_the_name_of_another_is_noticed(make_loop: MakeLoop, tmp_path: Path) -> None:
+    """Between the look at a drive and its file system another one may take its name; while the name is held,
+    it cannot."""
+    device = make_loop(SIZE_BYTES)
+    found = find(drive_on(device), "")
+    os.close(same_drive.pin(found))
+    other = tmp_path / "other.img"
+    with other.open("wb") as file:
+        file.truncate(SIZE_BYTES)
+    subprocess.run(["losetup", "--detach", device], check=True)
+    subprocess.run(["losetup", device, other], check=True)
+    try:
+        with pytest.raises(DriveError, match="went away"):
+            same_drive.pin(found)
+        held = same_drive.pin(find(drive_on(device), ""))
+        subprocess.run(["losetup", "--detach", device], check=True)
+        free = subprocess.run(["losetup", device, other], check=False, capture_output=True)
+        assert free.returncode, "the name was given away while it was held"
+        os.close(held)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=False, capture_output=True)
+
+
+async def test_a_link_as_target_is_refused(server: TaskServer, make_mount: MakeMount, tmp_path: Path) -> None:
+    """A symbolic link to a file or to a disk is not followed, wherever it leads."""
+    device, directory = make_mount()
+    victim = directory / "victim"
+    victim.write_bytes(b"somebody's")
+    for number, aim in enumerate((victim, device, directory / "new")):
+        target = directory / f"link{number}"
+        target.symlink_to(aim)
+        tasks = Tasks((file_on(target),), number=10 * number, ready_within_s=1.0)
+        refused(await server.do(tasks.make("examine")), "not-begun", "is a symbolic link")
+        refused(await server.do(tasks.make("run"), "armed failed"), "not-begun", "is a symbolic link")
+    assert victim.read_bytes() == b"somebody's" and not (directory / "new").exists()
+
+
+async def test_a_target_whose_file_system_is_not_mounted_waits_for_it(
+    tmp_path: Path, make_mount: MakeMount
+) -> None:
+    """After a boot the directory of a target may be that of the file system below: nothing is written there,
+    and nothing is taken for a loss."""
+    _, below = make_mount()
+    _, above = make_mount()
+    inner = below / "data"
+    inner.mkdir()
+    await tool("mount", "--bind", above, inner)
+    try:
+        async with with_both_servers(tmp_path) as (server, _, _):
+            tasks = Tasks((file_on(inner / "t"),), ready_within_s=1.0)
+            examined = await server.do(tasks.make("examine"))
+            assert examined.condition is not None and examined.condition.holds.startswith("ext4 ")
+            tasks.examined = examined.condition
+            armed = await server.do(tasks.make("run"), "armed failed")
+            assert armed.state == "armed", armed
+            await server.do(tasks.make("release"))
+            await tool("umount", inner)
+            for task in (tasks.make("run"), tasks.make("verify", run=armed.run)):
+                status = await server.do(task, "armed done failed")
+                refused(status, "wrong-drive", "is that mounted?")
+            assert list(inner.iterdir()) == []
+            server.task = tasks.make("verify", run=armed.run, ready_within_s=60.0)
+            await server.until(lambda status: any("waiting" in one.text for one in status.drives))
+            await tool("mount", "--bind", above, inner)
+            verified = await server.drive("done failed")
+            assert verified.state == "done", verified
+    finally:
+        with suppress(subprocess.CalledProcessError):
+            await tool("umount", inner)
+
+
+async def test_half_of_a_btrfs_mirror_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
+    """A btrfs of several devices shows no holder while it is not mounted; one of a single device may go."""
+    one, two, single = make_loop(SIZE_BYTES), make_loop(SIZE_BYTES), make_loop(SIZE_BYTES)
+    await tool("mkfs.btrfs", "-q", "-d", "raid1", "-m", "raid1", one, two)
+    await tool("mkfs.btrfs", "-q", single)
+    for number, device in enumerate((one, two)):
+        tasks = Tasks((drive_on(device),), number=10 * number, ready_within_s=1.0)
+        refused(await server.do(tasks.make("examine")), "in-use", "part of something else (btrfs)")
+    status = await server.do(Tasks((drive_on(single),), number=30).make("examine"))
+    assert (status.state, status.condition and status.condition.holds) == ("done", "btrfs"), status
+
+
+async def test_the_log_of_another_file_system_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
+    """An external journal belongs to a file system that is on another drive."""
+    device = make_loop(SIZE_BYTES)
+    await tool("mke2fs", "-q", "-O", "journal_dev", device)
+    status = await server.do(Tasks((drive_on(device),), ready_within_s=1.0).make("examine"))
+    refused(status, "in-use", "part of something else (jbd)")
+
+
+async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
+    """A virtual machine has its disk open for writing, which no holder shows; a reader is no obstacle."""
+    device = make_loop(SIZE_BYTES)
+    tasks = Tasks((drive_on(device),), ready_within_s=1.0)
+    for mode, flags in (("<>", "in-use"), ("<", "")):
+        program = await asyncio.create_subprocess_exec(
+            "sh",
+            "-c",
+            f'exec 3{mode}"$1"; echo; exec sleep 1000',
+            "-",
+            device,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert program.stdout is not None
+            await program.stdout.readline()
+            status = await server.do(tasks.make("examine"))
+            assert status.trouble == flags, status
+            assert not flags or f"open for writing in process {program.pid} (sleep)" in status.text
+        finally:
+            program.kill()
+            await program.wait()

@@ -1,0 +1,58 @@
+"""What a campaign says of itself, and of a drive in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
+from durability.campaign.results import ArmResult, DriveResult, Tally
+from durability_client.campaigns.campaign_text import sentence, status
+from tests.core.campaign.campaign_world import settings_of
+
+CLEAN = Tally(cuts=59, losses=0, unknown=0, bound=0.0495, bound_if_lost=None, low=None, high=None)
+
+
+def result(*arms: ArmResult, left: str = "") -> DriveResult:
+    """A drive that lost nothing in 59 cuts under load."""
+    return DriveResult(
+        drive="ssd",
+        machine="b",
+        tally=CLEAN,
+        kept=0,
+        arms=arms,
+        first_loss=None,
+        left_out=(),
+        left=left,
+    )
+
+
+def test_a_loss_at_idle_is_said_beside_the_bound() -> None:
+    """The bound is of the cuts under load, and no loss of another arm stays unsaid."""
+    lost = Tally(cuts=12, losses=1, unknown=0, bound=0.34, bound_if_lost=None, low=0.0021, high=0.38)
+    arm = ArmResult(arm="still", moment="idle", tally=lost, kept=11, left_out=0)
+    assert sentence(result(arm, left="loss in cycle 60")) == (
+        "no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %). LOSS in 1 of 12 cuts of arm still"
+        " (idle). It takes part no more: loss in cycle 60."
+    )
+
+
+def test_arms_without_a_loss_add_nothing() -> None:
+    """What was kept is in the tables."""
+    kept = Tally(cuts=12, losses=0, unknown=0, bound=0.22, bound_if_lost=None, low=None, high=None)
+    arm = ArmResult(arm="still", moment="idle", tally=kept, kept=12, left_out=0)
+    assert sentence(result(arm)) == "no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %)."
+
+
+@pytest.mark.parametrize(("stop", "then"), [(False, "pauses"), (True, "ends")])
+def test_a_pause_under_way_is_said(stop: bool, then: str) -> None:
+    """While a campaign is about to pause or end, its status says so, and no time that is left."""
+    state = CampaignState()
+    told: list[Happening] = [Began(settings=settings_of(), check_only=False), PauseAsked(stop=stop)]
+    for number, happening in enumerate(told, 1):
+        state.apply(Entry(number=number, at_ns=number, boot_id="boot", wall="", happening=happening))
+    said = list(status(state, {}, took_s=None))
+    assert said[1] == f"it {then} as soon as its machines are on and its drives at rest"
+    assert not any("time left" in line for line in said)
+    state.apply(Entry(number=3, at_ns=3, boot_id="boot", wall="", happening=Paused(reason="")))
+    assert not any("as soon as" in line for line in status(state, {}, took_s=None))

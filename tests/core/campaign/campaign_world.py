@@ -1,0 +1,497 @@
+"""A campaign in memory in which everything may go wrong, and what must hold whatever does.
+
+The parts are the lab's; this adds drives whose verdicts are drawn, and an account of its own of what the log
+may say, which shares no code with the fold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from durability.campaign.campaign_file import read_campaign
+from durability.campaign.happenings import (
+    CycleBegan,
+    CycleEnded,
+    DriveLeft,
+    DriveReported,
+    Ended,
+    Entry,
+    Happening,
+    Judged,
+    MachineSeen,
+    Paused,
+    PowerAnswered,
+    PowerAsked,
+    PowerWentOff,
+    StillThere,
+    entry_from_value,
+)
+from durability.campaign.results import results
+from durability.campaign.settings import Settings
+from durability.campaign.tasks import Condition, DriveTask
+from durability_lab.campaign_rig.memory_server import MemoryServer, ServerDiedError
+from durability_lab.campaign_rig.played_machine import Pace, PlayedMachine
+from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch
+from durability_lab.simulated_rig.virtual_time import Agenda, S
+
+ENTRIES_AT_ONCE_MAX = 100  # without any time between them
+ASKS_IN_A_ROW_MAX = 120  # of one switch, in one phase of one cycle
+
+FILE = """
+[campaign]
+machines = [{machines}]
+cuts = {cuts}
+stop_at = "{stop_at}"
+seed = 7
+cut_after_s = [{cut_after_s}]
+off_s = [{off_s}]
+boot_within_s = 120
+ready_within_s = 30
+{switches}
+{drives}
+{arms}
+"""
+
+
+def settings_of(
+    *,
+    drives: tuple[str, ...] = ("b", "b", "c"),
+    switches: int = 2,
+    subject: str = "machine",
+    stop_at: str = "end",
+    arms: tuple[str, ...] = ("load",),
+    cuts: int = 4,
+    off_s: tuple[float, float] = (1, 5),
+    cut_after_s: tuple[float, float] = (1, 20),
+) -> Settings:
+    """A campaign of drives on the machines that `drives` names. `arms`: moments, or "again"."""
+    machines = sorted(set(drives))
+    power = f'tasmota = "192.0.2.1"\ncut_class = "power"\ncuts = "{subject}"\n'
+    text = FILE.format(
+        machines=", ".join(f'"{one}"' for one in machines),
+        cuts=cuts,
+        off_s=f"{off_s[0]}, {off_s[1]}",
+        cut_after_s=f"{cut_after_s[0]}, {cut_after_s[1]}",
+        stop_at=stop_at,
+        switches="".join(f"[[power]]\n{power}" for _ in range(switches)),
+        drives="".join(
+            f'[[drive]]\nname = "d{number}"\nmachine = "{machine}"\ndevice = "/dev/sd{number}"\n'
+            'file_system = "ext4"\n'
+            for number, machine in enumerate(drives)
+        ),
+        arms="".join(
+            f'[[arm]]\nname = "{arm}-{number}"\n'
+            + ("again_after_s = [5, 60]\n" if arm == "again" else f'moment = "{arm}"\n')
+            for number, arm in enumerate(arms)
+        ),
+    )
+    return read_campaign(text, name="world", seed=7)
+
+
+@dataclass(slots=True)
+class RunTruth:
+    """A run as it was. `lost_power`: its drive lost its power while it was armed. `in_prefill`: its power is
+    to go before that."""
+
+    drive: str
+    in_prefill: bool = False
+    is_armed: bool = False
+    lost_power: bool = False
+    verified: bool = False
+
+
+class Account:
+    """What the log may say, entry by entry. Raises AssertionError."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.machine = {drive.name: drive.machine for drive in settings.drives}
+        self.ended: list[CycleEnded] = []
+        self.cycle: CycleBegan | None = None
+        self.words: Counter[tuple[str, str]] = Counter()
+        self.over = ""
+        self.left: set[str] = set()
+        self.power: dict[int, str] = {}  # what each switch was asked last
+        self.asks: Counter[int] = Counter()
+        self._at_ns, self._at_once = 0, 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.armed: dict[str, int] = {}
+        self.runs: dict[str, str] = {}
+        self.offs: list[int] = []
+        self.seen: dict[str, int] = {}
+        self.losses: set[str] = set()
+        self.still = False
+        self.confirmed: dict[int, tuple[str, str]] = {}
+
+    def take(self, entry: Entry) -> None:
+        """The next entry."""
+        self._at_once = self._at_once + 1 if entry.at_ns == self._at_ns else 1
+        self._at_ns = entry.at_ns
+        assert self._at_once <= ENTRIES_AT_ONCE_MAX, "entries without end, in no time"
+        match entry.happening:
+            case CycleBegan() as began:
+                self._began(began)
+            case PowerAsked(switch=switch, operation=operation):
+                self._asked(switch, operation)
+            case PowerAnswered(switch=switch, outcome=outcome):
+                self.confirmed[switch] = (outcome, entry.boot_id)
+            case PowerWentOff(runs=runs):
+                self._went_off(entry, runs)
+            case CycleEnded() as ended:
+                self._ended(ended)
+            case Paused(reason=reason):
+                self._stopped(reason, over=False)
+            case Ended(reason=reason):
+                self._stopped(reason, over=True)
+            case happening:
+                self._heard(entry.number, happening)
+
+    def _began(self, began: CycleBegan) -> None:
+        assert self.cycle is None, "a cycle began in another"
+        assert not self.over, "a cycle began after the end"
+        assert began.cycle in (0, len([one for one in self.ended if one.cycle]) + 1)
+        self.cycle = began
+        self._forget()
+
+    def _went_off(self, entry: Entry, runs: tuple[str, ...]) -> None:
+        off = ("off", entry.boot_id)
+        every = range(len(self.settings.power))
+        assert all(self.confirmed.get(switch) == off for switch in every), "off without each switch's word"
+        assert len(runs) == len(self.armed)
+        self.offs.append(entry.number)
+
+    def _heard(self, number: int, happening: Happening) -> None:
+        match happening:
+            case MachineSeen(machine=machine):
+                self.seen[machine] = number
+            case DriveReported(what="run", status=status) if status.state == "armed":
+                self.armed.setdefault(status.drive, number)
+                self.runs.setdefault(status.drive, status.run)
+            case StillThere():
+                self.still = True
+            case DriveLeft(drive=drive):
+                self.left.add(drive)
+            case Judged(drive=drive, verdict="loss"):
+                self.losses.add(drive)
+            case _:
+                pass
+
+    def _asked(self, switch: int, operation: str) -> None:
+        if operation in ("on", "off"):
+            if self.power.get(switch) != operation:
+                self.asks[switch] = 0
+            self.power[switch] = operation
+        self.asks[switch] += 1
+        assert self.asks[switch] <= ASKS_IN_A_ROW_MAX, "a switch is asked without end"
+
+    def _ended(self, ended: CycleEnded) -> None:
+        assert self.cycle is not None and self.cycle.cycle == ended.cycle
+        if ended.cycle:
+            assert tuple(one.drive for one in ended.drives) == self.cycle.drives, "a drive was dropped"
+        for mine in ended.drives:
+            assert (mine.word == "loss") == (mine.drive in self.losses), f"{mine} against {self.losses}"
+            assert mine.word != "nothing" or (mine.cause and mine.text), f"nothing without a reason: {mine}"
+            if mine.word == "durable":
+                self._deserves(mine.drive)
+            self.words[mine.drive, mine.word] += 1
+        self.ended.append(ended)
+        self.cycle = None
+
+    def _deserves(self, drive: str) -> None:
+        assert self.offs, "durable without a confirmed off"
+        assert self.armed[drive] < self.offs[0], "durable, and armed only after the off"
+        assert not self.still, "durable, though something went on without power"
+        if self.settings.subject == "machine":
+            assert self.seen.get(self.machine[drive], 0) > self.offs[-1], "durable without a new boot"
+
+    def _stopped(self, reason: str, *, over: bool) -> None:
+        self.over = reason if over else self.over
+        dark = [switch for switch, operation in self.power.items() if operation == "off"]
+        assert not dark, f"{reason}: switches {dark} were asked last to be off"
+        if over:
+            assert self.cycle is None, "it ended within a cycle"
+        if reason == "complete":
+            for drive in self.settings.drives:
+                counted = sum(self.words[drive.name, word] for word in ("durable", "loss", "kept"))
+                assert counted >= self.settings.cuts or drive.name in self.left, f"{drive.name}: {counted}"
+
+
+class World:
+    """A campaign with all its parts. `words`: what the judge says, one after the other, then durable."""
+
+    def __init__(self, settings: Settings, *, seed: int = 1) -> None:
+        self.settings = settings
+        self.account = Account(settings)
+        self.words: list[str] = []
+        self.gone: set[str] = set()
+        self.dark: set[str] = set()  # drives without power
+        self.runs: dict[str, RunTruth] = {}
+        self.on_drive: dict[str, str] = {}  # the run that was begun last
+        self.going: dict[str, str] = {}  # the run that goes on
+        self.verdicts: dict[str, Judged] = {}
+        self.kill_in = 0  # entries
+        self.down_s = 1.0
+        self.reboots = 0
+        self.reboot = False
+        self._random = Random(seed)
+        self._cuts: Counter[str] = Counter()
+        self.agenda = Agenda()
+        self.switches = [
+            PlayedSwitch(go=partial(self._switched, number), answer_s=self._answer_s)
+            for number in range(len(settings.power))
+        ]
+        self.server = MemoryServer(
+            self.agenda, PlayedController(self.agenda, self.switches), self._look_up, self._added
+        )
+        self.machines = {
+            name: PlayedMachine(
+                self.agenda,
+                self.server,
+                name,
+                drives=self,
+                names=[drive.name for drive in settings.drives_of(name)],
+                pace=Pace(),
+            )
+            for name in settings.machines
+        }
+        for machine in self.machines.values():
+            machine.boot()
+        self.server.start()
+        self.server.begin(settings)
+
+    # Time.
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        steps = self.server.steps
+        self.agenda.run(until_ns=self.agenda.now_ns + int(seconds * S))
+        assert self.server.steps - steps < 2000 + 50 * seconds, "steps without end"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the campaign is at its end."""
+        return self.server.up and self.server.state.state == "ended"
+
+    def until_still(self, within_s: float) -> None:
+        """Let time pass until the campaign is over or paused."""
+        end_ns = self.agenda.now_ns + int(within_s * S)
+        while not (self.server.up and self.server.state.state != "running"):
+            assert self.agenda.now_ns < end_ns, f"nothing came of it: {self.story()}"
+            self.advance(20.0)
+
+    def finish(self) -> str:
+        """Mend all that is broken, and let people resume what pauses: the reason of the end."""
+        self.kill_in = 0
+        self.gone.clear()
+        for switch in self.switches:
+            switch.manner = "obeys"
+        for machine in self.machines.values():
+            machine.cut_off = False
+            if machine.hangs or not machine.is_up:
+                machine.hangs = False
+                if machine.power:
+                    machine.reset()
+        for _ in range(8):
+            self.until_still(3 * 86_400)
+            if self.is_over:
+                self.check_results()
+                reason = self.server.state.reason
+                assert "cannot be switched on" in reason or all(
+                    switch.on or ("on", "lies") in switch.asked[-3:] for switch in self.switches
+                ), f"a machine was left without power: {reason}"
+                return reason
+            for machine in self.machines.values():
+                machine.hangs = False
+                if machine.power and not machine.is_up:
+                    machine.reset()
+            self.advance(60.0)
+            self.server.resume()
+        raise AssertionError(f"paused again and again: {self.story()}")
+
+    def check_results(self) -> None:
+        """Hold the results against the account."""
+        arms = {arm.name: arm.moment for arm in self.settings.arms}
+        moments = {past.began.cycle: arms.get(past.began.arm, "") for past in self.server.state.cycles}
+        for one in results(self.server.state):
+            words = Counter(
+                mine.word
+                for ended in self.account.ended
+                for mine in ended.drives
+                if mine.drive == one.drive and moments[ended.cycle] == "load"
+            )
+            tally = one.tally
+            assert (tally.cuts, tally.losses) == (words["durable"] + words["loss"], words["loss"])
+            if tally.bound is not None and not tally.losses:
+                assert abs((1 - tally.bound) ** tally.cuts - 0.05) < 1e-9
+            of_all = [
+                mine for ended in self.account.ended for mine in ended.drives if mine.drive == one.drive
+            ]
+            assert len(one.left_out) == sum(mine.word == "nothing" for mine in of_all)
+
+    def story(self) -> str:
+        """The log's last entries, for a failure."""
+        told = []
+        for value in self.server.log[-40:]:
+            entry = entry_from_value(value)
+            what = str(entry.happening)
+            if isinstance(entry.happening, DriveReported):
+                status = entry.happening.status
+                what = f"{entry.happening.what} {status.drive} {status.state} {status.text}"
+            told.append(f"{entry.number} {entry.at_ns / S:.1f} {what}")
+        return "\n".join(told)
+
+    # The server.
+
+    def _added(self, entry: Entry) -> None:
+        if isinstance(entry.happening, CycleEnded):
+            for drive, run in self.account.runs.items():
+                word = next(mine.word for mine in entry.happening.drives if mine.drive == drive)
+                given = self.verdicts.get(run)
+                assert given is None or given.verdict != "loss" or word == "loss", (
+                    f"a loss of {drive} is lost"
+                )
+        self.account.take(entry)
+        if self.kill_in:
+            self.kill_in -= 1
+            if not self.kill_in:
+                self.kill_server()
+                raise ServerDiedError
+
+    def kill_server(self) -> None:
+        """Kill the server; it starts again after `down_s`, in another boot if `reboot`."""
+        if not self.server.up:
+            return
+        before = self.server.state
+        self.server.kill()
+        self.agenda.after(int(self.down_s * S), partial(self._start_server, before))
+
+    def _start_server(self, before: object) -> None:
+        self.reboots += self.reboot
+        self.server.start(boot_id=f"server-{1 + self.reboots}")
+        assert vars(self.server.state) == vars(before), "the log says something else than the state did"
+
+    # The power.
+
+    def _answer_s(self) -> float:
+        return self._random.choice((0.2, 1.0, 3.0, 20.0))
+
+    def _switched(self, number: int, on: bool) -> None:
+        """Each switch has every so manyth machine, or one switch has all."""
+        names = [name for at, name in enumerate(self.machines) if at % len(self.switches) == number]
+        for name in names if len(self.switches) > 1 else self.machines:
+            if self.settings.subject == "drive":
+                self._switch_drives(self.machines[name], on=on)
+            elif on:
+                self.machines[name].switch_on()
+            else:
+                self.machines[name].switch_off()
+
+    def _switch_drives(self, machine: PlayedMachine, *, on: bool) -> None:
+        for drive in self.settings.drives_of(machine.name):
+            if on:
+                self.dark.discard(drive.name)
+            else:
+                self.dark.add(drive.name)
+                self.lose_power(drive.name)
+                machine.drive_lost(drive.name)
+
+    # The drives.
+
+    def condition(self, drive: str) -> Condition | None:
+        """What a drive says of itself."""
+        if drive in self.gone or drive in self.dark:
+            return None
+        return Condition(
+            model="Played",
+            serial=drive,
+            firmware="1",
+            size_bytes=1 << 30,
+            diskseq=1 + self._cuts[drive],
+            emulated=False,
+            ready_s=1.0,
+            power_cycles=self._cuts[drive],
+            unsafe_shutdowns=None,
+            media_errors=0,
+            spare_percent=100,
+            used_percent=0,
+            backup_failed=None,
+            capacitor_percent=None,
+        )
+
+    def begin(self, part: DriveTask) -> str:
+        """A run begins; what was on the drive is gone."""
+        drive = part.drive.name
+        last = self.on_drive.get(drive)
+        cycle = self.server.state.cycle
+        known = cycle.runs.get(drive) if cycle is not None else None
+        assert last is None or last != known, "an armed run was overwritten before its verdict"
+        run = f"{len(self.runs) + 1:016x}"
+        self.runs[run] = RunTruth(drive, in_prefill=part.arm is not None and part.arm.moment == "prefill")
+        self.on_drive[drive] = self.going[drive] = run
+        return run
+
+    def armed(self, drive: str) -> None:
+        """The run is armed."""
+        if drive in self.going:
+            self.runs[self.going[drive]].is_armed = True
+
+    def lose_power(self, drive: str) -> None:
+        """The power goes."""
+        self._cuts[drive] += 1
+        run = self.going.pop(drive, None)
+        if run is not None:
+            self.runs[run].lost_power = self.runs[run].is_armed
+
+    def stop(self, drive: str) -> None:
+        """The run is ended in order."""
+        self.going.pop(drive, None)
+
+    def verify(self, part: DriveTask) -> None:
+        """The verify begins."""
+        assert self.on_drive[part.drive.name] == part.run, "another run lies on the drive"
+        self.stop(part.drive.name)
+
+    def verified(self, part: DriveTask) -> int:
+        """The verdict is with the server."""
+        truth = self.runs[part.run]
+        truth.verified = True
+        word = self.words.pop(0) if self.words else "not-armed" if truth.in_prefill else "durable"
+        self.verdicts.setdefault(
+            part.run,
+            Judged(
+                drive=part.drive.name,
+                run=part.run,
+                verdict="" if word == "none" else word if word in ("durable", "loss") else "inconclusive",
+                cut_class="power",
+                reasons={
+                    "contradicted": ("attestation-contradicted",),
+                    "inconclusive": ("scan-unfinished",),
+                    "not-armed": ("not-armed", "nothing-at-risk"),
+                }.get(word, ()),
+                at_risk_ms1000=9,
+                commit_p50_us=100.0,
+                commit_p99_us=200.0,
+            ),
+        )
+        return 0
+
+    def nothing(self, drive: str, run: str) -> Judged:
+        """What the server knows of a run without a verdict."""
+        return Judged(
+            drive=drive,
+            run=run,
+            verdict="",
+            cut_class="",
+            reasons=(),
+            at_risk_ms1000=0,
+            commit_p50_us=None,
+            commit_p99_us=None,
+        )
+
+    def _look_up(self, drive: str, run: str) -> Judged:
+        return self.verdicts.get(run) or self.nothing(drive, run)

@@ -1,0 +1,320 @@
+"""Shortened histories of campaigns that went wrong once: what was counted, asked or overwritten wrongly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from durability.campaign.assignments import task_for
+from durability.campaign.happenings import (
+    Abandoned,
+    CycleEnded,
+    DriveLeft,
+    Ended,
+    Happening,
+    Judged,
+    NotBack,
+    Paused,
+    PowerAnswered,
+    PowerAsked,
+    PowerFailed,
+    PowerWentOff,
+    StillThere,
+    entry_from_value,
+)
+from durability_lab.simulated_rig.virtual_time import S
+from tests.core.campaign.campaign_world import RunTruth, World, settings_of
+
+
+def log_of(world: World) -> list[Happening]:
+    """All that happened."""
+    return [entry_from_value(value).happening for value in world.server.log]
+
+
+def until(world: World, kind: type[Happening], count: int = 1, within_s: float = 5000.0) -> None:
+    """Let time pass until there are so many entries of a kind."""
+    end_ns = world.agenda.now_ns + int(within_s * S)
+    while sum(isinstance(one, kind) for one in log_of(world)) < count:
+        assert world.agenda.now_ns < end_ns, world.story()
+        world.agenda.step()
+
+
+def until_phase(world: World, phase: str, cycle: int = 1) -> None:
+    """Let time pass until a cycle is in a phase."""
+    end_ns = world.agenda.now_ns + 5000 * S
+    while not (
+        (now := world.server.state.cycle) is not None and (now.began.cycle, now.phase) == (cycle, phase)
+    ):
+        assert world.agenda.now_ns < end_ns, world.story()
+        world.agenda.step()
+
+
+def words(world: World) -> list[list[str]]:
+    """What each cycle said of its drives."""
+    return [[mine.word for mine in ended.drives] for ended in world.account.ended if ended.cycle]
+
+
+def test_machine_that_boots_between_two_offs_is_not_still_there() -> None:
+    """A machine is cut again while it boots: its first boot is no sign that it never lost its power."""
+    world = World(settings_of(drives=("b",), switches=1, arms=("again",), cuts=3))
+    assert world.finish() == "complete"
+    assert not any(isinstance(one, StillThere) for one in log_of(world))
+
+
+def test_machine_between_two_offs_verifies_nothing() -> None:
+    """A verify between the two offs would be an answer about half of the cycle."""
+    world = World(settings_of(drives=("b",), switches=1, arms=("again",), cuts=2))
+    until_phase(world, "again")
+    while world.server.state.cycle is not None and world.server.state.cycle.phase == "again":
+        assert task_for(world.server.state, "b").kind != "verify"
+        world.agenda.step()
+    assert world.finish() == "complete"
+
+
+def test_machine_that_restarts_by_itself_does_not_run_again_in_the_same_cycle() -> None:
+    """A second run would overwrite the armed one before its verdict."""
+    world = World(settings_of(drives=("b",), switches=1, cut_after_s=(60, 60)))
+    until_phase(world, "load")
+    begun = len(world.runs)
+    world.machines["b"].crash()
+    until(world, Abandoned)
+    until(world, CycleEnded, 2)
+    assert len(world.runs) == begun
+    assert words(world) == [["nothing"]]
+    assert world.finish() == "complete"
+
+
+def test_machine_that_is_back_before_the_off_is_confirmed_waits() -> None:
+    """It boots while the switch is still asked whether it is off: it neither runs nor verifies."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "off")
+    world.switches[0].manner = "idles"
+    begun = len(world.runs)
+    world.machines["b"].crash()
+    world.advance(60.0)
+    assert task_for(world.server.state, "b").kind == "wait"
+    assert len(world.runs) == begun
+    assert world.finish() == "complete"
+
+
+def test_drive_that_was_verified_is_not_verified_again() -> None:
+    """One machine is verified, the other does not come back and is switched off and on, and the first one
+    with it: what was verified counts, though its files are gone."""
+    world = World(settings_of(drives=("b", "c"), switches=1, cuts=1))
+    until_phase(world, "load")
+    until_phase(world, "on")
+    world.machines["c"].hangs = True
+    until_phase(world, "off")
+    assert len(world.verdicts) == 1
+    assert words(world) == []
+    tasks = len(world.machines["b"].tasks)
+    assert world.finish() == "complete"
+    assert all(not task.drives for task in world.machines["b"].tasks[tasks:] if task.kind == "verify")
+    assert words(world)[0] == ["durable", "durable"]
+
+
+def test_answer_to_off_that_comes_late_does_not_keep_the_power_off() -> None:
+    """The switch answers "off: done" when it is to go on: it is asked for more than its state."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "off")
+    server = world.server
+    server.add([PowerFailed(on=False, reason="it took too long")])
+    server.add([PowerAsked(switch=0, operation="on")])
+    late = PowerAnswered(switch=0, operation="off", outcome="done", text="", began_ns=0, ended_ns=1)
+    server.add([late])
+    assert server.state.cycle is not None
+    assert not server.state.cycle.switches[0].requested
+    assert world.finish() == "complete"
+
+
+def test_answer_of_an_earlier_boot_of_the_server_confirms_no_off() -> None:
+    """Its time is of another clock: the switch is asked once more, and both times are of one boot."""
+    world = World(settings_of(drives=("b", "c"), switches=2))
+    until_phase(world, "off")
+    world.switches[1].manner = "idles"
+    world.advance(60.0)
+    world.reboot = True
+    world.kill_server()
+    world.advance(5.0)
+    world.switches[1].manner = "obeys"
+    until(world, PowerWentOff, 2)
+    off = next(one for one in reversed(log_of(world)) if isinstance(one, PowerWentOff))
+    entries = [entry_from_value(value) for value in world.server.log]
+    of_this_boot = [
+        one.happening.ended_ns
+        for one in entries
+        if one.boot_id == "server-2" and isinstance(one.happening, PowerAnswered)
+    ]
+    assert off.confirmed_ns in of_this_boot and len(of_this_boot) >= 2
+    assert off.asked_ns <= off.confirmed_ns
+
+
+def test_check_goes_on_though_the_server_died_before_the_switch_answered() -> None:
+    """A request that died with its server is made again."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until(world, PowerAsked)
+    world.kill_server()
+    assert world.finish() == "complete"
+
+
+def test_stop_in_a_pause_counts_what_was_found() -> None:
+    """One machine has lost data and the other does not come back: the campaign pauses, an operator stops it,
+    and the loss is in its results."""
+    world = World(settings_of(drives=("b", "c"), switches=2, cuts=2))
+    world.words = ["loss"]
+    until_phase(world, "on")
+    world.machines["c"].cut_off = True
+    until(world, Paused)
+    world.server.pause(stop=True)
+    world.until_still(20_000.0)
+    assert world.is_over
+    assert words(world) == [["loss", "nothing"]]
+
+
+def test_machine_that_is_missing_is_not_switched_off_for_an_operator_who_wants_a_pause() -> None:
+    """It gets one try to boot; what comes after that is for people."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "rest")
+    world.server.pause()
+    world.machines["b"].cut_off = True
+    world.until_still(5000.0)
+    assert world.server.state.reason.startswith("machine b did not come back")
+    assert "switched on 1 time" in world.server.state.reason
+    assert not any(isinstance(one, NotBack) for one in log_of(world))
+
+
+def test_run_that_is_armed_after_the_off_was_not_cut() -> None:
+    """A drive that could not run says later that it is armed, in a message from before the power went: its
+    verdict is no word on this cut."""
+    world = World(settings_of(drives=("b", "b"), switches=1, cuts=1))
+    until_phase(world, "run")
+    world.gone.add("d1")
+    until_phase(world, "rest")
+    world.gone.clear()
+    machine = world.machines["b"]
+    run = next(one for one in machine.said[-1].drives if one.drive == "d0")
+    late = replace(run, drive="d1", run="00000000000000aa", state="armed", trouble="")
+    world.verdicts[late.run] = replace(world.nothing("d1", late.run), verdict="durable", cut_class="power")
+    world.on_drive["d1"] = late.run
+    world.runs[late.run] = RunTruth("d1")
+    world.server.hear("b", replace(machine.said[-1], drives=(late,)))
+    until(world, CycleEnded, 2)
+    assert words(world) == [["durable", "nothing"]]
+
+
+def test_resumed_campaign_gives_a_machine_its_time_to_boot() -> None:
+    """People mend the machine and resume: it is not switched off again while it boots."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, "load")
+    world.machines["b"].cut_off = True
+    until(world, Paused)
+    offs = world.switches[0].asked.count(("off", "obeys"))
+    world.machines["b"].cut_off = False
+    world.machines["b"].reset()
+    world.server.resume()
+    assert world.finish() == "complete"
+    assert world.switches[0].asked.count(("off", "obeys")) == offs
+
+
+def test_drive_that_never_says_anything_does_not_keep_the_others() -> None:
+    """Of one drive each verdict is inconclusive; it leaves, and the others get their cuts."""
+    world = World(settings_of(drives=("b", "b"), switches=1, cuts=8))
+    world.words = ["inconclusive", "durable"] * 40
+    assert world.finish() == "complete"
+    assert [one.drive for one in log_of(world) if isinstance(one, DriveLeft)] == ["d0"]
+
+
+def test_machine_whose_drives_have_left_may_be_switched_off_by_hand() -> None:
+    """The only drive of a machine is lost; the campaign does not wait for its agent any more."""
+    world = World(settings_of(drives=("b", "c"), switches=2, stop_at="loss", cuts=3))
+    world.words = ["loss"]
+    until(world, DriveLeft)
+    (left,) = [one.drive for one in log_of(world) if isinstance(one, DriveLeft)]
+    machine = world.account.machine[left]
+    world.machines[machine].cut_off = True
+    world.until_still(20_000.0)
+    assert world.server.state.reason == "complete", world.story()
+
+
+def test_status_of_an_earlier_boot_is_not_a_start() -> None:
+    """A message from before the cut that comes late does not make the machine begin its verify again."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "back")
+    world.advance(21.0)
+    seen = world.server.state.machines["b"]
+    world.machines["b"].say_again(15)
+    assert world.server.state.machines["b"] == seen
+
+
+def test_earlier_boot_that_goes_on_asking_is_no_sign_of_life() -> None:
+    """A copy of the machine, in an older boot, asks again and again while the machine itself is away: the
+    campaign does not wait for it."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "run")
+    machine = world.machines["b"]
+    machine.cut_off = True
+    copy = replace(machine.said[-1], boot_id="b-1", task=0, drives=())
+    for _ in range(20):
+        world.server.hear("b", copy)
+        world.advance(10.0)
+    assert world.server.state.reason.startswith("machine b has not asked for its task for 120 s")
+
+
+def test_pause_in_a_long_rest_switches_on() -> None:
+    """Drives rest without power for days in some arms; an operator does not wait for that."""
+    world = World(settings_of(drives=("b",), switches=1, off_s=(80_000, 80_000)))
+    until_phase(world, "rest", cycle=0)
+    world.server.pause()
+    world.until_still(2000.0)
+    assert world.server.state.state == "paused"
+    assert world.switches[0].on
+
+
+def test_stop_says_that_the_power_stays_off() -> None:
+    """The switch fails when it is to go on: the reason of the end says so."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "rest")
+    world.switches[0].manner = "fails"
+    world.server.pause(stop=True)
+    world.until_still(5000.0)
+    (ended,) = [one for one in log_of(world) if isinstance(one, Ended)]
+    assert ended.reason.startswith("stopped, but the power cannot be switched on again: ")
+
+
+def test_drive_that_was_verified_at_the_second_try_counts() -> None:
+    """It went away during its verify, which failed and left no verdict; after another boot it is a loss."""
+    world = World(settings_of(drives=("b", "c"), switches=2, cuts=1))
+    world.words = ["loss"]
+    until_phase(world, "on")
+    world.machines["c"].cut_off = True
+    while not any(task.kind == "verify" for task in world.machines["b"].tasks):
+        world.agenda.step()
+    world.gone.add("d0")
+    until(world, Judged)
+    world.gone.clear()
+    world.machines["b"].crash()
+    until(world, Judged, 2)
+    world.machines["c"].cut_off = False
+    until(world, CycleEnded, 2)
+    assert words(world) == [["loss", "durable"]]
+
+
+def test_switch_that_lies_gives_no_cut() -> None:
+    """It says off, and the machine goes on: nothing is counted, and twice in a row is for people."""
+    world = World(settings_of(drives=("b",), switches=1))
+    until_phase(world, "load")
+    world.switches[0].manner = "lies"
+    world.until_still(5000.0)
+    assert words(world) == [["nothing"], ["nothing"]]
+    assert world.server.state.reason.startswith("2 cuts in a row were none: machine b went on")
+
+
+def test_switch_that_is_still_asked_to_go_off_is_switched_on_before_the_campaign_pauses() -> None:
+    """One switch fails three times while the other has not yet answered to off: that one goes on again."""
+    world = World(settings_of(drives=("b", "c"), switches=2))
+    until_phase(world, "load")
+    world.switches[0].answer_s = lambda: 20.0
+    world.switches[1].answer_s = lambda: 0.2
+    world.switches[1].manner = "fails"
+    world.until_still(5000.0)
+    assert world.server.state.reason.startswith("the power cannot be switched on again")
+    assert world.switches[0].on

@@ -1,0 +1,28 @@
+"""Each fence agent of the distribution is known for what it switches, so that a new one is a decision."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from durability.campaign.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
+
+# They switch the power of a machine: BMCs, blade chassis, power distribution units, relays.
+METAL = """alom amt apc apc_snmp bladecenter cdu cisco_ucs cyberpower_ssh drac drac5 eaton_snmp emerson eps
+hds_cb hpblade ibmblade idrac ilo ilo2 ilo3 ilo3_ssh ilo4 ilo4_ssh ilo5 ilo5_ssh ilo_moonshot ilo_mp
+ilo_ssh imm intelmodular ipdu ipmilan ipmilanplus ironic lindypdu netio powerman raritan raritan_px3
+rcd_serial redfish rsa rsb tripplite_snmp wti"""
+METAL_AGENTS = {f"fence_{name}" for name in METAL.split()}
+
+
+def test_every_installed_agent_is_classified() -> None:
+    """An agent is of metal, of guests, or switches no power, and of one of these kinds alone."""
+    installed = {path.name for path in Path("/usr/sbin").glob("fence_*")} - {"fence_virtd"}
+    if not installed and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip("no fence agents: install the package fence-agents")
+    assert installed
+    assert installed <= METAL_AGENTS | GUEST_AGENTS | POWERLESS_AGENTS
+    assert not GUEST_AGENTS & POWERLESS_AGENTS
+    assert not METAL_AGENTS & (GUEST_AGENTS | POWERLESS_AGENTS)

@@ -1,0 +1,149 @@
+"""The health of a drive: what changed for the worse is a warning, and noise is none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from durability.campaign.health import HealthRow, health_rows, health_warnings, rises
+from tests.core.campaign.campaign_world import World, settings_of
+
+ROW: dict[str, Any] = {
+    "serial": "S1",
+    "firmware": "1.0",
+    "size_bytes": 1 << 40,
+    "ready_s": 1.0,
+    "power_cycles": 10,
+    "unsafe_shutdowns": 5,
+    "media_errors": 0,
+    "spare_percent": 100,
+    "used_percent": 1,
+    "backup_failed": False,
+    "capacitor_percent": 100,
+    "commit_p50_us": 100.0,
+    "commit_p99_us": 500.0,
+    "mount_s": 0.2,
+    "repaired": False,
+}
+
+
+def rows_of(count: int = 30, /, **figures: Callable[[int], Any]) -> list[HealthRow]:
+    """Rows of an unchanged drive, some figures as functions of the cycle."""
+    return [
+        HealthRow(**{**ROW, **{name: figure(cycle) for name, figure in figures.items()}}, cycle=cycle)
+        for cycle in range(count)
+    ]
+
+
+def codes(rows: list[HealthRow]) -> list[str]:
+    """What is warned of."""
+    return [warning.code for warning in health_warnings(rows)]
+
+
+def test_unchanged_drive_has_no_warnings() -> None:
+    """Nor has one of which nothing is known."""
+    assert codes(rows_of()) == []
+    assert codes([]) == []
+    unknown = {name: (lambda _: None) for name in ROW if name not in ("serial", "firmware", "repaired")}
+    assert codes(rows_of(**unknown)) == []
+
+
+@pytest.mark.parametrize(
+    ("figure", "values", "code", "cycle", "said"),
+    [
+        ("backup_failed", (False, True), "backup-failed", 7, "power-loss protection is broken"),
+        ("size_bytes", (1 << 40, 8 << 20), "smaller", 7, "8,388,608 bytes, and 1,099,511,627,776 before"),
+        ("firmware", ("1.0", "1.1"), "firmware", 7, "firmware 1.1 in cycle 7, and had 1.0 before"),
+        ("media_errors", (0, 3), "media-errors", 7, "rose from 0 to 3, first in cycle 7"),
+        ("spare_percent", (100, 99), "spare", 7, "fell from 100 % to 99 %"),
+        ("capacitor_percent", (100, 90), "capacitors", 7, "fell from 100 % to 90 %"),
+    ],
+)
+def test_change_for_the_worse_is_a_warning(
+    *, figure: str, values: tuple[Any, Any], code: str, cycle: int, said: str
+) -> None:
+    """It names the cycle, and what was before."""
+    (warning,) = health_warnings(rows_of(**{figure: lambda number: values[number >= cycle]}))
+    assert (warning.code, warning.cycle) == (code, cycle)
+    assert said in warning.text
+
+
+def test_changes_for_the_better_are_no_warnings() -> None:
+    """A drive that came back with its whole capacity, and a measurement that varies by some points."""
+    assert codes(rows_of(capacitor_percent=lambda cycle: 97 + cycle % 4)) == []
+    assert codes(rows_of(media_errors=lambda cycle: 5)) == []
+    assert codes(rows_of(size_bytes=lambda cycle: (1 << 40) + cycle)) == []
+
+
+def test_repairs_are_counted() -> None:
+    """A file system that needs more than its replay."""
+    (warning,) = health_warnings(rows_of(10, repaired=lambda cycle: cycle in (3, 6)))
+    assert warning.text == "its file system had to be repaired in 2 of 10 cycles, first in cycle 3"
+
+
+@pytest.mark.parametrize(
+    ("figure", "code"),
+    [("ready_s", "slow-ready"), ("mount_s", "slow-mount"), ("commit_p99_us", "slow-commits")],
+)
+def test_time_that_grows_is_a_warning(*, figure: str, code: str) -> None:
+    """Though each value varies by half of itself, and some are far out."""
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+
+    def grows(cycle: int) -> float:
+        outlier = 20.0 if draw.random() < 0.05 else 1.0
+        return (1 + cycle / 20) * draw.uniform(0.75, 1.25) * outlier
+
+    (warning,) = health_warnings(rows_of(59, **{figure: grows}))
+    assert warning.code == code
+
+
+def noise_of(draw: random.Random, spread: float) -> Callable[[int], float]:
+    """Values without a trend."""
+    return lambda _: draw.lognormvariate(0.0, spread)
+
+
+def test_noise_is_no_warning() -> None:
+    """Of 300 campaigns with times that vary wildly, and have no trend, none has a warning."""
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    warned = 0
+    for _ in range(300):
+        count = draw.choice((12, 20, 59))
+        spread = draw.choice((0.05, 0.5, 1.5))
+        noise = noise_of(draw, spread)
+        figures = dict.fromkeys(("ready_s", "mount_s", "commit_p99_us"), noise)
+        warned += bool(codes(rows_of(count, **figures)))
+    assert warned <= 1  # expected: less than 300 · 3 · 1e-4
+
+
+def test_one_slow_cycle_and_few_cycles_are_no_trend() -> None:
+    """A trend needs a dozen cycles, and more than one of them."""
+    assert codes(rows_of(59, ready_s=lambda cycle: 30.0 if cycle == 58 else 1.0)) == []
+    assert codes(rows_of(11, ready_s=lambda cycle: 1.0 + cycle)) == []
+    assert codes(rows_of(12, ready_s=lambda cycle: 1.0 + cycle)) == ["slow-ready"]
+
+
+@given(st.lists(st.floats(0, 1e18), max_size=1000))
+def test_rises_takes_any_values(values: list[float]) -> None:
+    """Equal ones, huge ones, none; and what rises does not also fall."""
+    assert not (rises(values) and rises(values[::-1]))
+
+
+def test_rows_are_of_the_cycles_that_are_over() -> None:
+    """The check and each cycle, with what the drive said after its cut."""
+    world = World(settings_of(cuts=3))
+    assert world.finish() == "complete"
+    rows = health_rows(world.server.state, "d1")
+    assert [row.cycle for row in rows] == [0, 1, 2, 3]
+    assert [row.commit_p99_us for row in rows] == [None, 200.0, 200.0, 200.0]
+    cycles = [row.power_cycles for row in rows if row.power_cycles is not None]
+    assert cycles == sorted(set(cycles))
+    assert health_warnings(rows) == ()

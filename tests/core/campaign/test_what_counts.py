@@ -1,0 +1,519 @@
+"""What a campaign must not believe: runs that were not cut, machines that were not checked, and drives of an
+earlier file."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.campaign.assignments import Speaker, run_claimed, without_run
+from durability.campaign.happenings import (
+    Abandoned,
+    Checked,
+    CutDue,
+    CycleEnded,
+    DriveLeft,
+    NotBack,
+    PauseAsked,
+    Paused,
+    StrangerHeard,
+)
+from durability.campaign.next_steps import Ask, LookUp
+from durability.campaign.results import results
+from durability.campaign.tasks import Status
+from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
+
+RUN, OTHER_RUN = "00000000000000aa", "00000000000000bb"
+B_ANEW = Speaker(client="client-b-anew")
+
+
+def begun(**settings: object) -> ToldCampaign:
+    """A campaign of which the check has passed, in its first cycle. Its machine is in its second boot."""
+    told = ToldCampaign()
+    told.begin(told_settings(**settings))  # type: ignore[arg-type]
+    told.add(Checked(problems=()))
+    told.note()
+    for machine in told.state.plan.machines:
+        told.say(machine=machine)
+    return told
+
+
+def cut_under_load(**settings: object) -> ToldCampaign:
+    """A campaign whose first cut of one armed run is over; its machine boots."""
+    told = begun(**settings)
+    told.say(part("armed", run=RUN))
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    return told
+
+
+# A drive of an earlier file.
+
+
+def test_changed_file_forgets_the_drives_of_the_one_before() -> None:
+    """The check found a drive that is mounted; the file is changed to another device: the agent must not look
+    for the old drive's serial, and make its file system there."""
+    told = ToldCampaign()
+    told.begin(told_settings(devices=("/dev/sdb",)), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("failed", trouble="in-use", text="it is mounted", found=condition("OLD")))
+    told.add(Checked(problems=("drive d0: it is mounted",)))
+    assert isinstance(told.note(), CycleEnded)
+    told.note()
+    told.begin(told_settings(devices=("/dev/sdc",)), check_only=True)
+    told.note()
+    (mine,) = told.task().drives
+    assert (mine.drive.device, mine.serial, mine.fresh) == ("/dev/sdc", "", False)
+
+
+def test_changed_file_forgets_a_check_that_passed() -> None:
+    """Its drive was found and cut; the file names another device now: it is checked anew, from nothing."""
+    told = ToldCampaign()
+    told.begin(told_settings(devices=("/dev/sdb",)), check_only=True)
+    assert told.checked(found=condition("OLD")).problems == ()
+    told.note()
+    told.begin(told_settings(devices=("/dev/sdc",)))
+    told.note()
+    (mine,) = told.task().drives
+    assert (told.task().kind, mine.serial) == ("examine", "")
+
+
+def test_drive_that_was_not_examined_gets_no_file_system() -> None:
+    """Without a word of the check on a drive, what lies on it may not go."""
+    told = begun()
+    (mine,) = told.task().drives
+    assert (told.task().kind, mine.fresh) == ("run", False)
+
+
+def test_drive_that_the_check_found_gets_its_file_system() -> None:
+    """The first run makes it, on the drive with the serial that the check found."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked(found=condition("S7"))
+    told.note()
+    told.begin(told_settings())
+    told.note()
+    (mine,) = told.task().drives
+    assert (told.task().kind, mine.serial, mine.fresh) == ("run", "S7", True)
+
+
+# Another machine than the one that was checked.
+
+
+def checked() -> ToldCampaign:
+    """A campaign whose check has passed, and which then began."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    assert told.checked().problems == ()
+    told.note()
+    told.begin(told_settings())
+    told.note()
+    return told
+
+
+@pytest.mark.parametrize(
+    ("machine_id", "speaker", "why"),
+    [
+        ("another", None, "another machine than the one that was checked answers as b"),
+        ("b", B_ANEW, "b has joined anew since it was checked"),
+        ("b", Speaker(client="client-b", is_server=True), "runs on the server's own machine"),
+    ],
+)
+def test_another_machine_is_not_heard(machine_id: str, speaker: Speaker | None, why: str) -> None:
+    """It gets no task, it is said once, and it is the reason of the pause."""
+    told = checked()
+    for _ in range(3):
+        task = told.say(boot="boot-9", machine_id=machine_id, speaker=speaker)
+        assert (task.kind, task.number) == ("wait", 0)
+    assert isinstance(told.state.last.happening if told.state.last else None, StrangerHeard)
+    before = told.state.number
+    told.say(boot="boot-9", machine_id=machine_id, speaker=speaker)
+    assert told.state.number == before
+    paused = told.note(later_s=121, silent_s=121)
+    assert isinstance(paused, Paused)
+    assert paused.reason.startswith("machine b is not heard: ") and why in paused.reason
+
+
+def test_two_strangers_are_each_said_once() -> None:
+    """They ask in turn, once a second, and the log does not grow with it."""
+    told = checked()
+    numbers = []
+    for _ in range(3):
+        told.say(boot="boot-8", machine_id="another")
+        told.say(boot="boot-9", speaker=B_ANEW)
+        numbers.append(told.state.number)
+    assert numbers[1:] == numbers[:-1]
+
+
+def test_another_machine_after_the_cut_of_the_check_is_not_heard() -> None:
+    """One machine is examined, and after the cut another one answers with its name: the switch is not shown
+    to be that of the second one."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition()))
+    told.cut()
+    task = told.say(boot="boot-9", machine_id="another")
+    assert task.kind == "wait"
+    paused = told.note(later_s=121, silent_s=121)
+    assert isinstance(paused, Paused) and paused.reason.startswith("machine b is not heard: another machine")
+
+
+def test_machine_that_joined_anew_is_bound_by_the_next_check() -> None:
+    """A drive is cut alone, so its machine has the same boot before and after."""
+    told = ToldCampaign()
+    told.begin(told_settings(subject="drive"), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition()))
+    told.add(Checked(problems=("something",)))
+    told.note()
+    told.note()
+    told.begin(told_settings(subject="drive"), check_only=True)
+    told.note()
+    assert told.say(speaker=B_ANEW).kind == "examine"
+    told.say(part("done", found=condition()), speaker=B_ANEW)
+    assert told.state.checked_machines["b"].client == B_ANEW.client
+    assert told.say(speaker=Speaker(client="client-b")).kind == "wait"
+
+
+def test_status_of_an_earlier_boot_gets_no_task() -> None:
+    """A copy of the machine, or a message that came late, must not begin the run of the newest boot."""
+    told = begun()
+    told.say(boot="boot-2")
+    assert told.say(boot="boot-1").kind == "wait"
+    assert told.say(boot="boot-2").kind == "run"
+
+
+@pytest.mark.parametrize(
+    ("wall", "kind"), [("2027-01-30T23:00:00Z", "run"), ("2027-02-01T00:00:00Z", "examine")]
+)
+def test_check_holds_for_thirty_days(wall: str, kind: str) -> None:
+    """After that, switches and drives may have been moved."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked()
+    told.note()
+    told.wall = wall
+    told.begin(told_settings())
+    told.note()
+    assert told.task().kind == kind
+
+
+def test_check_that_is_asked_for_again_is_made_again() -> None:
+    """A machine that has joined anew is checked once more, also while the last check holds."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked()
+    told.note()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    assert told.task().kind == "examine"
+    assert told.say(boot="boot-3", speaker=B_ANEW).kind == "examine"
+
+
+# What was said of another task.
+
+
+@pytest.mark.parametrize("campaign", ["another", ""])
+def test_status_of_another_campaign_is_not_believed(campaign: str) -> None:
+    """Its task has the same number by chance."""
+    told = begun()
+    told.say(part("armed", run=RUN), campaign=campaign)
+    assert told.state.cycle is not None
+    assert told.state.cycle.runs == {}
+    told.say(part("armed", run=RUN))
+    assert told.state.cycle.runs == {"d0": RUN}
+
+
+# Runs that the machine may not name.
+
+
+def test_run_that_is_refused_is_a_trouble_and_no_run() -> None:
+    """The server does not know the run that an agent names: the drive's part has failed, with the reason, and
+    the cycle ends."""
+    told = begun()
+    status = Status(
+        boot_id="boot-1",
+        machine_id="b",
+        uptime_ns=1,
+        virtualisation="none",
+        software="",
+        task=told.task().number,
+        drives=(part("armed", run="not a run"),),
+        campaign=told.state.plan.name,
+    )
+    assert list(run_claimed(told.state, "b", status)) == [("d0", "not a run")]
+    (refused,) = without_run(status, "d0", "the agent named a run that is not its own").drives
+    assert (refused.state, refused.trouble, refused.run) == ("failed", "agent", "")
+    told.say(refused)
+    assert told.state.cycle is not None and told.state.cycle.runs == {}
+    given_up = told.note()
+    assert isinstance(given_up, Abandoned) and given_up.cause == "not-armed"
+    (mine,) = told.ended().drives
+    assert (mine.word, mine.cause, mine.text) == (
+        "nothing",
+        "not-armed",
+        "the agent named a run that is not its own",
+    )
+
+
+def test_one_run_is_not_the_cut_of_two_drives() -> None:
+    """An agent names the same run for both of its drives: only one cut was judged."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN), part("armed", drive="d1", run=RUN))
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), part("done", drive="d1", run=RUN), boot="boot-2")
+    told.judge(verdict="durable")
+    assert [(mine.drive, mine.word) for mine in told.ended().drives] == [("d0", "durable"), ("d1", "nothing")]
+
+
+def test_run_that_ended_before_it_was_heard_of_is_verified() -> None:
+    """The agent was killed after its run was armed and before it said so: what the run left is verified, so
+    that the next one may begin. It is no cut."""
+    told = begun()
+    told.say(part("ended", run=RUN, text="the agent was restarted"))
+    given_up = told.note()
+    assert isinstance(given_up, Abandoned)
+    (mine,) = told.task().drives
+    assert (told.task().kind, mine.run) == ("verify", RUN)
+    told.say(part("done", run=RUN))
+    told.judge(verdict="inconclusive", reasons=("session-closed", "cut-not-shown"))
+    (said,) = told.ended().drives
+    assert (said.word, said.cut) == ("nothing", False)
+
+
+# Only what was armed counts.
+
+
+def test_prefill_waits_for_every_drive() -> None:
+    """One drive is at work and the other one not yet: no cut is due."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"), moment="prefill")
+    told.say(part("working"), part("working", drive="d1"))
+    assert not any(isinstance(step, Ask) or "CutDue" in str(step) for step in told.steps())
+
+
+def test_prefill_of_a_drive_that_did_not_begin_is_not_kept() -> None:
+    """It is in use; the other one's run is cut in its prefill, and kept."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"), moment="prefill")
+    told.say(part("armed", run=RUN), part("failed", drive="d1", trouble="in-use", text="it is mounted"))
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    told.say(boot="boot-2")
+    assert [mine.run for mine in told.task().drives] == [RUN, ""]
+    told.say(part("done", run=RUN), part("done", drive="d1"), boot="boot-2")
+    told.judge(verdict="inconclusive", reasons=("not-armed", "nothing-at-risk"))
+    kept, unfit = told.ended().drives
+    assert (kept.word, kept.cut) == ("kept", True)
+    assert (unfit.word, unfit.cause, unfit.text) == ("nothing", "drive", "it is mounted")
+    first, second = results(told.state)
+    assert (first.kept, first.arms[0].tally.cuts, second.kept, second.arms[0].left_out) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("verdict", [("durable", ()), ("inconclusive", ("nothing-at-risk",))])
+def test_prefill_that_was_over_is_left_out(verdict: tuple[str, tuple[str, ...]]) -> None:
+    """The run had been armed when the power went, so it was no cut in the prefill."""
+    told = cut_under_load(moment="prefill")
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.judge(verdict=verdict[0], reasons=verdict[1])
+    (said,) = told.ended().drives
+    assert (said.word, said.cause) == ("nothing", "not-armed")
+
+
+def test_run_that_ended_while_others_went_on_was_not_cut() -> None:
+    """The power goes for the sake of the other drive: the one whose run had ended before is not counted as
+    clean."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN), part("armed", drive="d1", run=OTHER_RUN))
+    told.note()
+    told.say(part("ended", run=RUN, text="it was killed"), part("armed", drive="d1", run=OTHER_RUN))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), part("done", drive="d1", run=OTHER_RUN), boot="boot-2")
+    told.judge(verdict="durable")
+    ended, cut = told.ended().drives
+    assert (ended.word, ended.cause) == ("nothing", "agent")
+    assert ended.text == "its run ended before the cut: it was killed"
+    assert cut.word == "durable"
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None:
+    """It fails with its power on, alone or beside another one: cause drive, with the error; twice, and it
+    takes part no more."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc") if others else ("/dev/sdb",))
+    for cycle in (1, 2):
+        run, other = f"{cycle:016x}", part("armed", drive="d1", run=f"{cycle:015x}f")
+        told.say(part("armed", run=run), *((other,) if others else ()), boot=f"boot-{cycle}")
+        told.note()
+        ended = part("ended", run=run, text="the run ended")
+        told.say(ended, *((other,) if others else ()), boot=f"boot-{cycle}")
+        boot = f"boot-{cycle}"
+        if others:
+            told.cut()
+            boot = f"boot-{cycle + 1}"
+            told.say(boot=boot)
+        else:
+            assert isinstance(told.note(), Abandoned)
+        verified = part("done", drive="d1", run=other.run)
+        told.say(part("done", run=run), *((verified,) if others else ()), boot=boot)
+        told.judge(verdict="inconclusive", reasons=("session-client-error",), target_error="write: EIO")
+        said = told.ended().drives[0]
+        assert (said.word, said.cause) == ("nothing", "drive")
+        assert said.text == "it failed under load, with its power on: write: EIO"
+        if cycle == 1:
+            told.note()
+            told.say(boot=boot)
+    left = told.note()
+    assert isinstance(left, DriveLeft) and left.drive == "d0" and "EIO" in left.reason
+
+
+def test_machine_that_is_not_back_shows_nothing() -> None:
+    """An operator stops the campaign while the machine is away: a verdict that is there all the same, of
+    whatever verify, is none on this cut."""
+    told = cut_under_load(moment="idle")
+    told.add(PauseAsked(stop=True))
+    assert told.steps(later_s=121) == [LookUp("d0", RUN)]
+    told.add(judged("d0", RUN, "inconclusive", reasons=("nothing-at-risk",)))
+    over = told.note(later_s=121)
+    assert isinstance(over, CycleEnded)
+    (said,) = over.drives
+    assert (said.word, said.cause, said.cut) == ("nothing", "no-verdict", True)
+    assert said.text == "machine b did not come back"
+
+
+# What a verdict may not hide.
+
+
+@pytest.mark.parametrize(
+    ("reasons", "cause"),
+    [
+        (("attestation-contradicted",), "not-a-cut"),
+        (("attestation-contradicted", "nothing-at-risk", "cut-not-shown"), "not-a-cut"),
+        (("attestation-contradicted", "scan-unfinished"), "inconclusive"),
+        (("attestation-contradicted", "nothing-checked"), "inconclusive"),
+        (("attestation-contradicted", "unstable"), "inconclusive"),
+    ],
+)
+def test_unreadable_target_is_not_hidden_by_a_contradicted_cut(reasons: tuple[str, ...], cause: str) -> None:
+    """A drive that cannot be read voids its bound, whatever is said of the cut beside it."""
+    told = cut_under_load()
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.judge(verdict="inconclusive", reasons=reasons)
+    (said,) = told.ended().drives
+    assert (said.word, said.cause) == ("nothing", cause)
+    (result,) = results(told.state)
+    assert result.tally.unknown == (cause == "inconclusive")
+
+
+@pytest.mark.parametrize("moment", ["idle", "shutdown", "prefill"])
+def test_kept_counts_in_the_bound_of_its_arm(moment: str) -> None:
+    """One cycle kept and one lost are one loss in two cuts."""
+    told = begun(moment=moment)
+    for cycle, (verdict, reasons) in enumerate(
+        [("inconclusive", ("not-armed", "nothing-at-risk")), ("loss", ("findings",))], 1
+    ):
+        run = f"{cycle:016x}"
+        told.say(part("armed", run=run), boot=f"boot-{cycle}")
+        told.note()
+        told.cut()
+        told.say(boot=f"boot-{cycle + 1}")
+        told.say(part("done", run=run), boot=f"boot-{cycle + 1}")
+        told.judge(verdict=verdict, reasons=reasons)
+        told.ended()
+        if cycle == 1:
+            told.note()
+            told.say(boot="boot-2")
+    (result,) = results(told.state)
+    (arm,) = result.arms
+    assert (arm.kept, arm.tally.cuts, arm.tally.losses, arm.left_out) == (1, 2, 1, 0)
+    assert result.tally.cuts == 0  # which is of cuts under load
+
+
+# The check.
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        (condition(unsafe=None), condition(unsafe=None), True),
+        (condition(unsafe=None), condition(unsafe=6), True),
+        (condition(unsafe=5, emulated=True), condition(unsafe=6, emulated=True), True),
+        (condition(unsafe=5), condition(unsafe=6), False),
+    ],
+)
+def test_check_says_that_no_counter_was_compared(before: object, after: object, note: bool) -> None:
+    """It passes, and does not look as if the drive had confirmed the cut."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=before))  # type: ignore[arg-type]
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=after), boot="boot-2")  # type: ignore[arg-type]
+    found = told.note()
+    assert isinstance(found, Checked) and found.problems == ()
+    assert [bool("no count of unsafe shutdowns" in one) for one in found.notes] == ([True] if note else [])
+
+
+def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
+    """It was there before, so something else answers now, or reads worse."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition(unsafe=5)))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=None)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert found.problems == ("drive d0: it does not say its count of unsafe shutdowns any more",)
+
+
+@pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])
+def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
+    """A machine that did not boot is switched off and on once more: its drive lost its power twice."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say()
+    told.say(part("done", found=condition(unsafe=5)))
+    told.cut()
+    assert isinstance(told.note(later_s=121), NotBack)
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=5 + risen)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked) and (found.problems == ()) == passes, found
+
+
+def test_second_switching_on_is_of_the_missing_machine_alone() -> None:
+    """The other machine verifies meanwhile: its switch is not asked, and its drive's counter may rise only
+    once."""
+    told = ToldCampaign()
+    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")), check_only=True)
+    told.note()
+    for machine, drive in (("b", "d0"), ("c", "d1")):
+        told.say(machine=machine)
+        told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
+    told.cut()
+    told.say(boot="boot-2")
+    missing = told.note(later_s=121)
+    assert missing == NotBack(machine="c")
+    assert {step.switch for step in told.steps() if isinstance(step, Ask)} == {1}
+    told.cut(1)
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", found=condition("d0", unsafe=7)), boot="boot-2")
+    told.say(part("done", drive="d1", found=condition("d1", unsafe=7)), boot="boot-2", machine="c")
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert found.problems == (
+        "drive d0: its count of unsafe shutdowns rose by 2 in 1 cut: it loses its power in other ways too",
+    )

@@ -1,0 +1,265 @@
+"""A campaign whose log is told entry by entry: what agents say goes through the product's own ears, and all
+else is said by the test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from durability.campaign.assignments import Speaker, answer_to, hear
+from durability.campaign.campaign_file import read_campaign
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import (
+    Began,
+    Checked,
+    CycleEnded,
+    Entry,
+    Happening,
+    Judged,
+    PowerAnswered,
+    PowerAsked,
+    PowerCameBack,
+    PowerWentOff,
+)
+from durability.campaign.next_steps import LookUp, Moment, Note, Step, next_steps
+from durability.campaign.settings import Settings
+from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
+
+S = 1_000_000_000
+NEW_YEAR = "2027-01-01T00:00:00Z"
+
+_FILE = """
+[campaign]
+machines = [{machines}]
+cuts = 9
+cut_after_s = [5, 90]
+boot_within_s = 120
+{switches}
+{drives}
+{arms}
+"""
+_POWER = (
+    '[[power]]\nmachine = "{machine}"\ntasmota = "192.0.2.{number}"\n'
+    'cut_class = "power"\ncuts = "{subject}"\n'
+)
+
+
+def told_settings(
+    *,
+    name: str = "told",
+    machines: tuple[str, ...] = ("b",),
+    devices: tuple[str, ...] = ("/dev/sdb",),
+    moment: str = "load",
+    subject: str = "machine",
+) -> Settings:
+    """Drives `d0`, `d1` … on `devices` of the machines, in turn; a switch for each machine."""
+    return read_campaign(
+        _FILE.format(
+            machines=", ".join(f'"{machine}"' for machine in machines),
+            switches="".join(
+                _POWER.format(machine=machine, number=number + 1, subject=subject)
+                for number, machine in enumerate(machines)
+            ),
+            drives="".join(
+                f'[[drive]]\nname = "d{number}"\nmachine = "{machines[number % len(machines)]}"\n'
+                f'device = "{device}"\nfile_system = "ext4"\n'
+                for number, device in enumerate(devices)
+            ),
+            arms=f'[[arm]]\nmoment = "{moment}"\n',
+        ),
+        name=name,
+        seed=1,
+    )
+
+
+def condition(serial: str = "S0", *, unsafe: int | None = 5, emulated: bool = False) -> Condition:
+    """What a drive says of itself; `unsafe`: its count of unsafe shutdowns."""
+    return Condition(
+        model="m",
+        serial=serial,
+        firmware="1",
+        size_bytes=10**9,
+        diskseq=1,
+        emulated=emulated,
+        ready_s=None,
+        power_cycles=1,
+        unsafe_shutdowns=unsafe,
+        media_errors=0,
+        spare_percent=None,
+        used_percent=None,
+        backup_failed=None,
+        capacitor_percent=None,
+    )
+
+
+def part(
+    state: WorkState,
+    *,
+    drive: str = "d0",
+    trouble: Trouble = "",
+    text: str = "",
+    run: str = "",
+    found: Condition | None = None,
+) -> DriveStatus:
+    """How far a drive's part of a task is."""
+    return DriveStatus(
+        drive=drive,
+        state=state,
+        trouble=trouble,
+        text=text,
+        run=run,
+        exit_code=None,
+        condition=found,
+        mount_s=None,
+        repaired=False,
+    )
+
+
+class ToldCampaign:
+    """A campaign, its log, and its clock, which goes on with each entry."""
+
+    def __init__(self) -> None:
+        self.state = CampaignState()
+        self.now_ns = S
+        self.wall = NEW_YEAR
+
+    def add(self, *happenings: Happening) -> None:
+        """These happen, a second apart."""
+        for happening in happenings:
+            self.now_ns += S
+            self.state.apply(
+                Entry(
+                    number=self.state.number + 1,
+                    at_ns=self.now_ns,
+                    boot_id="server",
+                    wall=self.wall,
+                    happening=happening,
+                )
+            )
+
+    def begin(self, settings: Settings, *, check_only: bool = False) -> None:
+        """It begins."""
+        self.add(Began(settings=settings, check_only=check_only))
+
+    def steps(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> list[Step]:
+        """What is to be done next."""
+        silent = dict.fromkeys(self.state.plan.machines, silent_s)
+        now_ns = self.now_ns + int(later_s * S)
+        return next_steps(self.state, Moment(now_ns=now_ns, boot_id="server", silent_s=silent))
+
+    def note(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> Happening:
+        """The next step is an entry: it is added."""
+        (step,) = self.steps(later_s=later_s, silent_s=silent_s)
+        assert isinstance(step, Note), step
+        self.add(step.happening)
+        return step.happening
+
+    def say(
+        self,
+        *drives: DriveStatus,
+        machine: str = "b",
+        boot: str = "boot-1",
+        machine_id: str = "",
+        speaker: Speaker | None = None,
+        task: int | None = None,
+        campaign: str | None = None,
+    ) -> Task:
+        """An agent says how far it is with its task, unless another one is named; the task that it gets."""
+        ours = self.task(machine)
+        status = Status(
+            boot_id=boot,
+            machine_id=machine_id or machine,
+            uptime_ns=1,
+            virtualisation="none",
+            software="",
+            task=ours.number if task is None else task,
+            drives=drives,
+            campaign=ours.campaign if campaign is None else campaign,
+        )
+        me = speaker or Speaker(client=f"client-{machine}")
+        self.add(*hear(self.state, machine, status, self.now_ns, me))
+        return answer_to(self.state, machine, status, me)
+
+    def task(self, machine: str = "b") -> Task:
+        """The task of the machine itself."""
+        known = self.state.machines.get(machine)
+        status = Status(
+            boot_id=known.boot_id if known is not None else "boot-1",
+            machine_id=machine,
+            uptime_ns=1,
+            virtualisation="none",
+            software="",
+            task=0,
+            drives=(),
+        )
+        return answer_to(self.state, machine, status, Speaker(client=f"client-{machine}"))
+
+    def cut(self, *switches: int) -> None:
+        """These switches, or else all, go off, confirm it, and go on again."""
+        asked = switches or tuple(range(len(self.state.plan.power)))
+        self.add(*(PowerAsked(switch=switch, operation="off") for switch in asked))
+        self.add(*(self._answered(switch, "off") for switch in asked))
+        cycle = self.state.cycle
+        assert cycle is not None
+        runs = tuple(cycle.runs[drive] for drive in cycle.armed)
+        self.add(PowerWentOff(asked_ns=1, confirmed_ns=2, runs=runs))
+        self.add(*(PowerAsked(switch=switch, operation="on") for switch in asked))
+        self.add(PowerCameBack())
+
+    def _answered(self, switch: int, outcome: str) -> PowerAnswered:
+        return PowerAnswered(
+            switch=switch,
+            operation="status",
+            outcome="off" if outcome == "off" else "on",
+            text="",
+            began_ns=self.now_ns,
+            ended_ns=self.now_ns,
+        )
+
+    def checked(self, *, found: Condition | None = None) -> Checked:
+        """The check of one machine with one drive goes as it should; what it found."""
+        self.note()  # the cycle begins
+        self.say()
+        self.say(part("done", found=found or condition()))
+        self.cut()
+        self.say(boot="boot-2")
+        after = found or condition()
+        unsafe = after.unsafe_shutdowns
+        self.say(
+            part("done", found=replace(after, unsafe_shutdowns=None if unsafe is None else unsafe + 1)),
+            boot="boot-2",
+        )
+        found_out = self.note()
+        assert isinstance(found_out, Checked)
+        self.note()  # the cycle ends
+        return found_out
+
+    def judge(self, *, verdict: str, reasons: tuple[str, ...] = (), target_error: str = "") -> None:
+        """The verdict on each run that is to be looked up."""
+        looked_up = [step for step in self.steps() if isinstance(step, LookUp)]
+        assert looked_up
+        for step in looked_up:
+            self.add(judged(step.drive, step.run, verdict, reasons=reasons, target_error=target_error))
+
+    def ended(self) -> CycleEnded:
+        """The cycle ends; what it says."""
+        over = self.note()
+        assert isinstance(over, CycleEnded)
+        return over
+
+
+def judged(
+    drive: str, run: str, verdict: str, *, reasons: tuple[str, ...] = (), target_error: str = ""
+) -> Judged:
+    """A verdict on a run."""
+    return Judged(
+        drive=drive,
+        run=run,
+        verdict=verdict,
+        cut_class="power",
+        reasons=reasons,
+        at_risk_ms1000=0,
+        commit_p50_us=None,
+        commit_p99_us=None,
+        target_error=target_error,
+    )

@@ -1,0 +1,71 @@
+"""`durability demo --campaign`: three drives, a bound for the honest one, and the cut at which each liar is
+caught."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+
+import pytest
+
+from durability.errors import EXIT_INTERNAL, EXIT_OK
+from durability_lab.campaign_rig import campaign_demo as demo_module
+from durability_lab.campaign_rig.campaign_demo import campaign_demo
+from durability_lab.campaign_rig.demo_cuts import CutVerdict
+
+
+def _rows(text: str) -> dict[str, list[str]]:
+    """The table, by drive."""
+    rows = [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+    return {row[0]: row[1:] for row in rows if row[0] in demo_module.MODELS and len(row) > 1}
+
+
+@pytest.mark.slow
+async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> None:
+    """Whatever the seed: 59 cuts of each, no loss of the honest drive, a loss at each cut of the one that
+    acknowledges early, and a screen of 80 by 24 holds all of it."""
+    seed = random.SystemRandom().getrandbits(32)
+    print(f"seed {seed}")
+    out = io.StringIO()
+    assert await campaign_demo(out, io.StringIO(), seed=seed) == EXIT_OK, out.getvalue()
+    text = out.getvalue()
+    rows = _rows(text)
+    assert rows["honest"] == ["59", "59", "0", "0", "0", "5.0 %"]
+    assert rows["early-ack"][:3] == ["59", "0", "59"]
+    assert rows["flush-skipped"][0] == "59"
+    assert "honest: no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %)." in text
+    assert f"Seed {seed}" in text
+    assert len(text.splitlines()) < 24 and max(map(len, text.splitlines())) <= 80
+
+
+async def test_same_seed_gives_the_same_campaign() -> None:
+    """Drives, cuts, switch and verdicts all follow from the seed."""
+    said = []
+    for _ in range(2):
+        out = io.StringIO()
+        assert await campaign_demo(out, io.StringIO(), seed=5, cuts=3) == EXIT_OK
+        said.append(out.getvalue())
+    assert said[0] == said[1]
+
+
+async def test_campaign_demo_fails_where_a_verdict_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict that the drive's own log contradicts is exit code 1, and is named."""
+
+    def contradicted(self: demo_module.DemoDrives, drive: str, run: str) -> object:
+        self.verdicts[run] = CutVerdict(
+            run=run,
+            exit_code=0,
+            verdict="durable",
+            cut_class="power",
+            reasons=(),
+            at_risk_ms1000=1,
+            defects=("the drive kept nothing",),
+        )
+        return look_up(self, drive, run)
+
+    look_up = demo_module.DemoDrives.look_up
+    monkeypatch.setattr(demo_module.DemoDrives, "look_up", contradicted)
+    out = io.StringIO()
+    assert await campaign_demo(out, io.StringIO(), seed=5, cuts=1) == EXIT_INTERNAL
+    assert "the drive kept nothing" in out.getvalue()

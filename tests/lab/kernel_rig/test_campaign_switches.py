@@ -1,0 +1,91 @@
+"""Campaigns of real parts whose switch or drive fails: each ends in the state that the documentation says."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.campaign.results import results
+from durability.errors import EXIT_ENVIRONMENT
+from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.kernel_rig.real_campaign import real_campaign
+from tests.lab.kernel_rig.campaign_steps import (
+    assert_is_counted_right,
+    in_phase,
+    log_of,
+    over,
+    reach,
+    start,
+)
+
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow, pytest.mark.timeout(1000)]
+CUTS = 2
+
+
+async def test_a_switch_that_only_says_so() -> None:
+    """A switch that says off and does nothing fails the check; one that begins to do so after the first cut
+    pauses the campaign, which goes on once it is mended."""
+    async with real_campaign(["honest"], seed=13) as campaign:
+        campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}")
+        campaign.drives.is_welded = True
+        check = await campaign.campaign("check", str(campaign.file), "--yes")
+        assert check.exit_code == EXIT_ENVIRONMENT, check
+        assert "it was not attached anew, so it kept its power" in check.err + check.out, check
+
+        campaign.drives.is_welded = False
+        await start(campaign)
+        await reach(campaign, in_phase("back", 1))
+        campaign.drives.is_welded = True
+        paused = await over(campaign)
+        assert paused.state == "paused", await log_of(campaign)
+        assert paused.reason.startswith("2 cuts in a row were none: "), paused.reason
+        assert paused.reason in (await campaign.do("status")).out.replace("\n", " ")
+
+        campaign.drives.is_welded = False
+        await campaign.do("resume", campaign.name)
+        state = await over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
+        (result,) = results(state)
+        assert (result.tally.cuts, result.tally.losses, result.tally.unknown) == (CUTS, 0, 0)
+        assert [(cycle, cause) for cycle, cause, _ in result.left_out] == [(2, "not-a-cut"), (3, "not-a-cut")]
+
+
+async def test_a_switch_that_hangs() -> None:
+    """A switch that does not answer any more pauses the campaign; once it answers, the cycle is left out and
+    the others are made."""
+    async with real_campaign(["honest"], seed=14) as campaign:
+        campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", power="timeout_s = 3")
+        await start(campaign)
+        await reach(campaign, in_phase("back", 1))
+        campaign.drives.answers.clear()
+        paused = await over(campaign)
+        assert paused.state == "paused", await log_of(campaign)
+        assert paused.reason.startswith("the power cannot be switched on again: "), paused.reason
+        campaign.drives.answers.set()
+        await campaign.do("resume", campaign.name)
+        state = await over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
+        (result,) = results(state)
+        assert (result.tally.cuts, result.tally.losses, result.tally.unknown) == (CUTS, 0, 0)
+        assert [(cycle, cause) for cycle, cause, _ in result.left_out] == [(2, "switch")]
+        await assert_is_counted_right(campaign)
+
+
+async def test_a_drive_that_does_not_come_back() -> None:
+    """A drive that stays away after a cut has no bound any more and takes part no more; the other goes on."""
+    async with real_campaign(["honest", "honest"], seed=15) as campaign:
+        times = TIMES.replace("ready_within_s = 60", "ready_within_s = 8")
+        campaign.write_file(campaign=f"cuts = 3\nseed = 7\n{times}")
+        await start(campaign)
+        await reach(campaign, in_phase("load", 2))
+        campaign.drives.drives[1].returns = False
+        state = await over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
+        stays, gone = results(state)
+        assert (stays.tally.cuts, stays.tally.losses, stays.left) == (3, 0, ""), stays
+        assert stays.tally.bound is not None
+        assert (gone.tally.cuts, gone.tally.losses, gone.tally.unknown) == (1, 0, 1), gone
+        assert gone.tally.bound is None and gone.tally.bound_if_lost is not None
+        assert [(cycle, cause) for cycle, cause, _ in gone.left_out] == [(2, "drive"), (3, "drive")]
+        assert "is not there" in gone.left
+        assert "drive-2 takes part no more" in (await campaign.do("show", campaign.name, "--log")).out
+        await assert_is_counted_right(campaign)

@@ -1,0 +1,112 @@
+"""Campaigns end to end: the commands that people type, a server, an agent, drives that lose their power."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from durability.campaign.results import results
+from durability.errors import EXIT_OK
+from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
+from tests.lab.kernel_rig.campaign_steps import (
+    assert_is_counted_right,
+    in_phase,
+    log_of,
+    over,
+    reach,
+    start,
+)
+
+pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
+CUTS = 3
+LIAR = "early-ack:delay_ms=100"
+# Long enough for a command to come before the cut on a busy machine.
+TIMES_TO_ACT = TIMES.replace("cut_after_s = [0.3, 1]", "cut_after_s = [12, 12]")
+
+
+@pytest.mark.timeout(1000)
+async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
+    """Check, start, three cuts of two drives on ext4: the honest one is durable in each, the liar named."""
+    async with real_campaign(["honest", LIAR], seed=11) as campaign:
+        campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", file_system="ext4")
+        check = await campaign.campaign("check", str(campaign.file), "--yes")
+        assert check.exit_code == EXIT_OK, check
+        assert "Check passed" in check.out and "power went off" in check.err
+        started = await campaign.campaign("start", str(campaign.file), "--yes")
+        assert started.exit_code == EXIT_OK and "ALL DATA ARE LOST" in started.err, started
+        state = await over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
+        honest, liar = results(state)
+        assert (honest.tally.cuts, honest.tally.losses, honest.left_out) == (CUTS, 0, ()), honest
+        assert honest.tally.bound == pytest.approx(1 - 0.05 ** (1 / CUTS))
+        assert liar.first_loss is not None and liar.left.startswith("loss in cycle"), liar
+        cycle, run = liar.first_loss
+        assert campaign.drives.cuts == CUTS + 1
+        await assert_is_counted_right(campaign)
+
+        shown = (await campaign.do("show", campaign.name)).out
+        assert f"drive-2 lost data in cycle {cycle}: `durability show {run}`" in shown
+        assert "drive-1 lost" not in shown
+        assert "loss" in (await campaign.durability("show", run)).out
+        page = (await campaign.do("status")).out
+        assert "no loss seen in 3 cuts" in page and f"first in cycle {cycle}" in page
+
+        exported, junit = tmp_path / "campaign.json", tmp_path / "junit.xml"
+        await campaign.do("export", campaign.name, "-o", str(exported), "--junit", str(junit))
+        document = json.loads(exported.read_text())
+        runs = [mine.run for past in state.cycles for mine in past.drives]
+        assert sorted(document["runs"]) == sorted(runs) and len(runs) == CUTS + cycle
+        for case in document["runs"].values():
+            assert case["case"]["power_offs"] and case["case"]["verdicts"]
+        suites = ElementTree.parse(junit).getroot().findall("testsuite")
+        failures = [(suite.get("package"), suite.get("tests"), suite.get("failures")) for suite in suites]
+        assert failures == [("drive-1", str(CUTS), "0"), ("drive-2", str(cycle), "1")]
+
+
+@pytest.mark.timeout(1000)
+async def test_an_operator_has_the_drive_in_a_pause(tmp_path: Path) -> None:
+    """Paused while runs go, the drive can be read and is not mounted; resumed, it is cut; stopped while runs
+    go, it is over for good."""
+    async with real_campaign(["honest"], seed=12) as campaign:
+        (drive,) = campaign.drives.drives
+        campaign.write_file(campaign=f"cuts = {CUTS}\n{TIMES_TO_ACT}", file_system="ext4")
+        await start(campaign)
+        await reach(campaign, in_phase("load", 1))
+        await campaign.do("pause", campaign.name)
+        paused = await over(campaign)
+        assert (paused.state, paused.reason) == ("paused", ""), await log_of(campaign)
+        assert drive.has_power and not mounted_by(campaign)
+        assert "target" in mount_and_list(drive.path, tmp_path)
+        assert "paused" in (await campaign.do("status")).out
+
+        await campaign.do("resume", campaign.name)
+        await reach(campaign, in_phase("load", 3))
+        await campaign.do("stop", campaign.name)
+        stopped = await over(campaign)
+        assert (stopped.state, stopped.reason) == ("ended", "stopped"), await log_of(campaign)
+        assert drive.has_power and not mounted_by(campaign)
+        (result,) = results(stopped)
+        assert (result.tally.cuts, result.tally.losses, result.tally.unknown) == (1, 0, 0)
+        assert [(cycle, cause) for cycle, cause, _ in result.left_out] == [(1, "operator"), (3, "operator")]
+        assert (await campaign.campaign("resume", campaign.name)).exit_code != EXIT_OK
+        await assert_is_counted_right(campaign)
+
+
+def mounted_by(campaign: RealCampaign) -> list[str]:
+    """What the agent has mounted."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [line for line in lines if str(campaign.directory) in line.split()[1]]
+
+
+def mount_and_list(device: Path, directory: Path) -> list[str]:
+    """What a file system holds, as an operator looks at it."""
+    subprocess.run(("mount", "-o", "ro", device, directory), check=True, timeout=60)
+    try:
+        return sorted(path.name for path in directory.iterdir())
+    finally:
+        subprocess.run(("umount", directory), check=True, timeout=60)

@@ -1,0 +1,213 @@
+"""A machine under test as a test plays it: commands switch its power, its agent asks the server, its runs are
+registered, armed and judged over real connections. Only drives and file systems are missing."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from durability.campaign.settings import Power
+from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Status, Task
+from durability.errors import PeerError, RefusedError
+from durability.formats.case import Case
+from durability.formats.documents import from_value, to_value
+from durability.protocol import messages
+from durability.units import format_run, parse_run
+from tests.server.conftest import Client, Lab, Member
+
+TICK_S = 0.02
+
+
+def switch(power: Path) -> Power:
+    """Commands that write "on" or "off" into the file `power`, and read it."""
+    options = {
+        "on": f"sh -c 'echo on > {power}'",
+        "off": f"sh -c 'echo off > {power}'",
+        "status": f"sh -c 'grep -q on {power} || exit 2'",
+    }
+    return Power(kind="commands", agent="", options=options, timeout_s=20.0, machine="")
+
+
+@dataclass
+class Machine:
+    """A machine at `address` of `lab`, which joined as `member`, None: as the first. `verdicts`: what its
+    verify says of each drive, one after the other, then durable for ever. `obeys`: whether it loses its power
+    when the switch says so."""
+
+    lab: Lab
+    address: tuple[str, int]
+    power: Path
+    verdicts: dict[str, list[str]] = field(default_factory=dict)
+    member: Member | None = None
+    obeys: bool = True
+    boots: int = 0
+    tasks: list[Task] = field(default_factory=list)  # as they came, each once
+    statuses: dict[str, DriveStatus] = field(default_factory=dict)
+    number: int = 0
+    campaign: str = ""  # of the newest task
+    runs: list[Client] = field(default_factory=list)
+    armed: list[str] = field(default_factory=list)
+    begun: set[tuple[int, int, str]] = field(default_factory=set)  # runs: boot, task, drive
+    _is_down: bool = False
+    _killed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def live(self) -> None:
+        """Boot, ask, do, lose power, boot again, until cancelled."""
+        while True:
+            await self._until(on=True)
+            self.boots += 1
+            self.number, self.statuses, self._is_down = 0, {}, False
+            await self._boot()
+
+    def restart_agent(self) -> None:
+        """The agent is killed, its runs with it, and started again in the same boot."""
+        self._killed.set()
+
+    async def _boot(self) -> None:
+        """One boot, until the power is off."""
+        off = asyncio.get_running_loop().create_task(self._off())
+        while not off.done():
+            self._killed.clear()
+            agent = asyncio.get_running_loop().create_task(self._agent())
+            killed = asyncio.get_running_loop().create_task(self._killed.wait())
+            await asyncio.wait([off, killed, agent], return_when=asyncio.FIRST_COMPLETED)
+            killed.cancel()
+            if agent.done():
+                agent.result()
+            agent.cancel()
+            await asyncio.wait([agent])
+            for run in self.runs:
+                if off.done():
+                    run.vanish()
+                else:
+                    await run.close()
+            self.runs.clear()
+            self.number, self.statuses, self._is_down = 0, {}, False
+
+    async def _off(self) -> None:
+        await self._until(on=False)
+        if not self.obeys:
+            await self._until(on=True)
+            await self._until(on=False)
+
+    async def _until(self, *, on: bool) -> None:
+        while (self.power.read_text().strip() == "on") != on:  # noqa: ASYNC110 - a file of other processes
+            await asyncio.sleep(TICK_S)
+
+    async def _agent(self) -> None:
+        while True:
+            with suppress(PeerError, ConnectionError, OSError):
+                client = await self.lab.connect(self.address, "agent", member=self.member)
+                while True:
+                    status = messages.AgentStatus(status=to_value(self._status()))
+                    answer = await client.ask(status, messages.AgentTask)
+                    await self._do(from_value(Task, answer.task))
+                    if self._is_down:
+                        await asyncio.Event().wait()
+                    await asyncio.sleep(TICK_S)
+            await asyncio.sleep(TICK_S)
+
+    def _status(self) -> Status:
+        return Status(
+            boot_id=f"boot-{self.boots}",
+            machine_id="machine-1",
+            uptime_ns=1_000_000_000,
+            virtualisation="none",
+            software="test",
+            task=self.number,
+            drives=tuple(self.statuses.values()),
+            campaign=self.campaign,
+        )
+
+    async def _do(self, task: Task) -> None:
+        if task.number == self.number:
+            self._is_down = task.kind == "shutdown"  # its end was said
+            return
+        self._is_down = False
+        self.tasks.append(task)
+        statuses = {drive.drive.name: await self._part(task, drive) for drive in task.drives}
+        self.number, self.campaign, self.statuses = task.number, task.campaign, statuses
+
+    async def _part(self, task: Task, part: DriveTask) -> DriveStatus:
+        run = ""
+        if task.kind == "run" and (self.boots, task.number, part.drive.name) in self.begun:
+            return replace(self._done(part, ""), state="ended", text="the agent was restarted")
+        if task.kind == "run":
+            self.begun.add((self.boots, task.number, part.drive.name))
+            run = await self._run(part.drive.name, part.label)
+        elif task.kind == "verify" and part.run:
+            run = part.run
+            await self._verify(part.drive.name, run)
+        return replace(self._done(part, run), state="armed" if task.kind == "run" else "done")
+
+    def _done(self, part: DriveTask, run: str) -> DriveStatus:
+        return DriveStatus(
+            drive=part.drive.name,
+            state="done",
+            trouble="",
+            text="",
+            run=run,
+            exit_code=0,
+            condition=self._condition(),
+            mount_s=0.01,
+            repaired=False,
+        )
+
+    async def _run(self, drive: str, label: str) -> str:
+        run = secrets.randbits(63) | 1
+        client = await self.lab.connect(self.address, member=self.member)
+        facts = self.lab.facts(serial=drive, uuid=drive)
+        await client.begin(self.lab.plan(run=run), facts, force=True, label=label)
+        await client.acknowledge(3, 4)
+        self.runs.append(client)
+        self.armed.append(format_run(run))
+        return format_run(run)
+
+    async def _verify(self, drive: str, run: str) -> None:
+        for one in self.runs:
+            await one.close()
+        self.runs.clear()
+        verifier, case = await self._ended(parse_run(run))
+        waiting = self.verdicts.get(drive)
+        word = waiting.pop(0) if waiting else "durable"
+        document: dict[str, Any] = {
+            "verdict": word,
+            "cut": {"class": "power" if case.power_offs else "none"},
+            "at_risk": {"ms1000": 5},
+            "reasons": [] if word != "inconclusive" else [{"code": "nothing-at-risk"}],
+        }
+        await verifier.ask(messages.Verdict(run=parse_run(run), document=document), messages.Stored)
+        await verifier.close()
+
+    async def _ended(self, run: int) -> tuple[Client, Case]:
+        """The case of a run that is over; a machine that boots so fast must wait until the server knows."""
+        while True:
+            verifier = await self.lab.connect(self.address, "verify", member=self.member)
+            try:
+                return verifier, await verifier.fetch(run, self.lab.facts(), end=True)
+            except RefusedError as error:
+                if error.code != "run-live":
+                    raise
+                await asyncio.sleep(TICK_S)
+
+    def _condition(self) -> Condition:
+        return Condition(
+            model="played",
+            serial="S1",
+            firmware="1",
+            size_bytes=1 << 30,
+            diskseq=self.boots,
+            emulated=False,
+            ready_s=0.1,
+            power_cycles=self.boots,
+            unsafe_shutdowns=self.boots - 1,
+            media_errors=0,
+            spare_percent=100,
+            used_percent=0,
+            backup_failed=False,
+            capacitor_percent=None,
+        )

@@ -1,0 +1,267 @@
+"""Several servers and campaigns: who conducts what, whatever stands still, moves or cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import signal
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import PowerAnswered, PowerAsked
+from durability.campaign.results import results
+from durability.errors import RefusedError
+from durability.formats.packing import pack
+from durability.protocol import messages
+from durability_client.campaigns import campaign_command
+from durability_lab.support.postgresql import PostgreSQL
+from durability_server import clock
+from durability_server.campaigns import news
+from tests import waiting
+from tests.server.campaigns.played_machine import Machine, switch
+from tests.server.campaigns.test_campaign_intruders import say, status
+from tests.server.campaigns.test_campaigns import (
+    begin,
+    entries_of,
+    living,
+    open_,
+    settings_of,
+    until,
+    until_lines,
+)
+from tests.server.campaigns.test_operator_commands import operator
+from tests.server.conftest import DEADLINE_S, Lab, Running, ServerProcess
+
+
+@pytest.fixture
+def power(tmp_path: Path) -> Path:
+    """The file that is the power of a machine; it is on."""
+    power = tmp_path / "power"
+    power.write_text("on\n")
+    return power
+
+
+@pytest.fixture
+def two_processes(postgresql: PostgreSQL, tmp_path: Path, lab: Lab) -> Iterator[list[ServerProcess]]:
+    """Two servers in processes of their own on one store; the first is not joined yet."""
+    url = postgresql.new_database()
+    servers = [ServerProcess(url, tmp_path / f"server{number}.log", lab) for number in range(2)]
+    for server in servers:
+        server.line = servers[0].line
+        server.start()
+    yield servers
+    for server in servers:
+        assert server.process is not None
+        if server.process.poll() is None:
+            server.process.send_signal(signal.SIGCONT)
+            server.end()
+
+
+def is_gone(process: str) -> bool:
+    """Whether a process has ended; it may wait for its parent to take note."""
+    try:
+        return ") Z " in Path("/proc", process, "stat").read_text()
+    except OSError:
+        return True
+
+
+async def test_of_campaigns_that_begin_at_once_one_has_the_switch(
+    lab: Lab, postgresql: PostgreSQL, power: Path
+) -> None:
+    """Two servers, four campaigns with the same switch and machine: one begins, the others are told of it."""
+    url = postgresql.new_database()
+    servers = [await lab.start(url) for _ in range(2)]
+    wanted = [replace(settings_of(power), name=f"trial{number}") for number in range(4)]
+    tries = (begin(lab, servers[number % 2], settings) for number, settings in enumerate(wanted))
+    ended = await asyncio.gather(*tries, return_exceptions=True)
+    assert [type(one) for one in ended].count(type(None)) == 1
+    refused = [one for one in ended if one is not None]
+    assert all(isinstance(one, RefusedError) and one.code == "busy" for one in refused)
+    operator_ = await lab.connect(servers[0].address, "query", local=True)
+    assert len((await operator_.ask(messages.ListCampaigns(), messages.Campaigns)).names) == 1
+
+
+async def test_a_switch_belongs_to_one_campaign(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Another machine at the same outlet would be cut in the middle of its runs; once the first campaign is
+    over the switch is free, and a campaign that begins again is the newest."""
+    running = await lab.start(sqlite_url)
+    local = await lab.connect(running.address, "operate", local=True)
+    invited = await local.ask(messages.Invite(role="client", name="other"), messages.Invited)
+    await lab.join(running.address, invited.line, name="other")
+    first = settings_of(power)
+    drives = tuple(replace(drive, machine="other") for drive in first.drives)
+    second = replace(first, name="second", machines=("other",), drives=drives)
+    await begin(lab, running, first, check_only=True)
+    with pytest.raises(RefusedError, match=r"switch commands sh .*belongs to campaign trial"):
+        await begin(lab, running, second)
+    await local.ask(messages.SteerCampaign(name="trial", action="stop"), messages.Stored)
+    await until(lab, running, lambda state: state.state == "ended")
+    await begin(lab, running, second, check_only=True)
+    await local.ask(messages.SteerCampaign(name="second", action="stop"), messages.Stored)
+    await until(lab, running, lambda state: state.state == "ended", "second")
+    await begin(lab, running, first)
+    asking = await lab.connect(running.address, "query", local=True)
+    names = (await asking.ask(messages.ListCampaigns(), messages.Campaigns)).names
+    assert names == ("second", "trial")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * DEADLINE_S)
+async def test_a_server_that_stood_still_adds_nothing(
+    lab: Lab, two_processes: list[ServerProcess], power: Path, tmp_path: Path
+) -> None:
+    """It stops while a switch is asked, another server conducts the campaign to its end, and what it learns
+    when it goes on is no answer to what was asked since."""
+    first, second = two_processes
+    await first.join()
+    lab.members[second.address] = lab.members[first.address]
+    gate = tmp_path / "gate"
+    gated = switch(power)
+    off = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo off > {power}'"
+    gated = replace(gated, options={**gated.options, "off": off}, timeout_s=DEADLINE_S)
+    here, there = (Running(server=None, address=one.address) for one in two_processes)  # type: ignore[arg-type]
+    async with living(Machine(lab, second.address, power)):
+        await begin(lab, here, settings_of(power, power=(gated,), cuts=1))
+
+        def is_asked_off(state: CampaignState) -> bool:
+            return state.cycle is not None and state.cycle.switches[0].asked == "off"
+
+        await until(lab, there, is_asked_off)
+        assert first.process is not None
+        first.process.send_signal(signal.SIGSTOP)
+        open_(gate)
+        state = await until(lab, there, lambda state: state.state == "ended")
+        before = await entries_of(lab, there)
+        first.process.send_signal(signal.SIGCONT)
+        await entries_of(lab, here)  # it has gone on
+        first.end(signal.SIGTERM)  # and has added all that it had to add
+        after = await entries_of(lab, there)
+    assert state.reason == "complete"
+    (result,) = results(state)
+    assert result.tally.cuts == 1
+    assert after == before
+    open_asks: dict[int, str] = {}
+    for happening in (entry.happening for entry in after):
+        if isinstance(happening, PowerAsked):
+            open_asks[happening.switch] = happening.operation
+        elif isinstance(happening, PowerAnswered):
+            assert open_asks.pop(happening.switch) == happening.operation
+
+
+async def test_a_moved_store_is_adopted(
+    lab: Lab, sqlite_url: str, power: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On another machine a campaign stands still, `status` says so, and goes on once it is adopted; a new
+    host name alone changes nothing."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power), check_only=True)
+    await running.server.stop()
+    monkeypatch.setattr(clock, "read_machine_id", lambda: "another-machine")
+    moved = await lab.start(sqlite_url)
+    said = io.StringIO()
+    await campaign_command.status(operator(lab, moved), None, json=False, out=said)
+    assert "no server conducts it" in " ".join(said.getvalue().split())
+    async with living(Machine(lab, moved.address, power)):
+        await campaign_command.steer(operator(lab, moved), "trial", "adopt", out=said)
+        state = await until(lab, moved, lambda state: state.state == "ended")
+    assert state.reason == "checked" and "conducts campaign trial from now on" in said.getvalue()
+
+
+async def test_a_campaign_that_cannot_be_read_stops_no_other(
+    lab: Lab, sqlite_url: str, power: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once, also in `status`; the others go on, and agents get their tasks."""
+    file = sqlite_url.removeprefix("sqlite:///")
+    running = await lab.start(sqlite_url)
+    for name in ("broken", "torn", "mangled"):
+        await begin(lab, running, replace(settings_of(power), name=name), check_only=True)
+        local = await lab.connect(running.address, "operate", local=True)
+        await local.ask(messages.SteerCampaign(name=name, action="stop"), messages.Stored)
+        await until(lab, running, lambda state: state.state == "ended", name)
+        await local.close()
+    await running.server.stop()
+    with sqlite3.connect(file) as db:
+        garbage = pack({"number": 2, "happening": {"kind": "from-a-later-version"}})
+        db.execute("UPDATE campaign_entries SET data = ? WHERE campaign = 'broken' AND number = 2", [garbage])
+        db.execute("UPDATE campaign_entries SET data = x'c1' WHERE campaign = 'mangled'")
+        db.execute("DELETE FROM campaign_entries WHERE campaign = 'torn' AND number = 2")
+    db.close()
+    again = await lab.start(sqlite_url)
+    with caplog.at_level(logging.INFO):
+        agent = await lab.connect(again.address, "agent")
+        for _ in range(3):
+            assert (await say(agent, status())).kind == "wait"
+        await agent.close()
+        async with living(Machine(lab, again.address, power)):
+            await begin(lab, again, settings_of(power), check_only=True)
+            state = await until(lab, again, lambda state: state.state == "ended")
+    assert state.reason == "checked"
+    for name in ("broken", "torn", "mangled"):
+        lines = [record for record in caplog.records if f"campaign {name} cannot be read" in record.message]
+        assert len(lines) == 1
+    said = io.StringIO()
+    for name in ("broken", "torn", "mangled"):
+        await campaign_command.status(operator(lab, again), name, json=False, out=said)
+    assert " ".join(said.getvalue().split()).count("cannot read its log") == 3
+    await campaign_command.status(operator(lab, again), None, json=False, out=said)
+    assert "campaign trial: ended" in said.getvalue()
+
+
+async def test_a_slow_command_for_news_delays_no_campaign(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The campaign goes on and ends while the command for its first news has not ended; what that started is
+    ended with the server."""
+    monkeypatch.setattr(news, "COMMAND_S", 10 * DEADLINE_S)
+    running = await lab.start(sqlite_url)
+    told = tmp_path / "told"
+    hangs = f"sh -c 'sleep 1000 & echo $! >> {told}; wait'"
+    machine = Machine(lab, running.address, power, verdicts={"ssd": ["loss", "durable"]})
+    async with living(machine):
+        await begin(lab, running, settings_of(power, notify=hangs, stop_at="end", cuts=2))
+        state = await until(lab, running, lambda state: state.state == "ended")
+        assert state.reason == "complete"
+    (process,) = await until_lines(told, 1)
+    await running.server.stop()
+    await waiting.until(lambda: is_gone(process))
+
+
+async def test_a_campaign_begins_while_news_of_its_check_are_told(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check is over and its news not yet: the campaign is conducted all the same, and its news come."""
+    monkeypatch.setattr(news, "COMMAND_S", 10 * DEADLINE_S)
+    running = await lab.start(sqlite_url)
+    gate, told = tmp_path / "gate", tmp_path / "told"
+    waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo \"$0\" >> {told}'"
+    settings = settings_of(power, notify=waits, cuts=1)
+    async with living(Machine(lab, running.address, power)):
+        await begin(lab, running, settings, check_only=True)
+        await until(lab, running, lambda state: state.state == "ended")
+        await begin(lab, running, settings)
+        state = await until(lab, running, lambda state: state.state == "ended")
+        assert state.reason == "complete"
+        open_(gate)
+        assert await until_lines(told, 2) == [
+            f"campaign trial: over: {why}" for why in ("checked", "complete")
+        ]
+
+
+async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """After the cut, `serve` says which campaign verifies the run, and tells nobody to type that."""
+    told: list[str] = []
+    running = await lab.start(sqlite_url, announce=lambda _, what: told.append(what))
+    async with living(Machine(lab, running.address, power)):
+        # The power stays off for longer than a client may be silent.
+        arm = replace(settings_of(power).arms[0], off_s=(2.5, 2.6))
+        await begin(lab, running, settings_of(power, cuts=1, arms=(arm,)))
+        await until(lab, running, lambda state: state.state == "ended")
+    (lost,) = [what for what in told if " lost at " in what]
+    assert lost.endswith(": campaign trial verifies it"), lost
+    assert not any("durability verify" in what for what in told), told

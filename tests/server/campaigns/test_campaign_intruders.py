@@ -1,0 +1,296 @@
+"""What agents say is held against the store: nothing of other clients, machines or cycles is believed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
+from durability.campaign.settings import Drive
+from durability.campaign.tasks import DriveStatus, Status, Task
+from durability.errors import PeerError, RefusedError
+from durability.formats.documents import from_value, to_value
+from durability.protocol import messages
+from durability.units import format_run
+from durability_server import clock
+from durability_server.campaigns import allowance
+from tests.server.campaigns.played_machine import Machine
+from tests.server.campaigns.test_campaigns import begin, entries_of, living, settings_of, until
+from tests.server.conftest import Client, Lab, Member, Running
+
+THEIRS = 0x7E57_0000_0000_0001
+
+
+@pytest.fixture
+def power(tmp_path: Path) -> Path:
+    """The file that is the power of a machine; it is on."""
+    power = tmp_path / "power"
+    power.write_text("on\n")
+    return power
+
+
+async def tenant_of(lab: Lab, running: Running) -> Member:
+    """Another client of the server, which is no machine of a campaign."""
+    operator = await lab.connect(running.address, "operate", local=True)
+    invited = await operator.ask(messages.Invite(role="client", name="other"), messages.Invited)
+    return await lab.join(running.address, invited.line, name="other")
+
+
+def status(**changes: Any) -> Status:
+    """What an agent says that has nothing to do."""
+    fields: dict[str, Any] = {
+        "boot_id": "boot-1",
+        "machine_id": "machine-1",
+        "uptime_ns": 1,
+        "virtualisation": "none",
+        "software": "test",
+        "task": 0,
+        "drives": (),
+    }
+    return Status(**{**fields, **changes})
+
+
+def drive_status(**changes: Any) -> DriveStatus:
+    """What an agent says of the drive "ssd"."""
+    fields: dict[str, Any] = {
+        "drive": "ssd",
+        "state": "armed",
+        "trouble": "",
+        "text": "",
+        "run": "",
+        "exit_code": None,
+        "condition": None,
+        "mount_s": None,
+        "repaired": False,
+    }
+    return DriveStatus(**{**fields, **changes})
+
+
+async def say(client: Client, said: Status) -> Task:
+    """The task that the server gives for a status."""
+    answer = await client.ask(messages.AgentStatus(status=to_value(said)), messages.AgentTask)
+    return from_value(Task, answer.task)
+
+
+class Liar(Machine):
+    """A machine whose agent names runs that it must not. `named`: one for each cycle, the last for ever."""
+
+    named: list[str]
+
+    async def _run(self, drive: str, label: str) -> str:
+        mine = await super()._run(drive, label)
+        named = self.named.pop(0) if len(self.named) > 1 else self.named[0]
+        return named or mine
+
+
+async def played(lab: Lab, running: Running, power: Path, *named: str) -> CampaignState:
+    """The state of a campaign whose agent names these runs, once nothing more is done."""
+    machine = Liar(lab, running.address, power)
+    machine.named = list(named)
+    async with living(machine):
+        await begin(lab, running, settings_of(power))
+        return await until(lab, running, lambda state: state.state != "running")
+
+
+@pytest.mark.parametrize(
+    "named", ["nonsense", format_run(THEIRS).upper(), "0" * 16, "7" * 17, "../../etc", format_run(THEIRS)]
+)
+async def test_a_run_that_is_not_the_machines_own_is_refused(
+    named: str, lab: Lab, sqlite_url: str, power: Path
+) -> None:
+    """It is attested no cut; the drive's part has failed with a text, and the campaign does not try for
+    ever."""
+    running = await lab.start(sqlite_url)
+    tenant = await tenant_of(lab, running)
+    theirs = await lab.connect(running.address, member=tenant)
+    facts = lab.facts(serial="T1", uuid="t1")
+    await theirs.begin(lab.plan(run=THEIRS), facts, label="trial 1")  # also under this campaign's label
+    state = await played(lab, running, power, named)
+    assert state.state == "paused" and "the agent named " in state.reason
+    entries = [entry.happening for entry in await entries_of(lab, running)]
+    assert not any(isinstance(one, PowerWentOff) and one.runs for one in entries)
+    said = {one.status.text for one in entries if isinstance(one, DriveReported) and one.what == "run"}
+    assert len(said) == 1 and "the agent named" in said.pop()
+    case = await lab.exported(running.address, THEIRS, lambda _: True)
+    assert not case.power_offs and case.state != "ended"
+
+
+async def test_a_run_of_an_earlier_cycle_does_not_count_again(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """An agent that names its first run for ever gets one cut counted."""
+    running = await lab.start(sqlite_url)
+    machine = Liar(lab, running.address, power)
+    machine.named = [""]
+    async with living(machine):
+        await begin(lab, running, settings_of(power))
+        first = await until(lab, running, lambda state: state.cycle is not None and bool(state.cycle.armed))
+        assert first.cycle is not None
+        machine.named = [*first.cycle.runs.values()]
+        state = await until(lab, running, lambda state: state.state != "running")
+    assert state.state == "paused" and "of an earlier cycle" in state.reason
+    assert state.judged_cycles("ssd") == 1
+
+
+async def test_two_drives_cannot_share_a_run(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """A run is of one drive; the other one's part has failed."""
+    running = await lab.start(sqlite_url)
+    settings = settings_of(power, cuts=1)
+    drives: tuple[Drive, ...] = (
+        *settings.drives,
+        replace(settings.drives[0], name="hdd", target="/mnt/hdd"),
+    )
+
+    class Twin(Machine):
+        async def _run(self, drive: str, label: str) -> str:
+            return await super()._run(drive, label) if drive == "ssd" else self.armed[-1]
+
+    async with living(Twin(lab, running.address, power)):
+        await begin(lab, running, replace(settings, drives=drives))
+        state = await until(lab, running, lambda state: any(past.began.cycle for past in state.cycles))
+    words = {mine.drive: mine.word for mine in state.cycles[-1].drives}
+    assert words == {"ssd": "durable", "hdd": "nothing"}
+
+
+async def test_a_tenant_adds_nothing(
+    lab: Lab, sqlite_url: str, power: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A client that is no machine of the campaign gets no task, whatever it says, and no line is logged."""
+    running = await lab.start(sqlite_url)
+    tenant = await lab.connect(running.address, "agent", member=await tenant_of(lab, running))
+    await begin(lab, running, settings_of(power))
+    mine = await lab.connect(running.address, "agent")
+    task = await say(mine, status())
+    assert task.kind == "examine"
+    before = await entries_of(lab, running)
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        for number in range(300):
+            drives = (drive_status(state="done", text=f"{number} " * 500, run=format_run(number)),)
+            told = status(
+                boot_id=f"boot-{number}", task=task.number, campaign="trial", drives=drives, software="test"
+            )
+            assert (await say(tenant, told)).kind == "wait"
+    ours = [record for record in caplog.records if record.name.startswith("durability")]
+    assert not ours
+    after = await entries_of(lab, running)
+    power_entries = ("power-asked", "power-answered")
+    assert [entry for entry in after if entry.happening.kind not in power_entries] == [
+        entry for entry in before if entry.happening.kind not in power_entries
+    ]
+
+
+async def test_a_machine_that_flutters_fills_no_log(
+    lab: Lab, sqlite_url: str, power: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An agent that says something else each time adds a burst of entries, then few; one line says so."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power))
+    agent = await lab.connect(running.address, "agent")
+    began_ns = clock.now_ns()
+    for number in range(allowance.BURST + 200):
+        assert (await say(agent, status(boot_id=f"boot-{number}"))).campaign in ("", "trial")
+    took_s = (clock.now_ns() - began_ns) / 1e9
+    seen = [entry for entry in await entries_of(lab, running) if isinstance(entry.happening, MachineSeen)]
+    assert len(seen) <= allowance.BURST + 1 + took_s / allowance.REFILL_S
+    said = [record for record in caplog.records if "changes what it says" in record.message]
+    assert len(said) <= 1 + took_s / (allowance.REFILL_S * allowance.BURST / 2)
+
+
+async def test_the_servers_own_machine_is_not_cut(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """An agent in the server's own boot is told nothing, and the log says why, once."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power))
+    agent = await lab.connect(running.address, "agent")
+    for _ in range(3):
+        assert (await say(agent, status(boot_id=clock.read_boot_id()))).kind == "wait"
+    entries = [entry.happening for entry in await entries_of(lab, running)]
+    (heard,) = [one for one in entries if isinstance(one, StrangerHeard)]
+    assert "the server's own machine" in heard.text
+    assert not any(isinstance(one, MachineSeen) for one in entries)
+
+
+async def test_another_client_of_the_same_name_is_a_stranger(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """The check binds a credential and a machine: who joins later as this name, or answers from another
+    machine, gets no task."""
+    running = await lab.start(sqlite_url)
+    operator = await lab.connect(running.address, "operate", local=True)
+    async with living(Machine(lab, running.address, power)):
+        await begin(lab, running, settings_of(power), check_only=True)
+        await until(lab, running, lambda state: state.state == "ended")
+    await begin(lab, running, settings_of(power))
+    moved = await lab.connect(running.address, "agent")
+    assert (await say(moved, status(boot_id="new", machine_id="machine-2"))).kind == "wait"
+    await operator.ask(messages.Revoke(client="test"), messages.Stored)
+    invited = await operator.ask(messages.Invite(role="client", name="test"), messages.Invited)
+    heir = await lab.connect(
+        running.address, "agent", member=await lab.join(running.address, invited.line, name="test")
+    )
+    assert (await say(heir, status(boot_id="newer"))).kind == "wait"
+    texts = [
+        e.happening.text for e in await entries_of(lab, running) if isinstance(e.happening, StrangerHeard)
+    ]
+    assert len(texts) == 2 and "another machine" in texts[0] and "joined anew" in texts[1]
+
+
+async def test_a_status_of_another_campaign_is_not_heard(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """A late status with the right number of a task, and another campaign's name, changes nothing."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power))
+    agent = await lab.connect(running.address, "agent")
+    task = await say(agent, status())
+    for campaign in ("", "other"):
+        late = status(
+            task=task.number, campaign=campaign, drives=(drive_status(state="failed", text="late"),)
+        )
+        await say(agent, late)
+    entries = [entry.happening for entry in await entries_of(lab, running)]
+    assert not any(isinstance(one, DriveReported) for one in entries)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"drives": 7},
+        {**to_value(status()), "software": "x" * 5000},
+        {**to_value(status()), "task": -1},
+        {**to_value(status()), "drives": [{**to_value(drive_status()), "state": "bored"}]},
+        {**to_value(status()), "boot_id": ["boot-1"]},
+    ],
+)
+async def test_a_malformed_status_ends_its_connection_alone(
+    document: dict[str, Any], lab: Lab, sqlite_url: str, power: Path
+) -> None:
+    """The server says what is wrong and goes on for others; the campaign has no entry of it."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power))
+    agent = await lab.connect(running.address, "agent")
+    with pytest.raises((PeerError, RefusedError)):
+        await agent.ask(messages.AgentStatus(status=document), messages.AgentTask)
+    other = await lab.connect(running.address, "agent")
+    assert (await say(other, status())).kind == "examine"
+
+
+async def test_a_machine_that_never_joined_is_refused(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Else the campaign would wait for it in vain; those that joined are named."""
+    running = await lab.start(sqlite_url)
+    settings = settings_of(power)
+    drives = tuple(replace(drive, machine="tset") for drive in settings.drives)
+    with pytest.raises(RefusedError, match="no machine has joined as 'tset'; those that did: test"):
+        await begin(lab, running, replace(settings, machines=("tset",), drives=drives))
+
+
+async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Whatever program speaks to it: nothing is stored."""
+    running = await lab.start(sqlite_url)
+    settings = settings_of(power)
+    spoken = replace(settings.power[0], options={**settings.power[0].options, "off": "plug --token HUSH"})
+    with pytest.raises(RefusedError, match="has a secret among its words") as refused:
+        await begin(lab, running, replace(settings, power=(spoken,)))
+    assert "HUSH" not in str(refused.value)
+    operator = await lab.connect(running.address, "query", local=True)
+    assert not (await operator.ask(messages.ListCampaigns(), messages.Campaigns)).names
