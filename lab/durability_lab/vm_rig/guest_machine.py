@@ -80,14 +80,35 @@ def missing() -> str:
     return ""
 
 
-def python_path() -> list[str]:
-    """Where this process imports from, in this order: the guest's Python is to find the same modules."""
-    return [path for path in map(os.path.abspath, sys.path) if Path(path).exists()]
+def python_settings() -> dict[str, str]:
+    """The guest's settings that give it this process's Python and modules. No virtual environment: what that
+    does whenever Python starts is slow on an emulated processor."""
+    return {"python": _base_python(), "python_path": os.pathsep.join(_python_path())}
+
+
+def _base_python() -> str:
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def _python_path() -> list[str]:
+    """Where this process imports from, in this order, then where what a guest runs lies."""
+    packages = [str(Path(directory).parent) for directory in _package_directories()]
+    paths = dict.fromkeys([*map(os.path.abspath, sys.path), *packages])
+    return [path for path in paths if Path(path).exists()]
+
+
+def _package_directories() -> list[str]:
+    directories: list[str] = []
+    for package in _GUEST_PACKAGES:
+        spec = find_spec(package)
+        assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
+        directories += spec.submodule_search_locations
+    return directories
 
 
 def _unseen_python() -> str:
     """A sentence about a part of this process's Python that the guest sees as something else; or ""."""
-    for path in (sys.executable, sys.prefix, sys.base_prefix, *python_path()):
+    for path in (_base_python(), sys.base_prefix, *_python_path()):
         for own in _GUESTS_OWN:
             if any(Path(each).is_relative_to(own) for each in (path, os.path.realpath(path))):
                 return (
@@ -117,11 +138,8 @@ def make_image(directory: Path) -> Image:
 
 def compile_bytecode() -> None:
     """Have the bytecode of what a guest runs lie beside it: the guest cannot keep what it compiles."""
-    for package in _GUEST_PACKAGES:
-        spec = find_spec(package)
-        assert spec is not None and spec.submodule_search_locations, f"{package} is not installed"
-        for path in spec.submodule_search_locations:
-            compileall.compile_dir(path, quiet=2)
+    for directory in _package_directories():
+        compileall.compile_dir(directory, quiet=2)
 
 
 class GuestMachine:
@@ -150,8 +168,7 @@ class GuestMachine:
         self._drive = GuestDrive(model=drive, bus=bus, file_system=file_system, serial=serial, seed=seed)
         self._settings = {
             **settings,
-            "python": sys.executable,
-            "python_path": os.pathsep.join(python_path()),
+            **python_settings(),
             "file_system": "ext4" if file_system else "none",
             "drive": str(DRIVES[bus]),
             "guest_address": GUEST,

@@ -11,10 +11,8 @@ Refuses to switch by itself, but for the hands that plug it in and out.
 
 from __future__ import annotations
 
-import os
 import shlex
 import subprocess
-import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +21,7 @@ from typing import Literal, TypeAlias
 from durability.errors import SetupError
 from durability_lab.support.cleanup import PID_SUFFIX
 from durability_lab.vm_rig import initramfs
-from durability_lab.vm_rig.guest_machine import SIZE_BYTES, Image, python_path
+from durability_lab.vm_rig.guest_machine import SIZE_BYTES, Image, python_settings
 from durability_lab.vm_rig.guest_programs import GuestDrive, drive_command, machine_command
 from durability_lab.vm_rig.network import GUEST
 
@@ -59,8 +57,7 @@ class SwitchedMachine:
         settings = {
             "agent": "yes",
             "credential": credential,
-            "python": sys.executable,
-            "python_path": os.pathsep.join(python_path()),
+            **python_settings(),
             "guest_address": GUEST,
             "machine_id": uuid.uuid4().hex,
             "drives": str(len(self._drives)),

@@ -21,10 +21,10 @@ from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.usefixtures("campaign_machine"), pytest.mark.slow]
 
-CUTS = 3
+CUTS = 2
 ARM = "[[arm]]\n"  # one writer: of others a slow guest may have nothing at risk
 # On a busy machine a guest may stand still for a second before its cut; then a short delay loses nothing.
-LIAR, SOMETIMES, ROLLBACK = "early-ack:delay_ms=5000", "flush-skipped:one_in=10", "rollback"
+LIAR = "early-ack:delay_ms=5000"
 WORKING_RIG = """
 import asyncio
 from durability_lab.vm_rig.guest_campaign import guest_campaign
@@ -39,31 +39,25 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(3600)
-async def test_each_of_four_drives_of_one_guest_gets_what_it_deserves() -> None:
-    """Three cuts: the honest drive is durable in each, liars that lose are named, in class `vm`. One that
-    skips a flush in ten, or rolls back what a slow guest wrote, does not lose in every cut; one that
-    acknowledges 5 s early does. A cycle whose guest was too slow to have records at risk is repeated."""
-    async with guest_campaign(["honest", LIAR, SOMETIMES, ROLLBACK], seed=21) as campaign:
+async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
+    """Two cuts: the honest drive is durable in each, the liar is named, in class `vm`. A cycle whose guest
+    was too slow to have records at risk is repeated."""
+    async with guest_campaign(["honest", LIAR], seed=21) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{GUEST_TIMES}", file_system="ext4", arms=ARM)
         started = await campaign.campaign("start", str(campaign.file), "--yes")
-        assert started.err.count("ALL DATA ARE LOST") == 4, started
+        assert started.err.count("ALL DATA ARE LOST") == 2, started
         state = await campaign.until(lambda state: state.state != "running")
         while state.state == "paused" and state.reason.endswith(REASONS["nothing-at-risk"]):
             await campaign.do("resume", campaign.name)  # the guest was too slow for five cycles in a row
             state = await campaign.until(lambda state: state.state != "running")
         assert (state.state, state.reason) == ("ended", "complete"), await said(campaign)
-        honest, liar, sometimes, rollback = results(state)
+        honest, liar = results(state)
         assert honest.tally.cuts >= CUTS and not honest.tally.losses, await said(campaign)
         left_out = {text for one in results(state) for _, _, text in one.left_out}
         assert left_out <= {REASONS["nothing-at-risk"]}, await said(campaign)
         assert honest.left_out or honest.tally.bound == pytest.approx(1 - 0.05 ** (1 / honest.tally.cuts))
         shown = (await campaign.do("show", campaign.name)).out
-        assert liar.tally.losses, (liar, await said(campaign))
-        for lying in (liar, sometimes, rollback):
-            if lying.tally.losses:
-                assert lost_in(lying) in shown, (lying, await said(campaign))
-            else:
-                assert lying.tally.cuts >= CUTS, (lying, await said(campaign))
+        assert liar.tally.losses and lost_in(liar) in shown, (liar, await said(campaign))
         assert "drive-1 lost" not in shown
         judged = [one for past in state.cycles for one in past.judged.values()]
         assert {one.cut_class for one in judged} == {"vm"}
@@ -73,23 +67,16 @@ async def test_each_of_four_drives_of_one_guest_gets_what_it_deserves() -> None:
 
 @pytest.mark.timeout(3600)
 async def test_a_campaign_goes_on_after_each_trouble_of_its_bmc() -> None:
-    """A BMC that lies, one that hangs while the machine is off, one that was killed: each ends in the pause
-    that the guide names, and goes on with `resume` once it is mended."""
+    """A BMC that hangs while the machine is off, one that was killed: each ends in the pause that the guide
+    names, and goes on with `resume` once it is mended."""
     async with guest_campaign(["honest"], seed=31, bus="nvme") as campaign:
         campaign.request_s = 15.0
         times = "cut_after_s = [1, 2]\noff_s = [4, 5]\nboot_within_s = 900"
         campaign.write_file(campaign=f"cuts = 1\nseed = 7\n{times}", arms=ARM)
         await campaign.do("start", str(campaign.file), "--yes")
 
-        await campaign.until(lambda state: in_cycle(state, 1, "run"))
-        campaign.guest.trouble("lies")
-        boots = campaign.guest.boots
-        await paused(campaign, "2 cuts in a row were none: ")
-        assert campaign.guest.boots == boots
-        campaign.guest.trouble("")
-        await campaign.do("resume", campaign.name)
-
         await campaign.until(rests)
+        boots = campaign.guest.boots
         os.kill(campaign.bmc.process_id, signal.SIGSTOP)
         await paused(campaign, "the power cannot be switched on again: ")
         campaign.kill_bmc()
@@ -102,21 +89,27 @@ async def test_a_campaign_goes_on_after_each_trouble_of_its_bmc() -> None:
         assert (state.state, state.reason) == ("ended", "complete"), await said(campaign)
         (honest,) = results(state)
         assert (honest.tally.cuts, honest.tally.losses) == (1, 0), honest
-        # On a busy machine the guest may be too slow for a cycle, which is then left out as well.
-        assert len(honest.left_out) > 2 or (
+        # On a busy machine the guest may be too slow for a cycle, which is then left out.
+        assert honest.left_out or (
             honest.tally.bound == pytest.approx(0.95) and campaign.guest.boots == boots + 1
         ), "troubles of a switch void nothing"
 
 
 @pytest.mark.timeout(3600)
-async def test_a_machine_that_does_not_boot_pauses_the_campaign() -> None:
-    """It is switched on twice; after somebody has mended it and it has booted, `resume` goes on."""
+async def test_a_bmc_that_lies_and_a_machine_that_does_not_boot() -> None:
+    """The check finds the BMC. The machine is switched on twice; after somebody has mended it and it has
+    booted, `resume` goes on."""
     async with guest_campaign(["honest"], seed=41, bus="nvme") as campaign:
         machine = campaign.guest
         await heard(campaign, 1)
-        machine.trouble("dead")
         times = "cut_after_s = [1, 2]\noff_s = [0.1, 0.2]\nboot_within_s = 20"
         campaign.write_file(campaign=f"cuts = 1\nseed = 7\n{times}", arms=ARM)
+        machine.trouble("lies")
+        check = await campaign.campaign("check", str(campaign.file), "--yes")
+        assert check.exit_code == EXIT_ENVIRONMENT, check
+        assert "the switch said that it was off, and machine guest" in check.out + check.err, check
+        assert machine.boots == 1
+        machine.trouble("dead")
         started = await campaign.campaign("start", str(campaign.file), "--yes")
         reason = "machine guest did not come back within 20 s, though it was switched on 2 times"
         await paused(campaign, reason)
