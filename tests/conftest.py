@@ -78,12 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(path: Path) -> int:
-    """When a file's tests are to run. Virtual machines alternate with what mostly waits."""
+    """When a file's tests are to run."""
     turns = (
         "vm_rig/test_campaign",
-        "kernel_rig/test_campaign_faults",
-        "kernel_rig/",
+        "kernel_rig/test_kernel_rig",
         "vm_rig/",
+        "kernel_rig/",
         "lab/",
         "server/",
     )
