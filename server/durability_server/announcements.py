@@ -40,6 +40,28 @@ class Announcer:
             print(f"{self._prefix}{line}", file=self._out, flush=True)
 
 
+class HeldBack:
+    """Keeps events for `announce` until `release`: where the server listens is printed first, though a client
+    may be back before."""
+
+    def __init__(self, announce: Announce) -> None:
+        self._announce = announce
+        self._kept: list[tuple[str, str]] | None = []
+
+    def __call__(self, who: str, what: str) -> None:
+        """An event happened now."""
+        if self._kept is None:
+            self._announce(who, what)
+        else:
+            self._kept.append((who, what))
+
+    def release(self) -> None:
+        """From now on tell each event at once, after those that were kept."""
+        kept, self._kept = self._kept or [], None
+        for event in kept:
+            self._announce(*event)
+
+
 def silence(_who: str, _what: str) -> None:
     """An `Announce` that tells nobody."""
 

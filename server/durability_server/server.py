@@ -27,7 +27,7 @@ from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import LocalSocket
 from durability_server.access.server_identity import ServerIdentity, new_identity
 from durability_server.access.state_directory import address_for_others
-from durability_server.announcements import Announce, notify, silence, watchdog_s
+from durability_server.announcements import Announce, HeldBack, notify, silence, watchdog_s
 from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
@@ -272,7 +272,8 @@ async def serve(
     log_lines.set_up()
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
-    server = Server(store_url=store_url, announce=announce, advertise=advertise)
+    held_back = HeldBack(announce)
+    server = Server(store_url=store_url, announce=held_back, advertise=advertise)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
@@ -284,6 +285,7 @@ async def serve(
         gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
         if ready is not None:
             await ready(server, *bound)
+        held_back.release()
         notify("READY=1")
         alive = loop.create_task(_tell_alive())
         await stop.wait()

@@ -19,7 +19,7 @@ from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.units import format_run
 from durability_server import log_lines
-from durability_server.announcements import Announcer
+from durability_server.announcements import Announcer, HeldBack
 from durability_server.runs import requests
 from durability_server.server import Server
 
@@ -28,6 +28,18 @@ if TYPE_CHECKING:
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 60
+
+
+def test_nothing_is_told_before_the_first_line() -> None:
+    """Events of the start are kept in their order; later ones are told at once."""
+    told: list[str] = []
+    held_back = HeldBack(lambda who, what: told.append(f"{who}: {what}"))
+    held_back("b7", "back")
+    held_back("b8", "back")
+    assert not told
+    held_back.release()
+    held_back("b7", "stopped")
+    assert told == ["b7: back", "b8: back", "b7: stopped"]
 
 
 async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:

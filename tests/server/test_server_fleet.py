@@ -33,6 +33,7 @@ from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import join_server
 from durability_lab.support.postgresql import PostgreSQL
 from durability_lab.support.server_fleet import AckingClient, Fleet, FleetServer, case_at, contradiction
+from tests.armed_runs import armed_runs
 
 pytestmark = pytest.mark.slow  # starts servers again and again
 
@@ -198,9 +199,11 @@ async def test_servers_that_are_killed_cost_no_verdict(fleet: Fleet) -> None:
     clients = [
         asyncio.create_task(run(options, drive, told)) for drive, told in zip(drives, out, strict=True)
     ]
+    await armed_runs(where, clients)
     for _ in range(KILLS):
         await asyncio.sleep(chance.random())
-        assert not any(client.done() for client in clients)
+        for client in clients:
+            assert not client.done(), client.result()
         server = chance.choice(fleet.servers)
         if chance.random() < 0.5:
             await asyncio.to_thread(server.end)

@@ -21,7 +21,7 @@ from durability.errors import TargetError
 from durability.formats.case import Case, case_from_value
 from durability.protocol.auth import APPLICATION
 from durability.protocol.local_address import socket_name
-from durability.protocol.messages import CaseFile, Export, Invite, Invited, List, Listing
+from durability.protocol.messages import CaseFile, Export, Invite, Invited
 from durability.units import format_run, parse_address
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import Connection, connect
@@ -31,6 +31,7 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import FlushIgnored, Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import join_server
+from tests.armed_runs import armed_runs
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 KILLS = 20
@@ -90,21 +91,6 @@ class KillableServer:
     @property
     def _credential(self) -> Path:
         return self._directory / "credential.json"
-
-
-async def armed_runs(server: KillableServer, clients: Sequence[Client]) -> list[int]:
-    """The runs of all `clients`, in the order of their targets' paths, once all are armed."""
-    query = await connect(server.endpoint, "query")
-    async with asyncio.timeout(DEADLINE_S):
-        while True:
-            rows = (await query.request(List(limit=10), Listing)).rows
-            armed = sorted(
-                (str(row["path"]), int(str(row["run"]), 16)) for row in rows if row["state"] == "armed"
-            )
-            if len(armed) == len(clients):
-                query.close()
-                return [run_id for _, run_id in armed]
-            assert not any(client.done() for client in clients)
 
 
 async def case_of(query: Connection, run_id: int) -> Case:
@@ -172,7 +158,7 @@ async def test_server_that_is_killed_costs_no_verdict(server: KillableServer) ->
     where = server.endpoint
     options = RunOptions(endpoint=where, size_bytes=SIZE_BYTES, writers=2, destroy_data=True)
     clients = [asyncio.create_task(run(options, drive, io.StringIO())) for drive in drives]
-    runs = await armed_runs(server, clients)
+    runs = await armed_runs(server.endpoint, clients)
 
     await kill_under_load(server, runs, clients, random.Random(seed))
 

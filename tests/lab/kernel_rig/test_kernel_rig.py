@@ -80,7 +80,7 @@ async def test_honest_drive_is_durable(load: Load, seed: int) -> None:
     """A cut of an honest drive under load: durable, class power, with records at risk."""
     async with local_server() as lab:
         outcome = await cycle(lab, "honest", load, seed=seed)
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
     assert outcome.truth is not None
     assert (outcome.truth.broken, outcome.truth.defects) == (0, ())
     assert outcome.answer.document["cut"]["attested"] == ATTESTATION
@@ -94,7 +94,7 @@ async def test_liar_is_loss(load: Load, seed: int) -> None:
     """
     async with local_server() as lab:
         outcome = await cycle(lab, "flush-ignored", load, seed=seed)
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
     assert outcome.truth is not None
     assert outcome.truth.broken > 0
     assert outcome.truth.defects == ()
@@ -105,7 +105,7 @@ async def test_other_honest_drives_are_durable(drive: str, seed: int) -> None:
     """A drive without a volatile cache, and one that shares no code with the model, pass as well."""
     async with local_server() as lab:
         outcome = await cycle(lab, drive, EXT4, seed=seed)
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
 
 
 @pytest.mark.parametrize("load", [EXT4, Load(file_system=None)], ids=str)
@@ -114,7 +114,7 @@ async def test_drive_that_comes_back_empty_is_loss(load: Load, seed: int) -> Non
     async with local_server() as lab:
         outcome = await cycle(lab, "filter-amnesiac", load, seed=seed)
     assert not outcome.mounted
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
 
 
 async def test_cut_that_nobody_attests_is_inconclusive(seed: int) -> None:

@@ -47,7 +47,7 @@ async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> No
     """A cut of an honest drive while names are made, replaced or removed: durable, with records at risk."""
     async with local_server() as lab:
         outcome = await cycle(lab, "honest", load, seed=seed)
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
     assert outcome.answer.document["at_risk"]["ms1000"] > 0
 
 
@@ -78,6 +78,6 @@ async def test_names_on_a_drive_that_ignores_flush_are_lost(load: Load, seed: in
     """A cut of a liar: loss, of names where the file system still mounts, else of the file system."""
     async with local_server() as lab:
         outcome = await cycle(lab, "flush-ignored", load, seed=seed)
-    assert outcome.as_expected, outcome
+    assert outcome.as_expected, outcome.answer
     found = {name for name, count in outcome.answer.document["findings"].items() if count}
     assert found & (NAMES if outcome.mounted else {"truncated"}), outcome
