@@ -73,7 +73,8 @@ class Bench:
         return run
 
     async def return_(self) -> None:
-        """Give the drive its power back."""
+        """Give the drive its power back. It has no name meanwhile: its loop device may be another test's."""
+        self.link.path.unlink(missing_ok=True)
         await asyncio.to_thread(self.rig.power_on)
         self.link.point(Path(self.rig.loop))
 
