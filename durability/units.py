@@ -61,7 +61,7 @@ def parse_run(text: str) -> int:
     """The run that `text` names: 16 hexadecimal digits, as every command prints it. Raises UsageError."""
     if not _RUN.fullmatch(text):
         raise UsageError(
-            f"{text!r} is not a run: give the 16 hexadecimal digits that `durability runs` prints"
+            f"{text!r} is not a run: give the 16 hexadecimal digits that `durability runs --all` prints"
         )
     return int(text, 16)
 
@@ -74,6 +74,11 @@ def format_run(run: int) -> str:
 def verify_device_line(device: str = "DEVICE", run: str = "RUN") -> str:
     """What to type for a target whose file system, on `device`, no longer mounts."""
     return f"`durability verify --device {shlex.quote(device)} --run {run}`"
+
+
+def percent(share: float) -> str:
+    """A share with two digits, a large one without a fraction: "0.98 %", "5.0 %", "63 %"."""
+    return f"{100 * share:#.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -359,11 +359,24 @@ def device(target: options.DeviceTarget, json: options.Json = False) -> None:
 
 @app.command()
 @options.on_server
-def runs(*, connection: options.ServerOptions, limit: options.Limit = 50, json: options.Json = False) -> None:
-    """List runs, newest first."""
+def runs(
+    *,
+    connection: options.ServerOptions,
+    every: options.AllRuns = False,
+    drive: options.OfDrive = "",
+    host: options.OfHost = "",
+    limit: options.Limit = 50,
+    json: options.Json = False,
+) -> None:
+    """List tested drives with their cuts and last verdict, or all runs.
+
+    The drives with the newest runs come first. A cut is clean if its verdict is durable. JSON has runs and
+    drives.
+    """
     from durability_client import queries
 
-    asyncio.run(queries.runs(connection.endpoint(), limit=limit, json=json, out=sys.stdout))
+    chosen = queries.Chosen(limit=limit, drive=drive, host=host)
+    asyncio.run(queries.runs(connection.endpoint(), chosen, each=every, json=json, out=sys.stdout))
 
 
 @app.command()

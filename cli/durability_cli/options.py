@@ -58,10 +58,22 @@ DeviceTarget = Annotated[
     Path, typer.Argument(parser=path, metavar="TARGET", help="File or block device to examine.")
 ]
 RunId = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run id: 16 hexadecimal digits, listed by `durability runs`.")
+    str,
+    typer.Argument(metavar="RUN", help="Run id: 16 hexadecimal digits, listed by `durability runs --all`."),
 ]
 Limit = Annotated[
-    int, typer.Option(metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of runs to list.")
+    int,
+    typer.Option(
+        metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of drives, or of runs, to list."
+    ),
+]
+AllRuns = Annotated[bool, typer.Option("--all", help="List each run instead of each drive.")]
+OfDrive = Annotated[
+    str,
+    typer.Option("--drive", metavar="TEXT", help="List only drives whose model or serial contains TEXT."),
+]
+OfHost = Annotated[
+    str, typer.Option("--host", metavar="TEXT", help="List only runs of machines whose name contains TEXT.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DestroyData = Annotated[

@@ -5,10 +5,11 @@ They show what the server says; only `verify` draws conclusions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
@@ -17,7 +18,7 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.protocol.messages import CaseFile, Export, List, Listing, Show, Shown
-from durability.units import counted
+from durability.units import counted, percent
 from durability_client.descriptions import (
     describe,
     describe_commits,
@@ -28,26 +29,72 @@ from durability_client.descriptions import (
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.system import output_files
+from durability_client.system.terminal import width_of
 from durability_client.tables import table
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"
-_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
+_RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
+_DRIVE_COLUMNS = ("model", "serial", "host", "cuts", "clean", "at_most", "last_verdict")
 _TEXT_CHARACTERS = 160  # of an event
 _EXPORT = "an export"
 
 Row = Mapping[str, Any]
 
 
-async def runs(endpoint: Endpoint, *, limit: int, json: bool, out: TextIO) -> None:
-    """Write the newest `limit` runs to `out`, newest first. Raises PeerError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which runs are listed. `limit`: of runs, or of drives; `drive`: a part of a drive's model or serial;
+    `host`: a part of the machine's name; "" is any."""
+
+    limit: int
+    drive: str = ""
+    host: str = ""
+
+    def by(self, what: Literal["run", "drive"]) -> List:
+        """The request for them."""
+        return List(limit=self.limit, by=what, drive=self.drive, host=self.host)
+
+
+async def runs(endpoint: Endpoint, chosen: Chosen, *, each: bool, json: bool, out: TextIO) -> None:
+    """Write the drives with the newest runs to `out`, newest first; with `each` the runs, and both as JSON.
+    Raises PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
-        rows = (await connection.request(List(limit=limit), Listing)).rows
+        drives = () if each and not json else (await connection.request(chosen.by("drive"), Listing)).rows
+        rows = (await connection.request(chosen.by("run"), Listing)).rows if each or json else ()
     if json:
-        print(to_json({"schema": RUNS_SCHEMA, "runs": rows}), file=out)
-        return
-    for line in table(_COLUMNS, rows):
+        print(to_json({"schema": RUNS_SCHEMA, "runs": rows, "drives": drives}), file=out)
+    elif each:
+        _print(table(_RUN_COLUMNS, rows), out)
+    else:
+        _print(table(_DRIVE_COLUMNS, list(map(_drive_row, drives)), width=width_of(out)), out)
+        print(_below(drives), file=out)
+
+
+def _print(lines: Iterator[str], out: TextIO) -> None:
+    for line in lines:
         print(line, file=out)
+
+
+def _drive_row(drive: Row) -> Row:
+    """What the table has of a drive. Numbers are text, so that a zero is one."""
+    bound = drive["bound"]
+    return {
+        **drive,
+        "cuts": str(drive["cuts"]),
+        "clean": str(drive["cuts"] - drive["losses"]),
+        "at_most": percent(bound) if bound is not None else "",
+        "last_verdict": drive["verdict"],
+    }
+
+
+def _below(drives: Sequence[Row]) -> str:
+    """What the columns say, and where the runs are."""
+    count = sum(drive["runs"] for drive in drives)
+    return (
+        f'{counted(count, "run")} on {counted(len(drives), "drive")}. "at most": this share of cuts may lose'
+        " data (95 % confidence). `durability runs --all` lists the runs."
+    )
 
 
 async def show(endpoint: Endpoint, run: int, *, json: bool, out: TextIO) -> None:

@@ -7,11 +7,29 @@ from typing import Any
 
 from durability import plain_text
 
+_BETWEEN = "  "
+_NARROW = 8  # no column is made narrower
+_CUT = "…"
 
-def table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The lines of a table with a heading; a cell without a value is a dash."""
+
+def table(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], *, width: int | None = None
+) -> Iterator[str]:
+    """The lines of a table with a heading; a cell without a value is a dash. `width`: of the terminal, None
+    for none. In it the widest column is made narrower, and its cells are cut, until the lines fit."""
     cells = [[name.replace("_", " ") for name in columns]]
     cells += [[plain_text.as_line(str(row.get(name) or "-")) for name in columns] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    if width is not None:
+        _narrow(widths, width - len(_BETWEEN) * (len(widths) - 1))
     for line in cells:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        yield _BETWEEN.join(_cell(*each) for each in zip(line, widths, strict=True)).rstrip()
+
+
+def _narrow(widths: list[int], room: int) -> None:
+    while sum(widths) > room and (widest := max(widths)) > _NARROW:
+        widths[widths.index(widest)] -= 1
+
+
+def _cell(text: str, width: int) -> str:
+    return text.ljust(width) if len(text) <= width else text[: width - 1] + _CUT

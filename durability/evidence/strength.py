@@ -119,16 +119,30 @@ def strength(
         reasons=reasons,
     )
     this = weightiest((*case.verdicts, outcome)) or outcome
-    its_class = this.cut_class
-    every = (*case.series, this)
+    return _counted((*case.series, this), this.cut_class)
+
+
+def strength_of_drive(standing: Sequence[PastVerdict]) -> tuple[str, Strength]:
+    """What the verdicts that stand on a drive's runs say, whatever their plans, and of cuts of which class:
+    the strongest one in which a cut was verified."""
+    classes = [past.cut_class for past in standing if past.verdict == "loss" or _kept(past)]
+    verified = [CUT_CLASSES.index(name) for name in classes if name in CUT_CLASSES]
+    its_class = CUT_CLASSES[max(verified, default=0)]
+    return its_class, _counted(standing, its_class)
+
+
+def _kept(past: PastVerdict) -> bool:
+    return shows_durable(past) and past.at_risk_ms1000 > 0
+
+
+def _counted(every: Sequence[PastVerdict], its_class: str) -> Strength:
+    """The cuts of `its_class`, and the losses in those of no stronger class."""
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
     losses = sum(
         past.verdict == "loss" and CUT_CLASSES.index(past.cut_class) <= CUT_CLASSES.index(its_class)
         for past in shown
     )
-    kept = sum(
-        shows_durable(past) and past.cut_class == its_class and past.at_risk_ms1000 > 0 for past in shown
-    )
+    kept = sum(_kept(past) and past.cut_class == its_class for past in shown)
     left_out = sum(
         past.verdict == "unverified"
         or (past.verdict == "inconclusive" and not HIDE_LOSSES.isdisjoint(past.reasons))

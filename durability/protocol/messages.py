@@ -346,15 +346,19 @@ class Verdict(ClientMessage):
 @_wire(0x30)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class List(ClientMessage):
-    """Asks for the newest `limit` runs."""
+    """Asks for the newest `limit` runs, or for the `limit` drives with the newest runs. `drive`: a part of
+    the drive's model or serial, `host`: of the machine's name, "" for any."""
 
     limit: Annotated[int, wire.integer(1, limits.LISTING_ROWS_MAX)]
+    by: Annotated[str, wire.choice("run", "drive")] = "run"
+    drive: Name = ""
+    host: Name = ""
 
 
 @_wire(0x31)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(ServerMessage):
-    """One row per run, newest first."""
+    """One row per run, or per drive, newest first."""
 
     rows: Documents
 

@@ -17,6 +17,7 @@ from durability.units import (
     parse_address,
     parse_run,
     parse_size,
+    percent,
 )
 
 
@@ -135,3 +136,12 @@ def test_times_for_people(nanoseconds: int, text: str) -> None:
 def test_sizes_for_people(size_bytes: int, text: str) -> None:
     """The largest unit that fits, which `parse_size` reads where it is a whole number."""
     assert format_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.0, "0.0 %"), (0.00997, "1.0 %"), (0.0495, "5.0 %"), (0.0996, "10 %"), (0.95, "95 %"), (1.0, "100 %")],
+)
+def test_a_share_has_two_digits(share: float, text: str) -> None:
+    """Never a dot without a digit after it."""
+    assert percent(share) == text

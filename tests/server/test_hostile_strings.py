@@ -154,11 +154,12 @@ async def test_what_is_stored_is_printed_plain(
     JSON, as JUnit or in an error, and neither does the log."""
     run = _store_evil(sqlite_url, lab)
     server = await server_process(sqlite_url)
-    for arguments in (("runs",), ("show", run), ("runs", "--json"), ("show", run, "--json"), ("export", run)):
+    shown = (("runs",), ("runs", "--all"), ("runs", "--json"), ("show", run), ("show", run, "--json"))
+    for arguments in (*shown, ("export", run)):
         code, printed = _durability(lab, server, tmp_path, *arguments)
         assert (code, _raw(printed)) == (0, set()), arguments
         assert b"owned" in printed
-    lines = _durability(lab, server, tmp_path, "runs")[1].decode().splitlines()
+    lines = _durability(lab, server, tmp_path, "runs", "--all")[1].decode().splitlines()
     assert len(lines) == 2
     text = _durability(lab, server, tmp_path, "show", run)[1].decode()
     assert not [line for line in text.splitlines() if line.startswith("verdict: ")]
@@ -284,7 +285,8 @@ async def test_a_terminal_gets_no_sequence_of_a_stranger(
     run = _store_evil(sqlite_url, lab)
     server = await server_process(sqlite_url)
     options = _options(server)
-    for arguments in (("runs", *options), ("show", run, *options), ("bench", "--show", f"/none/{LINE}")):
+    listings = (("runs", *options), ("runs", "--all", *options))
+    for arguments in (*listings, ("show", run, *options), ("bench", "--show", f"/none/{LINE}")):
         printed = _on_terminal(_environment(lab), COMMAND, *arguments)
         assert b"owned" in printed
         for evil in ("\x1b]", "\x07", "\x9b", "\u202e", "\u200b", "\u2028", "\x85", "\x1b[31mmodel"):

@@ -13,7 +13,7 @@ from durability.campaign import between_cycles, campaign_file, next_steps
 from durability.campaign.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
 from durability.evidence.strength import upper_bound
-from durability_client.campaigns.campaign_text import percent
+from durability.units import percent
 from durability_server.campaigns import news
 from tests.cli.help_page import commands
 from tests.system.guide_campaign import (

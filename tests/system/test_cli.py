@@ -328,7 +328,7 @@ def test_a_run_from_start_to_export(environment: dict[str, str], tmp_path: Path,
     assert lines[-1]["acked"] > 0
     run = lines[-1]["run"]
 
-    assert run in _durability(environment, "runs", "--server", server).stdout
+    assert run in _durability(environment, "runs", "--all", "--server", server).stdout
     (listing,) = _documents(_durability(environment, "runs", "--server", server, "--json").stdout)
     assert listing["runs"][0]["run"] == run
     assert "of a test" in _durability(environment, "show", run, "--server", server).stdout

@@ -65,7 +65,7 @@ def test_the_line_is_typed_once(tmp_path: Path) -> None:
         target = tmp_path / "target"
         ran = typed(client, f"durability run {target} --size 4M --duration 0.5 --force")
         assert ran.returncode == 0, ran.stderr
-        listed = typed(client, "durability runs")
+        listed = typed(client, "durability runs --all")
         assert str(target) in listed.stdout
         verified = typed(client, f"durability verify {target}")
         assert verified.returncode == 4, verified.stderr
@@ -81,7 +81,7 @@ def test_on_the_servers_machine_nothing_is_typed(tmp_path: Path) -> None:
         target = tmp_path / "target"
         ran = typed(home, f"durability run {target} --size 4M --duration 0.5 --force")
         assert ran.returncode == 0, ran.stderr
-        assert str(target) in typed(home, "durability runs").stdout
+        assert str(target) in typed(home, "durability runs --all").stdout
         invited = typed(home, "durability clients invite --role viewer --name office")
         assert re.search(r"durability join 127\.0\.0\.1:\d+ \S{47}\n", invited.stdout)
         listed = typed(home, "durability clients")

@@ -16,7 +16,7 @@ from durability.campaign.results import ArmResult, DriveResult, Tally, results
 from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE
-from durability.units import counted, format_size
+from durability.units import counted, format_size, percent
 from durability_client.campaigns.campaign_results import results_to_value
 from durability_client.campaigns.health_text import health_text
 from durability_client.tables import table
@@ -96,11 +96,6 @@ def checked(state: CampaignState, problems: Sequence[str]) -> Iterator[str]:
         return
     yield "Check failed:"
     yield from (f"  {problem}" for problem in problems)
-
-
-def percent(share: float) -> str:
-    """A share with two digits."""
-    return f"{100 * share:#.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
 def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None) -> Iterator[str]:

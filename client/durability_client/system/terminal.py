@@ -31,6 +31,11 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
     return "\n".join(row for line in text.splitlines() for row in wrapper.wrap(line) or [""])
 
 
+def width_of(stream: TextIO) -> int | None:
+    """How many columns the terminal has that `stream` is; None elsewhere."""
+    return Console(file=stream).width if stream.isatty() else None
+
+
 def confirmed(question: str) -> bool:
     """Whether a person answers `question` with yes; False without a terminal on both stdin and stderr.
 

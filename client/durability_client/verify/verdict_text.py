@@ -24,7 +24,7 @@ from durability.evidence.scan_report import ScanReport
 from durability.evidence.strength import CONFIDENCE, Strength, upper_bound
 from durability.evidence.verdict import REASONS, Word
 from durability.formats.plan import Plan
-from durability.units import counted
+from durability.units import counted, percent
 from durability_client.descriptions import describe_commits, describe_flushes, describe_operations
 from durability_client.system.terminal import Terminal
 
@@ -76,7 +76,7 @@ ADVICE: Mapping[str, str] = {
     "earlier-unstable": "test the memory and cables of this machine, and run again",
     "too-few-cuts": "run, cut and verify again on the same target, with the same options, or ask for less:"
     " `--min-cuts {cuts}`",
-    "series-has-loss": "look at the cut with the loss: `durability runs` lists the runs",
+    "series-has-loss": "look at the cut with the loss: `durability runs --all` lists the runs",
     "series-incomplete": "verify the other cuts of the series",
 }
 # No later verify can make such a run durable, so how the cut is shown no longer matters.
@@ -371,15 +371,11 @@ def _strength(outcome: Outcome) -> Iterator[str]:
         yield "that any cut keeps data: every cut of this series lost some"
     elif series.losses or series.cuts >= _FEW_CUTS:
         seen = _series(series) if series.losses else counted(series.cuts, "clean cut")
-        sure = f"with {_percent(CONFIDENCE)} confidence"
-        yield f"{seen}: at most {_percent(series.bound)} of cuts lose data, {sure}"
+        sure = f"with {percent(CONFIDENCE)} confidence"
+        yield f"{seen}: at most {percent(series.bound)} of cuts lose data, {sure}"
     else:
         little = f"{counted(series.cuts, 'clean cut')} {'proves' if series.cuts == 1 else 'prove'} little"
-        yield f"{little}: up to {_percent(series.bound)} of cuts could still lose data"
-
-
-def _percent(share: float) -> str:
-    return f"{share * 100:.{0 if share >= 0.0995 else 1}f} %"
+        yield f"{little}: up to {percent(series.bound)} of cuts could still lose data"
 
 
 def _next(outcome: Outcome) -> Iterator[str]:
@@ -409,7 +405,7 @@ def _cut_again(series: Strength) -> Iterator[str]:
     """What more cuts of a series would show, if none of them loses data."""
     aims = [cuts for cuts in _SERIES_AIMS if cuts > series.cuts][:3]
     if aims and series.bound is not None and not series.losses:
-        first, *others = ((_percent(upper_bound(0, cuts)), cuts) for cuts in aims)
+        first, *others = ((percent(upper_bound(0, cuts)), cuts) for cuts in aims)
         more = "".join(f", {share} after {cuts}" for share, cuts in others)
         yield (
             f"cut again: at most {first[0]} of cuts lose data after {first[1]} clean cuts{more}"

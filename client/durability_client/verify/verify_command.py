@@ -189,7 +189,7 @@ def _require_replay(facts: Facts, run: int) -> None:
         f" option (umount {facts.file_system.mount_point}; mount -o ro {facts.file_system.source}"
         f" {facts.file_system.mount_point}). If it does not mount then:"
         f" {verify_device_line(facts.file_system.source, format_run(run) if run else 'RUN')}"
-        f"{'' if run else ' (`durability runs` lists the runs)'}"
+        f"{'' if run else ' (`durability runs --all` lists the runs)'}"
     )
 
 
@@ -197,7 +197,7 @@ def _case_source(options: VerifyOptions) -> CaseSource:
     if options.device is not None and not options.run and options.from_export is None:
         raise UsageError(
             f"--device needs --run: {verify_device_line(str(options.device))}"
-            " (`durability runs` lists the runs and their targets)"
+            " (`durability runs --all` lists the runs and their targets)"
         )
     if options.cut_class is not None and not options.attest_cut:
         raise UsageError("--cut-class needs --attest-cut TEXT")
@@ -234,7 +234,7 @@ def _plan(case: Case | None, found: Found, run: int) -> Plan:
             return plan
     raise SetupError(
         f"the server does not know run {format_run(run)}, and the target does not hold its plan:"
-        " `durability runs` lists the runs of the server"
+        " `durability runs --all` lists the runs of the server"
     )
 
 

@@ -155,7 +155,10 @@ class Requests:
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
             case messages.List():
-                rows = await self._thread.ask(self._store.listing, message.limit, client=caller.only_of)
+                ask = self._store.drive_listing if message.by == "drive" else self._store.listing
+                rows = await self._thread.ask(
+                    ask, message.limit, client=caller.only_of, drive=message.drive, host=message.host
+                )
                 reply = messages.Listing(rows=rows)
             case messages.Export():
                 reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))

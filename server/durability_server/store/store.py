@@ -21,6 +21,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    inspect,
     or_,
     select,
     update,
@@ -33,7 +34,7 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import tables
+from durability_server.store import drive_listing, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database
@@ -87,6 +88,7 @@ class Store:
     def open(self) -> None:
         """Makes or checks the tables."""
         with self._database.transaction() as db:
+            knows_drives = inspect(db).has_table(tables.run_drives.name)
             tables.metadata.create_all(db)
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
             if row is None:
@@ -100,6 +102,8 @@ class Store:
                 self.server_id = row.server_id
                 if row.format == 1:
                     tables.add_what_format_1_lacks(db)
+                if not knows_drives:
+                    drive_listing.add_drives_of_all_runs(db)
 
     def mark_left_live(self) -> str | None:
         """Marks runs as `server-down` that a server left live which is over.
@@ -181,6 +185,7 @@ class Store:
             )
             if not armed.rowcount:
                 raise MovedError(stored.snapshot.run)
+            drive_listing.add_drives(db, format_run(stored.snapshot.run), stored.armed)
 
     def save(self, changed: Sequence[RunSnapshot]) -> frozenset[int]:
         """Makes the state of these runs durable, together. Nothing is saved of the runs that it returns,
@@ -334,15 +339,26 @@ class Store:
 
     # Questions.
 
-    def listing(self, limit: int, *, client: str | None) -> tuple[dict[str, Value], ...]:
-        """The newest `limit` runs of the client `client`, None: of all; one flat map each, newest first."""
+    def drive_listing(
+        self, limit: int, *, client: str | None, drive: str = "", host: str = ""
+    ) -> tuple[dict[str, Value], ...]:
+        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map each."""
+        with self._database.reading() as db:
+            return drive_listing.drives(db, limit, drive, of_client(client), drive_listing.on_host(host))
+
+    def listing(
+        self, limit: int, *, client: str | None, drive: str = "", host: str = ""
+    ) -> tuple[dict[str, Value], ...]:
+        """The newest `limit` runs of the client `client`, None: of all; one flat map each, newest first.
+        `drive`: a part of a drive's model or serial, `host`: of the machine's name."""
         columns = tables.runs.c
         newest = select(
             *(columns[name] for name in _LISTED),
             columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
             self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
         )
-        newest = newest.where(of_client(client)).order_by(columns.number.desc()).limit(limit)
+        newest = newest.where(of_client(client), drive_listing.on_host(host), drive_listing.on_drive(drive))
+        newest = newest.order_by(columns.number.desc()).limit(limit)
         wanted = newest.with_only_columns(columns.run)
         frontiers = tables.frontiers.c
         acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
@@ -402,7 +418,7 @@ def _advice(elsewhere: Row[Any] | None) -> str:
     if elsewhere is None:
         return (
             "check the path and that its file system is mounted, or name the run with --run. If the file"
-            f" system no longer mounts: {verify_device_line()} (`durability runs` lists the runs)"
+            f" system no longer mounts: {verify_device_line()} (`durability runs --all` lists the runs)"
         )
     armed = from_value(Facts, unpack(elsewhere.armed))
     what = f"run {elsewhere.run} of {elsewhere.registered_wall} was made at this path"

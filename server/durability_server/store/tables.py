@@ -6,6 +6,7 @@
     servers    one row per server that runs on the store, renewed until it ends (`lease_store`)
     wants      one row per run that a server wants of another one (`lease_store`)
     runs       one row per run: what was registered, and what changes while it goes on
+    run_drives one row per drive that an armed run was made on
     frontiers  one row per run and writer, updated in place: never a row per record
     timelines  one row per run: which frontiers were received when (`protocol.timeline`)
     credits    one row per run: each credit that may be the last to have arrived (`runs.credits`)
@@ -118,6 +119,17 @@ runs = Table(
     Index("runs_by_path", "path_key"),
     Index("runs_by_series", "series"),
     Index("runs_by_client", "client"),
+)
+
+run_drives = Table(
+    "run_drives",
+    metadata,
+    _run(),
+    Column("number", Integer, primary_key=True),
+    Column("identity", String(64), nullable=False),
+    _text("model"),
+    _text("serial"),
+    Index("run_drives_by_identity", "identity"),
 )
 
 wants = Table(

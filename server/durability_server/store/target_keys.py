@@ -40,6 +40,38 @@ def target_keys(facts: Facts) -> TargetKeys:
     )
 
 
+_NAME_CHARACTERS_MAX = 100  # of what a drive calls itself: 40 and 20 for NVMe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunDrive:
+    """A drive that a run was made on: who it is, and what people call it. `identity`: hash of the serial,
+    with the machine where that may be another drive's too; of the target's path for a run without drives."""
+
+    identity: str
+    model: str
+    serial: str
+
+
+def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
+    """The drives below the target, each once; one without a name if the facts have none."""
+    machine = facts.host.machine_id
+    drives = {
+        RunDrive(
+            identity=_hash(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
+            model=drive.model[:_NAME_CHARACTERS_MAX],
+            serial=drive.serial[:_NAME_CHARACTERS_MAX],
+        )
+        for drive in facts.drives
+    }
+    nameless = RunDrive(identity=_hash(target_keys(facts).path), model="", serial="")
+    return tuple(sorted(drives, key=lambda one: one.identity)) or (nameless,)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
 def _serial(drive: Drive, machine_id: str) -> str:
     """A serial that is one drive's alone: hypervisors and loop devices give the same one on every machine."""
     if drive.serial and (drive.emulated or drive.serial.startswith("loop:")):

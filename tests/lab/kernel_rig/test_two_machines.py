@@ -151,4 +151,4 @@ def test_the_walk_through(
         rig.mount()
         got, report = b.type(f"durability verify {rig.target} --attest-cut plug")
         assert (got, report.partition(":")[0].split()[0]) == (code, verdict), report
-        assert str(rig.target) in a.type("durability runs")[1]
+        assert str(rig.target) in a.type("durability runs --all")[1]

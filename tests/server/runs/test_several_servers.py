@@ -26,7 +26,7 @@ from durability_server import clock
 from durability_server.store.lease_store import LEASE_MS
 from durability_server.store.store import Store
 from tests.server.conftest import SECRET, ServerProcess
-from tests.server.store.test_store import StoreFixture
+from tests.server.store.conftest import StoreFixture
 
 if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL

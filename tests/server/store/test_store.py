@@ -3,89 +3,22 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from durability.errors import RefusedError, StoreError, UsageError
-from durability.formats.case import DriveState, Event, PastVerdict, TargetError
+from durability.formats.case import DriveState, Event, TargetError
 from durability.formats.documents import to_value
-from durability.formats.facts import Facts
-from durability.formats.plan import Plan
-from durability_server.store.records import EVENTS_MAX, Registration, RunSnapshot
+from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
-from durability_server.store.target_keys import series_key, target_keys
+from durability_server.store.target_keys import target_keys
 from tests.sample_facts import drive
 
 if TYPE_CHECKING:
-    from tests.server.conftest import Lab
-
-
-class StoreFixture:
-    """A store under test and the runs that a test puts into it."""
-
-    def __init__(self, store: Store, lab: Lab) -> None:
-        self.store = store
-        self.lab = lab
-
-    def register(
-        self, run: int, *, facts: Facts | None = None, force: bool = False, client: str = ""
-    ) -> None:
-        """Registers a run of two writers."""
-        facts = facts or self.lab.facts()
-        plan = self.lab.plan(run=run)
-        new = Registration(
-            run=run,
-            client=client,
-            label="label",
-            plan=plan.encode(),
-            secret=b"s" * 32,
-            keys=target_keys(facts),
-            path=facts.path,
-            host="shelf",
-            wall="2026-01-01T00:00:00Z",
-            writers=plan.writers,
-        )
-        self.store.register(new, force=force)
-
-    def arm(self, run: int, *, facts: Facts | None = None) -> None:
-        """Arms a registered run."""
-        facts = facts or self.lab.facts()
-        stored = self.store.load(run)
-        plan = Plan.decode(stored.plan)
-        armed = replace(
-            stored, armed=to_value(facts), keys=target_keys(facts), series=series_key(plan, facts)
-        )
-        self.store.arm(armed)
-
-    def save(self, run: int, **changes: Any) -> RunSnapshot:
-        """Saves a run with some changes."""
-        snapshot = replace(self.store.load(run).snapshot, events=(), **changes)
-        self.store.save([snapshot])
-        return snapshot
-
-    def judge(self, run: int, verdict: str) -> None:
-        """Adds a verdict."""
-        past = PastVerdict(
-            run=f"{run:016x}",
-            verdict=verdict,
-            cut_class="power",
-            at_risk_ms1000=3,
-            wall="2026-01-02T00:00:00Z",
-        )
-        self.store.add_verdict(past, {"verdict": verdict})
-
-
-@pytest.fixture
-def store_fixture(store_url: str, lab: Lab) -> Iterator[StoreFixture]:
-    """An open store."""
-    store = Store(store_url)
-    store.open()
-    yield StoreFixture(store, lab)
-    store.close()
+    from tests.server.store.conftest import StoreFixture
 
 
 def _event(number: int) -> tuple[int, Event]:

@@ -1,0 +1,159 @@
+"""The listing of drives: which runs count for which drive, and what the verdicts say of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import create_engine
+
+from durability.formats.facts import Drive, Facts
+from durability_server.store import tables
+from durability_server.store.store import Store
+from tests import sample_facts
+from tests.sample_facts import drive
+
+if TYPE_CHECKING:
+    from tests.server.store.conftest import StoreFixture
+
+
+def on(*drives: Drive, machine: str = "shelf") -> Facts:
+    """Facts of a file on those drives of a machine."""
+    facts = sample_facts.facts()
+    return replace(facts, drives=drives, host=replace(facts.host, machine_id=machine, hostname=machine))
+
+
+def cut(
+    store_fixture: StoreFixture, run: int, facts: Facts, verdict: str, *, cut_class: str = "power"
+) -> None:
+    """A run on those drives that met a cut; `verdict` "" was never verified."""
+    store_fixture.register(run, facts=facts, force=True)
+    store_fixture.arm(run, facts=facts)
+    store_fixture.save(run, session_end="silence")
+    if verdict:
+        store_fixture.judge(run, verdict, cut_class=cut_class)
+
+
+def listed(
+    store_fixture: StoreFixture, *, limit: int = 50, drive: str = "", host: str = ""
+) -> list[dict[str, Any]]:
+    """The rows of everybody's drives."""
+    rows = store_fixture.store.drive_listing(limit, client=None, drive=drive, host=host)
+    return [dict(row) for row in rows]
+
+
+def test_a_drive_has_a_row_with_its_cuts_and_its_last_verdict(store_fixture: StoreFixture) -> None:
+    """Clean cuts and losses are counted by drive, wherever it was attached; the newest drive comes first."""
+    good, bad = drive(model="Good", serial="G1"), drive(model="Bad", serial="B1")
+    for run in (1, 2, 3):
+        cut(store_fixture, run, on(good, machine="b1" if run < 3 else "b2"), "durable")
+    for run, verdict in ((4, "durable"), (5, "loss")):
+        cut(store_fixture, run, on(bad), verdict)
+    bad_row, good_row = listed(store_fixture)
+    names = ("model", "serial", "host", "runs", "cuts", "losses", "verdict")
+    assert [good_row[name] for name in names] == ["Good", "G1", "b2", 3, 3, 0, "durable"]
+    assert good_row["bound"] == pytest.approx(1 - 0.05 ** (1 / 3))
+    assert [bad_row[name] for name in names] == ["Bad", "B1", "shelf", 2, 2, 1, "loss"]
+    assert bad_row["bound"] == pytest.approx(1 - 0.025, abs=1e-3)
+
+
+def test_what_was_not_verified_leaves_no_bound(store_fixture: StoreFixture) -> None:
+    """A cut that nobody verified may hide a loss, and is the last that is known."""
+    cut(store_fixture, 1, on(drive()), "durable")
+    cut(store_fixture, 2, on(drive()), "")
+    (row,) = listed(store_fixture)
+    assert (row["cuts"], row["bound"], row["left_out"], row["verdict"]) == (1, None, 1, "unverified")
+
+
+def test_the_strongest_class_of_cut_counts(store_fixture: StoreFixture) -> None:
+    """Resets of the machine say nothing of power cuts; a loss in one counts all the same."""
+    for run, cut_class in enumerate(("os", "os", "power"), 1):
+        cut(store_fixture, run, on(drive()), "durable", cut_class=cut_class)
+    (row,) = listed(store_fixture)
+    assert (row["cut_class"], row["cuts"], row["losses"]) == ("power", 1, 0)
+    cut(store_fixture, 4, on(drive()), "loss", cut_class="os")
+    (row,) = listed(store_fixture)
+    assert (row["cut_class"], row["cuts"], row["losses"]) == ("power", 2, 1)
+
+
+def test_a_run_on_two_drives_counts_for_both(store_fixture: StoreFixture) -> None:
+    """As on a mirror; on each of two partitions of one drive it counts once."""
+    one, other = drive(serial="S1"), drive(serial="S2")
+    cut(store_fixture, 1, on(one, other, one), "durable")
+    assert sorted((row["serial"], row["cuts"]) for row in listed(store_fixture)) == [("S1", 1), ("S2", 1)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: drive(serial=""),
+        lambda: drive(serial="QM1", emulated=True),
+        lambda: drive(serial="loop:3"),
+    ],
+    ids=["none", "emulated", "loop"],
+)
+def test_a_serial_that_other_machines_have_too_is_no_identity(store_fixture: StoreFixture, make: Any) -> None:
+    """Drives that only look alike are two, if they are seen on two machines."""
+    for run, machine in enumerate(("b1", "b2", "b1"), 1):
+        cut(store_fixture, run, on(make(), machine=machine), "durable")
+    assert [(row["host"], row["cuts"]) for row in listed(store_fixture)] == [("b1", 2), ("b2", 1)]
+
+
+def test_a_target_without_a_drive_is_listed_by_its_place(store_fixture: StoreFixture) -> None:
+    """A file of which no drive is known has a row without a name; a run that was never armed has none."""
+    cut(store_fixture, 1, on(), "durable")
+    store_fixture.register(2, force=True)
+    (row,) = listed(store_fixture)
+    assert (row["model"], row["serial"], row["runs"]) == ("", "", 1)
+
+
+def test_drives_and_runs_are_chosen_by_a_part_of_a_name(store_fixture: StoreFixture) -> None:
+    """By model, serial or machine, in any case; what means something to a database is a character."""
+    cut(store_fixture, 1, on(drive(model="Evo 100% Pro", serial="AB_1"), machine="rack-1"), "durable")
+    cut(store_fixture, 2, on(drive(model="Evo 1000", serial="ABC1"), machine="rack-2"), "durable")
+
+    def serials(drive: str = "", host: str = "") -> list[str]:
+        return [row["serial"] for row in listed(store_fixture, drive=drive, host=host)]
+
+    assert serials("evo") == ["ABC1", "AB_1"]
+    assert serials("100%") == serials("ab_") == ["AB_1"]
+    assert serials(host="RACK-2") == ["ABC1"]
+    assert serials("x") == []
+    runs = store_fixture.store.listing(50, client=None, drive="ab_", host="rack")
+    assert [row["run"] for row in runs] == [f"{1:016x}"]
+    assert [row["serial"] for row in listed(store_fixture, limit=1)] == ["ABC1"]
+
+
+def test_a_client_sees_what_its_own_runs_say(store_fixture: StoreFixture) -> None:
+    """Runs of others on the same drive count for them alone."""
+    for run, client in ((1, "one"), (2, "other")):
+        store_fixture.register(run, force=True, client=client)
+        store_fixture.arm(run)
+        store_fixture.judge(run, "durable")
+    rows = store_fixture.store.drive_listing(5, client="one")
+    assert [(row["runs"], row["cuts"]) for row in rows] == [(1, 1)]
+    assert store_fixture.store.drive_listing(5, client="third") == ()
+
+
+def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_url: str) -> None:
+    """A store without the table has the drives of all its armed runs as soon as it is opened."""
+    cut(store_fixture, 1, on(drive(serial="S1"), drive(serial="S2")), "durable")
+    store_fixture.register(2, force=True)
+    before = listed(store_fixture)
+    store_fixture.store.close()
+    engine = create_engine(store_url)
+    tables.run_drives.drop(engine)
+    engine.dispose()
+    store = Store(store_url)
+    store.open()
+    after = [dict(row) for row in store.drive_listing(5, client=None)]
+    store.close()
+    assert len(before) == 2 and after == before
+
+
+def test_a_drive_with_a_long_name_is_kept(store_fixture: StoreFixture) -> None:
+    """What a drive calls itself fits the listing, however long it is."""
+    cut(store_fixture, 1, on(drive(model="m" * 5000, serial="s" * 5000)), "durable")
+    (row,) = listed(store_fixture)
+    assert (len(row["model"]), len(row["serial"])) == (100, 100)
