@@ -13,7 +13,8 @@ TESTERS ?= 4
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod \
-	fence-agents ipmitool openipmi snmp
+	fence-agents ipmitool openipmi snmp \
+	man-db mandoc zsh fish
 
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \

@@ -1,0 +1,32 @@
+"""What tests of the release need of the machine, and the command line as packages install it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = Path(sys.executable).with_name("durability")
+
+
+def require(*programs: str) -> None:
+    """Skips where one of these is not installed, unless DURABILITY_LAB_REQUIRED=1 says that it must be."""
+    missing = [program for program in programs if shutil.which(program) is None]
+    if missing and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    assert missing == [], missing
+
+
+@pytest.fixture(scope="session")
+def shells_and_man() -> None:
+    """Shells that complete commands, and programs that read manual pages."""
+    require("bash", "zsh", "fish", "man", "mandoc")
+
+
+@pytest.fixture
+def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`durability` is the command of this environment."""
+    monkeypatch.setenv("PATH", f"{COMMAND.parent}:{os.environ['PATH']}")
