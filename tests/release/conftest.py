@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from release.make_release import Release
+from tests.places import ROOT
 
 COMMAND = Path(sys.executable).with_name("durability")
 
@@ -30,3 +34,22 @@ def shells_and_man() -> None:
 def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """`durability` is the command of this environment."""
     monkeypatch.setenv("PATH", f"{COMMAND.parent}:{os.environ['PATH']}")
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The files that are tested, committed or not, as git's name of a tree."""
+    index = {"GIT_INDEX_FILE": str(tmp_path_factory.mktemp("git") / "index")}
+    for command in (["read-tree", "HEAD"], ["add", "--all"], ["write-tree"]):
+        done = subprocess.run(
+            ["git", *command], cwd=ROOT, env=os.environ | index, check=True, capture_output=True, text=True
+        )
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def release(tree: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
+    """A release of the files that are tested."""
+    made = Release(tmp_path_factory.mktemp("release"), tree)
+    made.make(("wheel",))
+    return made
