@@ -12,14 +12,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from release import bill_of_materials, bundle, sources, wheel
+from release import bill_of_materials, bundle, one_file, sources, wheel
 
 DIST = sources.ROOT / "dist"
-KINDS = ("wheel",)
+KINDS = ("wheel", "onefile")
 SUMS = "SHA256SUMS"
 
 
@@ -44,10 +44,13 @@ class Release:
         self.out.mkdir()
         self.sources = sources.check_out(self.directory / "sources", self.tree)
 
-    def make(self, kinds: Iterable[str]) -> None:
+    def make(self, kinds: Collection[str]) -> None:
         """Make the artefacts of these kinds, their bill of materials and their checksums."""
         _, self.wheel = self._timed(lambda: wheel.make(self.sources, self.out))
-        bundled = [one for python in bundle.PYTHONS for one in bundle.components(self.bundle(python))]
+        bundles = {python: self.bundle(python) for python in bundle.PYTHONS}
+        if "onefile" in kinds:
+            self._timed(lambda: (one_file.make(self.sources, bundles, self.out),))
+        bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
         self._timed(lambda: (bill_of_materials.make(self.sources, bundled, self.out),))
         self._write_sums()
 

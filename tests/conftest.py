@@ -52,6 +52,7 @@ LAB_FIXTURES = {
     "nbdkit",
     "postgresql",
     "rig_machine",
+    "root",
     "shells_and_man",
     "small_disk",
 }

@@ -30,6 +30,14 @@ def shells_and_man() -> None:
     require("bash", "zsh", "fish", "man", "mandoc")
 
 
+@pytest.fixture(scope="session")
+def root() -> None:
+    """Skips without root, unless DURABILITY_LAB_REQUIRED=1 says that it must be there."""
+    if os.geteuid() != 0 and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip("needs root")
+    assert os.geteuid() == 0
+
+
 @pytest.fixture
 def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """`durability` is the command of this environment."""

@@ -23,6 +23,7 @@ from durability_client.agent.outside import own_command
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"
+ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
 _UNITS = Path("/etc/systemd/system")
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
@@ -114,6 +115,8 @@ def _require_systemd(otherwise: str) -> None:
 
 def _program() -> tuple[str, ...]:
     """The `durability` of this installation, or what starts its Python with it."""
+    if one_file := os.environ.get(ONE_FILE_VARIABLE):
+        return (one_file,)
     script = Path(sys.executable).with_name("durability")
     return (str(script),) if os.access(script, os.X_OK) else own_command()
 
