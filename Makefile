@@ -14,7 +14,7 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod \
 	fence-agents ipmitool openipmi snmp \
-	man-db mandoc zsh fish
+	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring
 
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \

@@ -14,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from release import bill_of_materials, bundle, one_file, sources, wheel
+from release import bill_of_materials, bundle, deb, one_file, sources, wheel
 
 DIST = sources.ROOT / "dist"
-KINDS = ("wheel", "onefile")
+KINDS = ("wheel", "onefile", "deb")
 SUMS = "SHA256SUMS"
 
 
@@ -50,6 +51,8 @@ class Release:
         bundles = {python: self.bundle(python) for python in bundle.PYTHONS}
         if "onefile" in kinds:
             self._timed(lambda: (one_file.make(self.sources, bundles, self.out),))
+        for debian in deb.RELEASES if "deb" in kinds else ():
+            self._timed(partial(self._deb, debian))
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
         self._timed(lambda: (bill_of_materials.make(self.sources, bundled, self.out),))
         self._write_sums()
@@ -61,6 +64,9 @@ class Release:
             directory.parent.mkdir(exist_ok=True)
             bundle.lay_out(self.sources, self.wheel, directory, python=python)
         return directory
+
+    def _deb(self, debian: deb.Debian) -> tuple[Path, ...]:
+        return (deb.make(self.sources, debian, self.bundle(debian.python), self.out),)
 
     def _timed(self, step: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
         began = time.monotonic()

@@ -51,6 +51,7 @@ LAB_FIXTURES = {
     "loop_machine",
     "nbdkit",
     "postgresql",
+    "release_machine",
     "rig_machine",
     "root",
     "shells_and_man",
