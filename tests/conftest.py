@@ -85,6 +85,7 @@ def _turn(path: Path) -> int:
     turns = (
         "vm_rig/test_campaign",
         "kernel_rig/test_kernel_rig",
+        "release/",
         "vm_rig/",
         "kernel_rig/",
         "lab/",
