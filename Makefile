@@ -13,13 +13,14 @@ TESTERS ?= 4
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod \
-	fence-agents ipmitool openipmi snmp
+	fence-agents ipmitool openipmi snmp \
+	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring
 
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test nightly mends check coverage lint types format lock setup packages clean
+.PHONY: help demo quick quick-tests test nightly mends check coverage lint types format lock release setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
@@ -34,6 +35,7 @@ help:
 	@echo 'make types        Check types (mypy --strict).'
 	@echo 'make format       Format the code and mend what ruff can mend.'
 	@echo 'make lock         Renew the locked versions in requirements/: the newest that setup.cfg allows.'
+	@echo 'make release      Build and check all that users install, from the commit, into dist/. R=wheel: only that.'
 	@echo 'make setup        Install all that the other targets need.'
 	@echo 'make packages     Install the packages of the lab (Debian, as root), and fetch its kernel.'
 	@echo 'make clean        Remove the virtual environment, caches and builds.'
@@ -91,6 +93,10 @@ lock: $(INSTALLED)
 	@$(COMPILE) requirements/dev.txt --build-constraints requirements/build.txt --extra dev setup.cfg
 	@$(COMPILE) requirements/runtime.txt --build-constraints requirements/build.txt \
 		--constraints requirements/dev.txt --extra postgresql setup.cfg
+
+# `R=wheel` and so on makes only that.
+release: $(INSTALLED)
+	@$(BIN)/python -m release.make_release $(R)
 
 setup: $(INSTALLED) packages
 

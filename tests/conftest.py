@@ -51,7 +51,10 @@ LAB_FIXTURES = {
     "loop_machine",
     "nbdkit",
     "postgresql",
+    "release_machine",
     "rig_machine",
+    "root",
+    "shells_and_man",
     "small_disk",
 }
 
@@ -82,6 +85,7 @@ def _turn(path: Path) -> int:
     turns = (
         "vm_rig/test_campaign",
         "kernel_rig/test_kernel_rig",
+        "release/",
         "vm_rig/",
         "kernel_rig/",
         "lab/",

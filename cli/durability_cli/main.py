@@ -98,7 +98,6 @@ app = typer.Typer(
         " `demo` needs no hardware."
     ),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )

@@ -16,8 +16,8 @@ PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.M)
-FILE = re.compile(r"(?<![\w/.~$-])(?:benchmarks|docs|lab|tests)/[\w./-]*\w")
-CODE = ("benchmarks", "cli", "client", "durability", "lab", "server", "tests")
+FILE = re.compile(r"(?<![\w/.~$-])(?:benchmarks|docs|lab|release|tests)/[\w./-]*\w")
+CODE = ("benchmarks", "cli", "client", "durability", "lab", "release", "server", "tests")
 KINDS = {"how-to", "reference", "explanation"}
 
 
@@ -90,7 +90,7 @@ def test_every_page_is_listed_in_the_index_under_its_kind() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
-    """Paths of tests, benchmarks, lab and documentation, in prose and commands, are those of the tree."""
+    """Paths of tests, scripts, lab and documentation, in prose and commands, are those of the tree."""
     named = set(FILE.findall(page.read_text(encoding="utf-8")))
     assert {path for path in named if not (ROOT / path).exists()} == set()
 

@@ -14,7 +14,7 @@ from tests.places import ROOT
 
 OURS = r"(?:durability(?:_(?:cli|client|lab|server))?|tests)(?:\.\w+)*"
 IMPORT = re.compile(rf"\bfrom ({OURS}) import \(?([\w, ]+)|\bimport ({OURS})(?!\w)")
-FOLDERS = ("durability", "cli", "server", "client", "lab", "tests", "benchmarks")
+FOLDERS = ("durability", "cli", "server", "client", "lab", "tests", "benchmarks", "release")
 SOURCES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TEXTS = sorted(
     [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "lab/durability_lab/vm_rig/guest/job"]

@@ -23,11 +23,13 @@ from durability_client.agent.outside import own_command
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"
+ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
 _UNITS = Path("/etc/systemd/system")
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
+_ORIGIN = "Written by `durability agent install`; `durability agent uninstall` removes it."
 _UNIT = """\
-# Written by `durability agent install`; `durability agent uninstall` removes it.
+# {origin}
 [Unit]
 Description=durability agent: does the tasks of power-loss campaigns
 After=local-fs.target network.target
@@ -63,9 +65,11 @@ WantedBy=multi-user.target
 """
 
 
-def unit(options: Sequence[str]) -> str:
-    """The text of the unit; `options` of the agent's command line."""
-    return _UNIT.format(command=" ".join(_quoted(word) for word in (*_program(), "agent", *options)))
+def unit(options: Sequence[str], *, program: Sequence[str] = (), origin: str = _ORIGIN) -> str:
+    """The text of the unit; `options` of the agent's command line. `program`: by default this installation's
+    command; `origin`: a sentence on where the unit comes from."""
+    command = (*(program or _program()), "agent", *options)
+    return _UNIT.format(command=" ".join(map(_quoted, command)), origin=origin)
 
 
 def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _UNITS) -> None:
@@ -114,6 +118,8 @@ def _require_systemd(otherwise: str) -> None:
 
 def _program() -> tuple[str, ...]:
     """The `durability` of this installation, or what starts its Python with it."""
+    if one_file := os.environ.get(ONE_FILE_VARIABLE):
+        return (one_file,)
     script = Path(sys.executable).with_name("durability")
     return (str(script),) if os.access(script, os.X_OK) else own_command()
 

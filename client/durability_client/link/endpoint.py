@@ -19,6 +19,7 @@ from durability.units import format_address, is_loopback, parse_address
 from durability_client.link.credential import credential_path, load_credential
 
 _PROBE_S = 1.0
+_OF_THE_SYSTEM = Path("/var/lib") / APPLICATION  # the state directory of a server that systemd runs
 HOW_TO_JOIN = (
     "on the machine that stays up, type `durability serve` or, if it runs, `durability clients invite`; then"
     " type here the line that it prints (`durability join …`)"
@@ -72,15 +73,13 @@ def endpoint(server: str | None, credential: Path | None, *, as_operator: bool =
 
 
 def _local(address: tuple[str, int] | None) -> Path | None:
-    """The local socket of this user's server at `address`, of the only one without an address. Raises
-    SetupError."""
+    """The local socket of the server at `address`, of the only one without an address: one that this user
+    runs, or the system. Raises SetupError."""
     if address is not None and not is_loopback(address[0]):
         return None
-    directory = user_state_path(APPLICATION)
-    try:
-        paths = sorted(path for path in directory.iterdir() if port_of(path.name) is not None)
-    except OSError:
-        return None
+    paths = [
+        path for directory in (user_state_path(APPLICATION), _OF_THE_SYSTEM) for path in _sockets(directory)
+    ]
     if address is not None:
         paths = [path for path in paths if path.name == socket_name(address[1])]
     found = [path for path in paths if _answers(path)]
@@ -88,6 +87,14 @@ def _local(address: tuple[str, int] | None) -> Path | None:
         ports = ", ".join(str(port_of(path.name)) for path in found)
         raise SetupError(f"servers run here on the ports {ports}: choose with --server 127.0.0.1:PORT")
     return found[0] if found else None
+
+
+def _sockets(directory: Path) -> list[Path]:
+    """The local sockets of servers in a state directory; none if this user may not look."""
+    try:
+        return sorted(path for path in directory.iterdir() if port_of(path.name) is not None)
+    except OSError:
+        return []
 
 
 def _answers(path: Path) -> bool:

@@ -73,6 +73,13 @@ def test_words_are_quoted_for_systemd() -> None:
     assert command.endswith(' agent --credential "/etc/a b/100%%$$x\\".json" --server "[::1]:7420"')
 
 
+def test_another_installation_has_a_unit_of_its_own() -> None:
+    """A package names its own command and says that the unit is its own."""
+    unit = service.unit(["--server", "a"], program=("/usr/bin/durability",), origin="Of a package.")
+    assert unit.startswith("# Of a package.\n")
+    assert exec_start(unit) == "/usr/bin/durability agent --server a"
+
+
 def test_the_unit_keeps_to_what_the_agent_needs() -> None:
     """It has no mount namespace, in which mounts would be hidden, and a signal is for the agent alone."""
     unit = service.unit([])

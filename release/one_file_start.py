@@ -1,0 +1,298 @@
+"""The start of the one file: unpacks it once for this user and this Python, and runs the command from there.
+
+The machine's power will be cut, and its drive may lie. So what was unpacked is compared with the checksums of
+the one file after each boot, and unpacked anew if a byte differs. It removes only what it wrote, and refuses
+a directory that another user could have filled. It imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import shutil
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+EXIT_ENVIRONMENT = 5  # as the command's own
+VARIABLE = "DURABILITY_ONE_FILE"  # tells the command what to start at the next boot
+SEPARATOR = "+"  # between the versions of Python that a tree of the archive is for
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_GLIBC_MIN = (2, 28)
+_BLOCK_BYTES = 4096
+_SPARE = 1.1  # what directories and the file system's own needs add
+# Writers import the program that started them, which must not start another then.
+_PROGRAM = 'from durability_cli.main import main\n\nif __name__ == "__main__":\n    main()\n'
+
+
+class _StartError(Exception):
+    """Why the command cannot be started here, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the tree for this archive and this Python lies, and what lies beside it."""
+
+    tree: Path
+
+    @property
+    def new(self) -> Path:
+        """The tree while it is written."""
+        return self.tree.with_name(f"{self.tree.name}.new")
+
+    @property
+    def old(self) -> Path:
+        """A damaged tree while it is removed."""
+        return self.tree.with_name(f"{self.tree.name}.old")
+
+    @property
+    def checked(self) -> Path:
+        """Says in which boot the tree was compared."""
+        return self.tree.with_name(f"{self.tree.name}.checked")
+
+    @property
+    def lock(self) -> Path:
+        """Held by the process that writes here."""
+        return self.tree.with_name(f"{self.tree.name}.lock")
+
+
+def main(archive: Path, build: str, versions: Sequence[str]) -> NoReturn:
+    """Run the command with the arguments of this process. `build` names the content of `archive`, which is
+    for these `versions` of Python."""
+    try:
+        _require_system(archive, versions)
+        place = _place(build)
+        boot = _boot_id()
+        if not _is_checked(place, boot):
+            with _locked(place):
+                if not _is_checked(place, boot):
+                    _prepare(archive, place, boot)
+    except _StartError as error:
+        _end(str(error), EXIT_ENVIRONMENT)
+    except KeyboardInterrupt:
+        _end("stopped", 130)
+    os.environ[VARIABLE] = str(archive)
+    python = str(place.tree / "bin/python")
+    os.execv(python, [python, str(place.tree / "bin/durability"), *sys.argv[1:]])
+
+
+def _end(text: str, code: int) -> NoReturn:
+    print(f"durability: {text}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _require_system(archive: Path, versions: Sequence[str]) -> None:
+    """Raises _StartError where the packages within cannot run."""
+    machine = os.uname().machine
+    if not sys.platform.startswith("linux") or machine != "x86_64":
+        raise _StartError(f"this file is for Linux on x86_64, and this is {sys.platform} on {machine}")
+    try:
+        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+    except ValueError:
+        name, version = "another C library", "0"
+    if name != "glibc" or tuple(map(int, version.split(".")[:2])) < _GLIBC_MIN:
+        raise _StartError(f"this file needs glibc 2.28 or later, and this system has {name} {version}")
+    if _version() not in versions:
+        raise _StartError(
+            f"this file is for Python {versions[0]} to {versions[-1]}, and {sys.executable} is {_version()}:"
+            f" start it with another Python, as in  python{versions[-1]} {archive}"
+        )
+
+
+def _version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _place(build: str) -> _Place:
+    """The place for this user. Raises _StartError if it cannot be made, or is not this user's alone."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(given) if given.startswith("/") else Path.home() / ".cache"
+    directory = cache / "durability" / "one-file"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat(follow_symlinks=False)
+        flags = os.statvfs(directory).f_flag
+    except OSError as error:
+        raise _unusable(directory, error.strerror) from error
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise _unusable(directory, "another user can change it")
+    if flags & os.ST_NOEXEC:
+        raise _unusable(directory, "its file system is mounted with noexec")
+    seal = f"{zlib.crc32(os.fsencode(_base_python())):08x}"
+    return _Place(directory / f"{build}-{_version()}-{seal}")
+
+
+def _unusable(directory: Path, why: str | None) -> _StartError:
+    return _StartError(
+        f"cannot unpack to {directory}: {why}. Set XDG_CACHE_HOME to a directory of yours, in memory for"
+        f" example: XDG_CACHE_HOME=/dev/shm {sys.argv[0]} …"
+    )
+
+
+def _base_python() -> str:
+    """The interpreter itself, also where it was started from a virtual environment."""
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def _boot_id() -> str:
+    """Of this boot; empty, and so never that of a check, if the system does not say."""
+    with suppress(OSError):
+        return _BOOT_ID.read_text("ascii").strip()
+    return ""
+
+
+def _is_checked(place: _Place, boot: str) -> bool:
+    try:
+        return bool(boot) and place.checked.read_text("ascii") == boot and place.tree.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+@contextmanager
+def _locked(place: _Place) -> Iterator[None]:
+    """One process writes; others wait until it has ended, however it ends."""
+    try:
+        descriptor = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(place.tree.parent, error.strerror) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _prepare(archive: Path, place: _Place, boot: str) -> None:
+    """Have a whole tree in its place: the one that is there, or a new one."""
+    before = os.umask(0o077)
+    try:
+        place.checked.unlink(missing_ok=True)
+        for left in (place.new, place.old):
+            shutil.rmtree(left, ignore_errors=True)
+        with ZipFile(archive) as opened:
+            entries = _entries(opened)
+            wrong = _difference(place.tree, entries) if place.tree.exists() else ""
+            if wrong:
+                print(f"durability: {wrong} is damaged, unpacking again", file=sys.stderr)
+                place.tree.rename(place.old)
+                shutil.rmtree(place.old, ignore_errors=True)
+            if not place.tree.exists():
+                _unpack(opened, entries, place)
+        # What Python compiled was not synced, and has no checksum here.
+        for compiled in place.tree.rglob("__pycache__"):
+            shutil.rmtree(compiled, ignore_errors=True)
+        place.checked.write_text(boot, "ascii")
+    except (BadZipFile, EOFError, zlib.error) as error:
+        raise _StartError(
+            f"{archive} is damaged ({error}): copy it again, and compare its checksum"
+        ) from error
+    except OSError as error:
+        raise _unusable(place.tree.parent, error.strerror) from error
+    finally:
+        os.umask(before)
+
+
+def _entries(opened: ZipFile) -> Mapping[Path, ZipInfo]:
+    """The files for this Python, by their path below its site-packages."""
+    found = {}
+    for info in opened.infolist():
+        versions, _, path = info.filename.partition("/")
+        if path and _version() in versions.split(SEPARATOR):
+            found[Path(path)] = info
+    return found
+
+
+def _own_files() -> Mapping[str, bytes]:
+    """What makes the tree a virtual environment, whose children find it by their interpreter's path."""
+    home = os.fsencode(str(Path(_base_python()).parent))
+    return {
+        "pyvenv.cfg": b"home = " + home + b"\ninclude-system-site-packages = false\n",
+        "bin/durability": _PROGRAM.encode(),
+    }
+
+
+def _packages(tree: Path) -> Path:
+    return tree / "lib" / f"python{_version()}" / "site-packages"
+
+
+def _difference(tree: Path, entries: Mapping[Path, ZipInfo]) -> Path | str:
+    """The first file that is not as it was unpacked; empty if all are."""
+    for name, content in _own_files().items():
+        if not _is(tree / name, len(content), zlib.crc32(content)):
+            return tree / name
+    python = tree / "bin/python"
+    if not python.is_symlink() or str(python.readlink()) != _base_python():
+        return python
+    packages = _packages(tree)
+    for path, info in entries.items():
+        if not _is(packages / path, info.file_size, info.CRC):
+            return packages / path
+    return ""
+
+
+def _is(file: Path, size_bytes: int, checksum: int) -> bool:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with os.fdopen(descriptor, "rb") as opened:
+        try:
+            content = opened.read(size_bytes + 1)
+        except OSError:
+            return False  # unreadable, so to be written anew
+    return len(content) == size_bytes and zlib.crc32(content) == checksum
+
+
+def _unpack(opened: ZipFile, entries: Mapping[Path, ZipInfo], place: _Place) -> None:
+    """Write a new tree, make it durable, then give it its name. Raises OSError and _StartError."""
+    size_bytes = sum(-(-info.file_size // _BLOCK_BYTES) * _BLOCK_BYTES for info in entries.values()) * _SPARE
+    room = os.statvfs(place.tree.parent)
+    if room.f_bavail * room.f_frsize < size_bytes:
+        free_mb = room.f_bavail * room.f_frsize / 1e6
+        raise _unusable(
+            place.tree.parent, f"it needs {size_bytes / 1e6:.0f} MB, and {free_mb:.0f} MB are free"
+        )
+    print(f"durability: unpacking {size_bytes / 1e6:.0f} MB to {place.tree}, once", file=sys.stderr)
+    try:
+        packages = _packages(place.new)
+        for path, info in entries.items():
+            _write(packages / path, opened.read(info))
+        for name, content in _own_files().items():
+            _write(place.new / name, content)
+        (place.new / "bin/python").symlink_to(_base_python())
+        _sync_file_system(packages)
+        place.new.rename(place.tree)
+        _sync(place.tree.parent)
+    except BaseException:
+        shutil.rmtree(place.new, ignore_errors=True)
+        raise
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+
+
+def _sync_file_system(directory: Path) -> None:
+    """Only the one that `directory` lies on: a drive under test may never end what `sync` asks of all."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+            raise OSError(number := ctypes.get_errno(), os.strerror(number))
+    finally:
+        os.close(descriptor)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,209 @@
+"""The Debian packages in minimal systems without a network: install, use, upgrade, remove, purge."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from durability_client.agent import service
+from release import deb
+from release.deb import Debian
+from release.make_release import Release
+from tests.release.conftest import require
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+UNIT = "durability-server.service"
+# What every installation, and every start of the system, writes.
+OF_THE_SYSTEM = re.compile(
+    r"(?:var/(?:log|cache|tmp|lib/(?:dpkg|systemd|private))|(?:etc|var)/.updated|run|tmp|dev|proc|sys|root)(?:/|$)"
+)
+
+
+@pytest.fixture(scope="session")
+def release_machine(root: None) -> None:
+    """Skips without the programs that make and start minimal systems, unless DURABILITY_LAB_REQUIRED=1."""
+    require("dpkg-deb", "lintian", "mmdebstrap", "systemd-analyze", "systemd-nspawn")
+
+
+@pytest.fixture(scope="module", params=deb.RELEASES, ids=lambda one: one.name)
+def debian(request: pytest.FixtureRequest, release_machine: None) -> Debian:
+    """Each release of Debian that there is a package for."""
+    assert isinstance(request.param, Debian)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def system(debian: Debian, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The root of a minimal system with Python and systemd, and nothing to build with."""
+    directory = tmp_path_factory.mktemp(debian.name) / "root"
+    included = ("python3", "systemd", "systemd-sysv")
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(included)}", debian.name]
+    subprocess.run([*command, str(directory)], check=True, timeout=600)
+    _in(directory, "true")  # the first start writes the machine's id
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def package(debian: Debian, system: Path, release: Release) -> str:
+    """The package for that release, as a path within the system; lintian finds no error in it."""
+    made = deb.make(release.sources, debian, release.bundle(debian.python), release.directory)
+    shutil.copy(made, system / "root")
+    return f"/root/{made.name}"
+
+
+@pytest.fixture
+def installed(system: Path, package: str) -> Iterator[Path]:
+    """The system with the package, which is purged at the end and leaves nothing."""
+    before = _files(system)
+    _in(system, "dpkg", "--install", package)
+    yield system
+    _in(system, "dpkg", "--purge", "durability")
+    assert _files(system) - before == set()
+    assert before - _files(system) == set()
+
+
+def _in(system: Path, *command: str, boot: bool = False) -> str:
+    """What a program says in the system; with `boot`, all that the system starts says it."""
+    words = ["--boot"] if boot else ["--as-pid2"]
+    done = subprocess.run(
+        [
+            "systemd-nspawn",
+            "--quiet",
+            "--register=no",
+            "--keep-unit",
+            f"--directory={system}",
+            *words,
+            *command,
+        ],
+        stdin=subprocess.DEVNULL,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _booted(system: Path, script: str) -> list[str]:
+    """Boot the system, run a shell script once it is up, switch it off; the lines that the script printed."""
+    (system / "root/script").write_text(script)
+    unit = system / "etc/systemd/system/durability-test.service"
+    unit.write_text(
+        "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\n"
+        'ExecStart=/bin/sh -c \'sh -eu /root/script > /root/said 2>&1; echo "exit $?" >> /root/said;'
+        " systemctl poweroff'\n"
+    )
+    wanted = system / "etc/systemd/system/default.target.wants" / unit.name
+    wanted.parent.mkdir()
+    wanted.symlink_to(unit.relative_to(system / "etc/systemd/system"))
+    try:
+        _in(system, boot=True)
+        said = (system / "root/said").read_text().splitlines()
+    finally:
+        shutil.rmtree(wanted.parent)
+        unit.unlink()
+    assert said[-1] == "exit 0", "\n".join(said)
+    return said
+
+
+def _files(system: Path) -> set[str]:
+    """Paths of all files and directories but for what any installation leaves."""
+    found = (str(path.relative_to(system)) for path in system.rglob("*"))
+    return {path for path in found if not OF_THE_SYSTEM.match(path)}
+
+
+def test_it_is_used(installed: Path) -> None:
+    """The command runs with the lab: three drives are written to, cut and verified, without a compiler."""
+    assert _in(installed, "durability", "--version").startswith("durability ")
+    assert "Each verdict is the one that its drive deserves." in _in(installed, "durability", "demo")
+    assert "/usr/bin/durability agent" in (installed / "usr/lib/systemd/system" / service.NAME).read_text()
+    for file in ("man/man1/durability-run.1.gz", "bash-completion/completions/durability"):
+        assert (installed / "usr/share" / file).is_file(), file
+    assert (installed / "usr/share/zsh/vendor-completions/_durability").is_file()
+
+
+def test_the_server_under_systemd(installed: Path) -> None:
+    """Nothing is started by the installation. Once started, the server is ready when it listens; root's
+    commands find it; a run is judged; a server that hangs is started again; the store is its user's alone."""
+    said = _booted(
+        installed,
+        f"""
+        systemctl is-enabled {UNIT} {service.NAME} || true
+        mkdir -p /run/systemd/system/{UNIT}.d
+        printf '[Service]\\nWatchdogSec=2\\nTimeoutAbortSec=1\\n' > /run/systemd/system/{UNIT}.d/test.conf
+        systemctl daemon-reload
+        systemctl start {UNIT}
+        line=$(durability clients invite | grep -o 'join .*')
+        DURABILITY_CREDENTIAL=/root/credential.json; export DURABILITY_CREDENTIAL
+        durability $line
+        durability run /root/target --size 1M --duration 1 --force
+        durability verify /root/target || echo verified $?
+        durability runs
+        kill -STOP $(systemctl show -p MainPID --value {UNIT})
+        until [ $(systemctl show -p NRestarts --value {UNIT}) = 1 ]; do sleep 0.1; done
+        until systemctl is-active {UNIT}; do sleep 0.1; done
+        durability runs
+        stat -c '%U %a %n' /var/lib/durability /var/lib/durability/server.sqlite
+        systemctl stop {UNIT}
+        systemctl show -p Result {UNIT}
+        rm -r /root/target* /root/credential.json
+        """,
+    )
+    assert said[:2] == ["disabled", "disabled"]
+    assert "verified 4" in said, said  # nothing was cut
+    assert "durability 700 /var/lib/durability" in said
+    assert "durability 600 /var/lib/durability/server.sqlite" in said
+    assert "Result=success" in said
+
+
+def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_path: Path) -> None:
+    """Edited settings and the store survive an upgrade and a removal, files of the old version do not survive
+    the upgrade, and a purge leaves nothing but the server's user."""
+    before = _files(system)
+    old = _older(system, package)
+    _in(system, "dpkg", "--install", old)
+    settings = system / "etc/default/durability-server"
+    settings.write_text(f"{settings.read_text()}# edited\n")
+    store = system / "var/lib/durability/server.sqlite"
+    store.parent.mkdir()
+    store.write_text("evidence")
+    _in(system, "dpkg", "--install", package)
+    assert not (system / "usr/lib/durability/old").exists()
+    assert settings.read_text().endswith("# edited\n") and store.read_text() == "evidence"
+
+    _in(system, "dpkg", "--remove", "durability")
+    assert settings.is_file() and store.is_file()
+    assert not (system / "usr/lib/durability").exists()
+    left = {"etc/default/durability-server", "var/lib/durability", "var/lib/durability/server.sqlite"}
+    assert _files(system) - before == left
+    _in(system, "dpkg", "--purge", "durability")
+    assert _files(system) == before
+    assert "durability:x:" in (system / "etc/passwd").read_text()
+
+
+def _older(system: Path, package: str) -> str:
+    """A package of an earlier version, which has a file that the new one lacks."""
+    unpacked = system / "root/old"
+    subprocess.run(["dpkg-deb", "--raw-extract", f"{system}{package}", unpacked], check=True)
+    control = unpacked / "DEBIAN/control"
+    control.write_text(re.sub(r"(?m)^Version: .*$", "Version: 0.0.1-1", control.read_text()))
+    (unpacked / "usr/lib/durability/old").write_text("of the old version")
+    subprocess.run(["dpkg-deb", "-Znone", "--build", unpacked, system / "root/old.deb"], check=True)
+    shutil.rmtree(unpacked)
+    return "/root/old.deb"
+
+
+def test_the_server_is_confined(release_machine: None) -> None:
+    """systemd rates the exposure of the server's unit below 3 of 10."""
+    unit = deb.FILES / UNIT
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=30", "--no-pager", str(unit)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

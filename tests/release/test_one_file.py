@@ -1,0 +1,313 @@
+"""The one file: used as people use it, and started where something has gone wrong before."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from release import bundle, one_file, one_file_start
+from release.make_release import Release
+from tests.joined import credential_of_nobody
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.fixture(scope="module")
+def archive(release: Release) -> Path:
+    """The one file of the sources under test."""
+    bundles = {python: release.bundle(python) for python in bundle.PYTHONS}
+    return one_file.make(release.sources, bundles, release.directory)
+
+
+@pytest.fixture(scope="module")
+def cache(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache in which it has been unpacked, for tests that leave it whole."""
+    directory = tmp_path_factory.mktemp("cache")
+    assert _started(archive, directory).returncode == 0
+    return directory
+
+
+def _environment(cache: Path, **more: str) -> dict[str, str]:
+    """That of a user who has no other installation."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return kept | {"XDG_CACHE_HOME": str(cache)} | more
+
+
+def _started(archive: Path, cache: Path, *words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """What comes of the one file with some words, by default `--version`."""
+    return subprocess.run(
+        [sys.executable, archive, *(words or ("--version",))],
+        env=_environment(cache, **more),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def _tree(cache: Path) -> Path:
+    """Where it was unpacked."""
+    (tree,) = (path for path in (cache / "durability/one-file").iterdir() if path.is_dir())
+    return tree
+
+
+def _packages(cache: Path) -> Path:
+    return _tree(cache) / f"lib/python{VERSION}/site-packages"
+
+
+def _forget_the_boot(cache: Path) -> None:
+    """Make the next start one in another boot."""
+    (checked,) = (cache / "durability/one-file").glob("*.checked")
+    checked.write_text("00000000-0000-0000-0000-000000000000")
+
+
+def test_it_unpacks_once(archive: Path, tmp_path: Path) -> None:
+    """The first start says what it does on stderr; the second is silent, and both print only the answer."""
+    first, second = _started(archive, tmp_path), _started(archive, tmp_path)
+    assert first.stdout == second.stdout and first.stdout.startswith("durability ")
+    assert re.fullmatch(r"durability: unpacking \d+ MB to \S+, once\n", first.stderr)
+    assert second.stderr == ""
+    assert {path.stat().st_mode & 0o077 for path in tmp_path.rglob("*") if not path.is_symlink()} <= {
+        0,
+        0o055,
+    }
+
+
+def test_it_has_what_the_command_needs(archive: Path, cache: Path) -> None:
+    """The demo, and the lab's simulated rig with its worker processes, run from it."""
+    demo = _started(archive, cache, "demo", "--seed", "1")
+    assert demo.returncode == 0, demo.stderr
+    assert "Each verdict is the one that its drive deserves." in demo.stdout
+    matrix = ("lab", "matrix", "--quick", "--rig", "a", "--only", "honest", "--cuts", "1", "--seed", "1")
+    lab = _started(archive, cache, *matrix)
+    assert lab.returncode == 0, lab.stderr
+
+
+@pytest.fixture
+def server(archive: Path, cache: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """`serve` from the one file, and the environment of its user."""
+    own = {"XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+    command = [sys.executable, str(archive), "serve", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(
+        command, env=_environment(cache, **own), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("Listening on 127.0.0.1:")
+            yield own
+        finally:
+            process.send_signal(signal.SIGTERM)
+    assert process.returncode == 0
+
+
+def test_join_run_and_verify(archive: Path, cache: Path, server: dict[str, str], tmp_path: Path) -> None:
+    """A machine joins by the line that the server prints, writes until it is killed, and verifies."""
+    invited = _started(archive, cache, "clients", "invite", **server)
+    line = re.search(r"durability (join \S+ [0-9A-Z-]+)", invited.stdout)
+    assert line, invited.stderr
+    client = {
+        "DURABILITY_CREDENTIAL": str(tmp_path / "credential.json"),
+        "XDG_STATE_HOME": str(tmp_path / "b"),
+    }
+    joined = _started(archive, cache, *line[1].split(), **client)
+    assert joined.returncode == 0, joined.stderr
+
+    target = tmp_path / "durability.test"
+    command = [sys.executable, str(archive), "run", str(target), "--size", "1M", "--json", "--force"]
+    environment = _environment(cache, **client)
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        try:
+            assert run.stdout is not None
+            assert any((json.loads(line).get("acked") or 0) > 0 for line in run.stdout)
+        finally:
+            os.killpg(run.pid, signal.SIGKILL)
+    verified = _started(archive, cache, "verify", target, "--json", **client)
+    verdict = json.loads(verified.stdout)
+    assert (verified.returncode, verdict["verdict"]) == (4, "inconclusive"), verified.stderr  # no cut
+
+
+def test_the_agent_starts_from_the_file_at_each_boot(archive: Path, cache: Path, tmp_path: Path) -> None:
+    """The unit's command is the one file, which compares what it unpacked, not what lies in the cache."""
+    credential_of_nobody(tmp_path / "credential.json")
+    own = {"DURABILITY_CREDENTIAL": str(tmp_path / "credential.json")}
+    printed = _started(archive, cache, "agent", "install", "--print", **own)
+    assert f"\nExecStart={archive} agent" in printed.stdout, printed.stderr
+
+
+@pytest.mark.parametrize("damage", ["changed", "short", "gone", "link"])
+def test_a_damaged_cache_is_noticed_in_the_next_boot(damage: str, archive: Path, tmp_path: Path) -> None:
+    """A file that a power cut left otherwise than it was written is named, and all is unpacked again."""
+    _started(archive, tmp_path)
+    file = _packages(tmp_path) / "durability/limits.py"
+    whole = file.read_bytes()
+    if damage == "changed":
+        file.write_bytes(whole[:100] + b"\0" + whole[101:])
+    elif damage == "short":
+        file.write_bytes(whole[:100])
+    else:
+        file.unlink()
+    if damage == "link":
+        file.symlink_to("/dev/zero")
+    _forget_the_boot(tmp_path)
+    again = _started(archive, tmp_path)
+    assert again.returncode == 0 and again.stdout.startswith("durability ")
+    assert f"{file} is damaged, unpacking again" in again.stderr
+    assert file.read_bytes() == whole
+
+
+def test_what_python_compiled_does_not_survive_a_boot(archive: Path, tmp_path: Path) -> None:
+    """A compiled file that was torn by a power cut would stop Python; it is removed before the next start."""
+    _started(archive, tmp_path, PYTHONDONTWRITEBYTECODE="")
+    (compiled,) = _packages(tmp_path).glob("durability/__pycache__/limits.*.pyc")
+    compiled.write_bytes(compiled.read_bytes()[:16] + bytes(1000))
+    assert _started(archive, tmp_path).returncode != 0
+    _forget_the_boot(tmp_path)
+    again = _started(archive, tmp_path, PYTHONDONTWRITEBYTECODE="1")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert not compiled.exists()
+
+
+def test_killed_while_it_unpacks(archive: Path, tmp_path: Path) -> None:
+    """The next start begins anew, and leaves nothing of the first."""
+    with subprocess.Popen([sys.executable, archive, "--version"], env=_environment(tmp_path)) as process:
+        wait_for(lambda: any(tmp_path.glob("durability/one-file/*.new/lib/*/*/*/*")))
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert _started(archive, tmp_path).stdout.startswith("durability ")
+    left = {path.suffix for path in (tmp_path / "durability/one-file").iterdir()} - {_tree(tmp_path).suffix}
+    assert left == {".lock", ".checked"}
+
+
+def test_two_first_starts_at_once(archive: Path, tmp_path: Path) -> None:
+    """One unpacks while the other waits, and both run."""
+    starts = [
+        subprocess.Popen(
+            [sys.executable, archive, "--version"],
+            env=_environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    said = [start.communicate() for start in starts]
+    assert [start.returncode for start in starts] == [0, 0]
+    assert "".join(errors for _, errors in said).count("unpacking") == 1
+
+
+def test_a_home_that_cannot_be_written(archive: Path, cache: Path) -> None:
+    """It says where it would unpack, why it cannot, and how to choose another directory, which then works."""
+    refused = _started(archive, Path(), HOME="/proc", XDG_CACHE_HOME="")
+    assert refused.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert refused.stderr.startswith("durability: cannot unpack to /proc/.cache/durability/one-file: ")
+    assert "XDG_CACHE_HOME=/dev/shm" in refused.stderr
+    assert _started(archive, cache, HOME="/proc").returncode == 0
+
+
+def test_a_disk_that_fills_up(archive: Path, tmp_path: Path) -> None:
+    """An error midway ends with a sentence, and what was written until then is removed."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))"
+    start = (
+        f"{limit}; import os, sys; os.execv(sys.executable, [sys.executable, {str(archive)!r}, '--version'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start], env=_environment(tmp_path), check=False, capture_output=True, text=True
+    )
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert "cannot unpack" in done.stderr and "File too large" in done.stderr
+    assert [path.suffix for path in (tmp_path / "durability/one-file").iterdir()] == [".lock"]
+
+
+def test_a_disk_without_room(archive: Path, root: None, tmp_path: Path) -> None:
+    """It says how much it needs and how much is free before it writes anything."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "durability-test", tmp_path], check=True)
+    try:
+        done = _started(archive, tmp_path)
+        left = [path.suffix for path in (tmp_path / "durability/one-file").iterdir()]
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert re.search(r"it needs \d+ MB, and (49|50|51|52) MB are free", done.stderr)
+    assert left == [".lock"]
+
+
+def test_a_directory_of_another_user(archive: Path, root: None, tmp_path: Path) -> None:
+    """Root does not run what another user may have put there."""
+    directory = tmp_path / "durability/one-file"
+    directory.mkdir(parents=True)
+    os.chown(directory, 65534, 65534)
+    done = _started(archive, tmp_path)
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert "another user can change it" in done.stderr
+    assert list(directory.iterdir()) == []
+
+
+def test_a_damaged_archive(archive: Path, tmp_path: Path) -> None:
+    """A copy with a damaged part ends with a sentence, and nothing is left of what was unpacked."""
+    with zipfile.ZipFile(archive) as opened:
+        own = [one for one in opened.infolist() if VERSION in one.filename.partition("/")[0].split("+")]
+    largest = max(own, key=lambda one: one.compress_size)
+    content = bytearray(archive.read_bytes())
+    middle = largest.header_offset + largest.compress_size // 2
+    content[middle : middle + 1000] = bytes(1000)
+    copy = tmp_path / "copy.pyz"
+    copy.write_bytes(content)
+    done = _started(copy, tmp_path)
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert f"{copy} is damaged" in done.stderr and "copy it again" in done.stderr
+    assert [path.suffix for path in (tmp_path / "durability/one-file").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("python", ["2.7", "3.6", "3.10"])
+def test_a_python_that_is_too_old(python: str, archive: Path) -> None:
+    """It says which Python it needs; no other Python is on the PATH here."""
+    major, minor = python.split(".")
+    start = (
+        f"import sys, runpy; sys.version_info = ({major}, {minor}, 0);"
+        f" sys.argv = [{str(archive)!r}]; runpy.run_path({str(archive)!r}, run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start],
+        env={"PATH": "/nonexistent"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    expected = f"durability: this file needs Python 3.11 or later, and {sys.executable} is Python {python}\n"
+    assert done.stderr == expected
+
+
+def test_a_python_that_is_too_new(archive: Path, tmp_path: Path) -> None:
+    """It says for which versions it was made."""
+    start = (
+        f"import sys; sys.path.insert(0, {str(archive)!r}); import one_file_start; from pathlib import Path;"
+        " one_file_start.main(Path('d.pyz'), '0', ('3.8', '3.9'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", start], env=_environment(tmp_path), check=False, capture_output=True, text=True
+    )
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert done.stderr.startswith("durability: this file is for Python 3.8 to 3.9, and ")
+    assert done.stderr.endswith("start it with another Python, as in  python3.9 d.pyz\n")
+
+
+def test_two_builds_of_the_file_are_alike(release: Release, archive: Path, tmp_path: Path) -> None:
+    """The same bundles give the same bytes."""
+    bundles = {python: release.bundle(python) for python in bundle.PYTHONS}
+    (tmp_path / "out").mkdir()
+    assert one_file.make(release.sources, bundles, tmp_path / "out").read_bytes() == archive.read_bytes()
