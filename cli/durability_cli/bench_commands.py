@@ -59,12 +59,19 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Allow a known signature, an unverified run or an unexpected file system."),
 ]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0, help="Time to wait for a drive that others use.", show_default="30"
+    ),
+]
 ShowSerials = Annotated[
     bool, typer.Option("--show-serials", help="Do not hash serial numbers in the result.")
 ]
 Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print all tables, not one screen.")]
 
 # Of `bench` and `compare`.
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
@@ -84,9 +91,11 @@ def bench(
     engine: MeasuredBy = "durability",
     destroy_data: DestroyData = False,
     force: Force = False,
+    wait: Wait = None,
     show_serials: ShowSerials = False,
     show: Show = None,
     html: Html = None,
+    full: Full = False,
     json: Json = False,
 ) -> None:
     """Measure commit latency and rate on TARGET.
@@ -111,10 +120,11 @@ def bench(
                 "--engine": engine != "durability",
                 "--destroy-data": destroy_data,
                 "--force": force,
+                "--wait": wait is not None,
                 "--show-serials": show_serials,
             }
         )
-        raise typer.Exit(bench_command.show(show, sys.stdout, html=html, json=json))
+        raise typer.Exit(bench_command.show(show, sys.stdout, html=html, full=full, json=json))
     if target is None:
         raise UsageError("TARGET is missing: name a directory, a file in a directory, or a block device")
     options = bench_command.BenchOptions(
@@ -128,9 +138,11 @@ def bench(
         seed=_checked(seed),
         destroy_data=destroy_data,
         force=force,
+        wait_s=bench_command.WAIT_S if wait is None else wait,
         show_serials=show_serials,
         engine=engine,
         html=html,
+        full=full,
         json=json,
     )
     raise typer.Exit(bench_command.bench(options, sys.stdout, sys.stderr))

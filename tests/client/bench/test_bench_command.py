@@ -21,8 +21,8 @@ from tests.core.bench.results import Device, simulate
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 # The directory of the tests may be on the root file system.
-SMALL = ("--force", "--size", "64MiB", "--only", "headline")
-MEMORY = ("--force", "--size", "64MiB", "--only", "fdatasync-memory")
+SMALL = ("--force", "--size", "64MiB", "--only", "headline", "--wait", "0")
+MEMORY = ("--force", "--size", "64MiB", "--only", "fdatasync-memory", "--wait", "0")
 
 
 pytestmark = pytest.mark.slow  # each starts the program, most measure
@@ -42,18 +42,19 @@ def _durability(environment: dict[str, str], *arguments: str | Path) -> subproce
 def test_a_result_is_printed_kept_and_shown_again(
     environment: dict[str, str], tmp_path: Path, place: Path
 ) -> None:
-    """One command gives a table and a file; `--show` prints the file as it was printed."""
+    """One command gives a screen and a file; `--show` prints the file the same way, `--full` its tables."""
     output = tmp_path / "result.json"
     done = _durability(environment, "bench", place, *SMALL, "--quick", "-o", output, "--seed", "5")
     assert done.returncode == 0, done.stderr
-    assert "4k-random-fdatasync-overwritten" in done.stdout
-    assert "plausibility:" in done.stdout
+    assert "honest?" in done.stdout and "commits/s" in done.stdout
     assert f"the result is in {output}" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
     result = decode(output.read_bytes())
     assert (result.mode, result.seed, result.complete) == ("quick", 5, True)
     shown = _durability(environment, "bench", "--show", output)
     assert (shown.returncode, shown.stdout) == (0, done.stdout)
+    full = _durability(environment, "bench", "--show", output, "--full")
+    assert "4k-random-fdatasync-overwritten" in full.stdout and "plausibility:" in full.stdout
 
 
 def test_a_terminal_that_knows_only_ascii(environment: dict[str, str], tmp_path: Path, place: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_terminal_that_knows_only_ascii(environment: dict[str, str], tmp_path:
     output = tmp_path / "result.json"
     assert _durability(environment, "bench", place, *SMALL, "--quick", "-o", output).returncode == 0
     narrow = environment | {"PYTHONIOENCODING": "ascii", "COLUMNS": "40"}
-    done = _durability(narrow, "bench", "--show", output)
+    done = _durability(narrow, "bench", "--show", output, "--full")
     assert done.returncode == 0, done.stderr
     assert "4k-random-fdatasync-overwritten" in done.stdout
     assert done.stdout.isascii() and "?s" in done.stdout
@@ -76,8 +77,8 @@ def test_names_that_are_no_text_are_measured_and_shown(
     place, page = (tmp_path / os.fsdecode(name) for name in (b"odd\xff", b"page\xff.html"))
     place.mkdir()
     output = tmp_path / "result.json"
-    options = ("--force", "--size", "2MiB", "--only", "headline", "--quick", "-o", output, "--html", page)
-    done = _durability(environment, "bench", place, *options, *printed)
+    options = ("--force", "--size", "2MiB", "--only", "headline", "--quick", "--wait", "0", "-o", output)
+    done = _durability(environment, "bench", place, *options, "--html", page, *printed)
     assert done.returncode == 0, done.stderr
     assert decode(output.read_bytes()).facts.path == f"{tmp_path}/odd\\xff"
     assert r"odd\xff" in page.read_text()
@@ -243,7 +244,7 @@ def test_a_result_is_not_thrown_away(
     subprocess.run(("mount", "-t", "tmpfs", "-o", "size=64k", "none", full), check=True)
     try:
         (full / "theirs").write_bytes(bytes(64 << 10))
-        done = _durability(environment, "bench", place, *MEMORY, "-o", full / "result.json")
+        done = _durability(environment, "bench", place, *MEMORY, "-o", full / "result.json", "--full")
     finally:
         subprocess.run(("umount", full), check=True)
     assert done.returncode == 5
