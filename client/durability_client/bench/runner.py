@@ -143,6 +143,11 @@ class _Measurement:
     def prepare(self) -> None:
         """Look at the machine at rest, then write what the cells overwrite."""
         cells = self._options.cells
+        on_target = [cell for cell in cells if cell.place == "target"]
+        in_memory = [cell for cell in cells if cell.place == "memory"]
+        self._place.require_room(on_target)
+        if self._memory is not None:
+            self._memory.require_room(in_memory)
         began = host.ticks()
         settled = wait_until_idle(
             self._meter, self._facts, self._listener, idle_s=self._options.idle_s, wait_s=self._options.wait_s
@@ -153,9 +158,9 @@ class _Measurement:
         self._before: Moment = host.moment(self._room(), since=began)
         self._ticks = host.ticks()
         try:
-            self._place.prepare([cell for cell in cells if cell.place == "target"], self._listener.preparing)
+            self._place.prepare(on_target, self._listener.preparing)
             if self._memory is not None:
-                self._memory.prepare([cell for cell in cells if cell.place == "memory"], lambda _, __: None)
+                self._memory.prepare(in_memory, lambda _, __: None)
         except OSError as error:
             raise TargetError(
                 f"{self._options.target}: {_words(error.errno or 0, error.strerror or str(error))}"

@@ -31,7 +31,8 @@ def _refused(*arguments: str | Path, code: int = 5, prefix: tuple[str, ...] = ()
         (*prefix, COMMAND, *arguments), check=False, capture_output=True, text=True, timeout=DEADLINE_S
     )
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    (sentence,) = done.stderr.splitlines()
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    sentence = done.stderr.splitlines()[0]
     assert sentence.startswith("durability: ")
     return sentence
 

@@ -61,9 +61,11 @@ class Place(Protocol):
     leftovers: list[Path]
     others: list[Path]
 
+    def require_room(self, cells: Sequence[Cell]) -> None:
+        """Raises TargetError if there is not enough room for `cells`; writes nothing."""
+
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
-        """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all.
-        Raises TargetError if there is not enough room."""
+        """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all."""
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
         """Put files into the cell's state; the task of each of its jobs. Raises LackError."""
@@ -131,11 +133,22 @@ class Directory:
         except OSError as error:
             raise TargetError(f"{parent}: cannot create a file in it: {error.strerror}") from error
 
+    def require_room(self, cells: Sequence[Cell]) -> None:
+        """By what `cells` need at a time."""
+        passing = self._size_bytes if any(not _goes_on(cell) for cell in cells) else 0
+        needed_bytes = sum(_file_sizes(cells, self._size_bytes)) + passing
+        needed_bytes += needed_bytes // 64 + MIB  # what the file system itself needs to describe it
+        file_system = os.statvfs(self._own)
+        free_bytes = file_system.f_bavail * file_system.f_frsize
+        if free_bytes < needed_bytes:
+            raise TargetError(
+                f"{self.where}: {free_bytes >> 20} MiB free, {-(-needed_bytes >> 20)} MiB needed; lower "
+                "--size, or free some space"
+            )
+
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync the files that several cells overwrite, with the directories of their names."""
         sizes = _file_sizes(cells, self._size_bytes)
-        passing = self._size_bytes if any(not _goes_on(cell) for cell in cells) else 0
-        self._check_room(sum(sizes) + passing)
         done, total = 0, sum(sizes)
         for number, size_bytes in enumerate(sizes):
             for written in _fill(self._file("whole", number), size_bytes, seed=number, create=True):
@@ -211,16 +224,6 @@ class Directory:
         finally:
             os.close(fd)
 
-    def _check_room(self, needed_bytes: int) -> None:
-        file_system = os.statvfs(self._own)
-        free_bytes = file_system.f_bavail * file_system.f_frsize
-        needed_bytes += needed_bytes // 64 + MIB  # what the file system itself needs to describe it
-        if free_bytes < needed_bytes:
-            raise TargetError(
-                f"{self.where}: {free_bytes >> 20} MiB free, {-(-needed_bytes >> 20)} MiB needed; lower "
-                "--size, or free some space"
-            )
-
 
 class Device:
     """Cells on a block device: jobs in ranges of its first `size_bytes`, next to each other."""
@@ -238,6 +241,9 @@ class Device:
                 f"{path}: the device has {device_bytes} bytes, fewer than --size {size_bytes}; lower --size"
             )
         self._size_bytes = size_bytes
+
+    def require_room(self, cells: Sequence[Cell]) -> None:
+        """Nothing: whoever opened the device has compared its size."""
 
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync all of the cells' bytes from the start of the device on."""

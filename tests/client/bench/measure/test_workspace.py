@@ -181,7 +181,7 @@ def test_a_full_file_system_is_refused(make_mount: Callable[..., tuple[Path, Pat
     place = place_of(directory, NO_CONSENT, size_bytes=1024 * MIB)
     try:
         with pytest.raises(TargetError, match=r"MiB free, 1041 MiB needed; lower --size, or free some space"):
-            place.prepare([tiny()], _ignore)
+            place.require_room([tiny()])
     finally:
         assert place.close() == ""
     assert sorted(directory.iterdir()) == before
