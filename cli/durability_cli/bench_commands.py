@@ -65,6 +65,7 @@ ShowSerials = Annotated[
 Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
+Full = Annotated[bool, typer.Option("--full", help="Print all tables, not one screen.")]
 
 # Of `bench` and `compare`.
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
@@ -87,6 +88,7 @@ def bench(
     show_serials: ShowSerials = False,
     show: Show = None,
     html: Html = None,
+    full: Full = False,
     json: Json = False,
 ) -> None:
     """Measure commit latency and rate on TARGET.
@@ -114,7 +116,7 @@ def bench(
                 "--show-serials": show_serials,
             }
         )
-        raise typer.Exit(bench_command.show(show, sys.stdout, html=html, json=json))
+        raise typer.Exit(bench_command.show(show, sys.stdout, html=html, full=full, json=json))
     if target is None:
         raise UsageError("TARGET is missing: name a directory, a file in a directory, or a block device")
     options = bench_command.BenchOptions(
@@ -131,6 +133,7 @@ def bench(
         show_serials=show_serials,
         engine=engine,
         html=html,
+        full=full,
         json=json,
     )
     raise typer.Exit(bench_command.bench(options, sys.stdout, sys.stderr))

@@ -7,6 +7,7 @@ out medians themselves. Keys in the order that docs/reference/bench-results.md g
 from __future__ import annotations
 
 from durability.bench.compare import Comparison, Row
+from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line
 from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
 from durability.bench.plausibility import Plausibility, control_times, plausibility
@@ -37,6 +38,7 @@ def summary_document(result: Result) -> dict[str, Value]:
         "stopped": result.stopped,
         "duration_s": round(result.duration_s, 3),
         "written_bytes": written_bytes(result),
+        "bottom_line": _bottom_line(bottom_line(result)),
         "target": _target(result.facts),
         "machine": to_value(result.machine),
         "before": to_value(result.before),
@@ -94,6 +96,30 @@ def _controls(result: Result) -> dict[str, Value]:
     return {"write_us": of.get("W"), "flush_us": of.get("F0"), "commit_us": of.get("C"), "ladder": ladder}
 
 
+def _bottom_line(line: BottomLine) -> dict[str, Value]:
+    return {
+        "lines": list(line.lines()),
+        "one_writer": _speed(line.one),
+        "many_writers": _speed(line.many),
+        "steady": {"word": line.steady, "reason": line.steady_reason},
+        "honest": {"word": line.honesty, "reason": line.honesty_reason, "command": line.command},
+        "place": {"rate": line.rate, "kinds": list(line.kinds), "text": line.standing},
+    }
+
+
+def _speed(speed: Speed | None) -> dict[str, Value] | None:
+    if speed is None:
+        return None
+    cell = speed.summary.cell
+    return {
+        "cell": cell.name,
+        "jobs": cell.jobs,
+        "rate": speed.rate,
+        "bytes_per_s": speed.bytes_per_s,
+        "p99_us": _us(speed.p99_ns),
+    }
+
+
 def _plausibility(verdict: Plausibility) -> dict[str, Value]:
     code, headline = verdict.code, verdict.headline
     return {"code": code, "headline": headline, **to_value(verdict)}
@@ -112,6 +138,7 @@ def _cell(summary: CellSummary) -> dict[str, Value]:
         "operations": summary.operations,
         "rate": _plain(summary.rate),
         "writes_per_s": _plain(summary.writes_per_s),
+        "bytes_per_s": _plain(summary.bytes_per_s),
         "commit_us": _percentiles(summary.commit),
         "sync_us": _percentiles(summary.sync),
         "read_us": _percentiles(summary.read),

@@ -119,11 +119,12 @@ class ControlTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plausibility:
-    """The verdict. `seen`: what the device did, with figures. `means`: what that can mean. `only_a_cut`: what
-    only a cut can show. `commands`: what to type next."""
+    """The verdict. `seen`: what the device did, with figures; `reasons`: those of it that led to the verdict.
+    `means`: what that can mean. `only_a_cut`: what only a cut can show. `commands`: what to type next."""
 
     code: Code
     seen: tuple[str, ...]
+    reasons: tuple[str, ...]
     means: tuple[str, ...]
     only_a_cut: str
     commands: tuple[str, ...]
@@ -202,6 +203,7 @@ def judge(controls: Controls) -> Plausibility:
     return Plausibility(
         code=code,
         seen=(*_seen(controls), *reasons),
+        reasons=reasons,
         means=tuple(_means(code, controls)),
         only_a_cut=_ONLY_A_CUT[code],
         commands=tuple(_commands(controls)),

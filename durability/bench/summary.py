@@ -51,6 +51,7 @@ class Rule:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellSummary:
     """A cell in figures; `rate` in operations per second, `writes_per_s` where a commit is several writes.
+    `bytes_per_s`: written and read by these operations, None where they move none.
     `commit`: of the whole commit, writes and sync; `sync`: of the sync call alone; `read`: of reads.
     `series`: operations per second in each bin of `bin_s`, all rounds in a row; `bin_s` 0 without bins."""
 
@@ -60,6 +61,7 @@ class CellSummary:
     operations: int
     rate: Spread | None
     writes_per_s: Spread | None
+    bytes_per_s: Spread | None
     commit: Percentiles
     sync: Percentiles
     read: Percentiles
@@ -83,6 +85,7 @@ def summarise(measured: CellRounds) -> CellSummary:
         operations=sum(one.operations for one in rounds),
         rate=spread([one.rate for one in rounds]),
         writes_per_s=spread([one.writes / one.seconds for one in rounds]) if several else None,
+        bytes_per_s=_bytes_per_s(cell, rounds),
         commit=percentiles(one.commit_ns for one in rounds),
         sync=sync,
         read=percentiles(one.read_ns for one in rounds),
@@ -93,6 +96,11 @@ def summarise(measured: CellRounds) -> CellSummary:
         bin_s=rounds[0].bin_s if rounds else 0.0,
         series=tuple(count / one.bin_s for one in rounds for count in one.bins),
     )
+
+
+def _bytes_per_s(cell: Cell, rounds: Sequence[Round]) -> Spread | None:
+    moved = [cell.block_bytes * (one.writes + one.reads) / one.seconds for one in rounds]
+    return spread(moved) if any(moved) else None
 
 
 def merged(parts: Iterable[Latencies]) -> FineHistogram:

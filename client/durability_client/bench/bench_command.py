@@ -28,7 +28,7 @@ from durability.formats.documents import to_json
 from durability_client.bench import saved_results
 from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
-from durability_client.bench.report import html_page, terminal_tables
+from durability_client.bench.report import html_page, one_screen, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
 from durability_client.system.terminal import Terminal
@@ -61,6 +61,7 @@ class BenchOptions:
     show_serials: bool = False
     engine: Engine = "durability"
     html: Path | None = None
+    full: bool = False
     json: bool = False
 
 
@@ -80,22 +81,22 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
         kept = _save(outcome.result, options.output, err)
         kept = _save_page(outcome.result, options, err) and kept
     if outcome.ending is None:
-        _print(outcome.result, out, json=options.json)
+        _print(outcome.result, out, full=options.full, json=options.json)
         return EXIT_OK if kept else EXIT_ENVIRONMENT
     # The result's own words have hashes in the place of serials.
     why = outcome.ending if isinstance(outcome.ending, DurabilityError) else outcome.result.stopped
     _say(f"durability: {why}; the result is partial", err)
     with suppress(OSError):  # of a terminal that is closed, which is what has ended it
-        _print(outcome.result, out, json=options.json)
+        _print(outcome.result, out, full=options.full, json=options.json)
     return _exit_code(outcome.ending)
 
 
-def show(path: Path, out: TextIO, *, html: Path | None, json: bool) -> int:
+def show(path: Path, out: TextIO, *, html: Path | None, full: bool, json: bool) -> int:
     """Print the result in a file, and make its page if that is asked for; the exit code."""
     result = saved_results.load(path)
     if html is not None:
         saved_results.save_page(html_page.result_page(result), html, apart_from=[path])
-    _print(result, out, json=json)
+    _print(result, out, full=full, json=json)
     return EXIT_OK
 
 
@@ -227,11 +228,13 @@ def _say(text: str, err: TextIO) -> None:
     print(plain_text.as_text(text), file=err)
 
 
-def _print(result: Result, out: TextIO, *, json: bool) -> None:
+def _print(result: Result, out: TextIO, *, full: bool, json: bool) -> None:
     if json:
         print(to_json(summary_document(result)), file=out, flush=True)
-    else:
+    elif full:
         terminal_tables.show_result(result, _console(out))
+    else:
+        one_screen.show_screen(result, _console(out))
 
 
 def _console(out: TextIO) -> Terminal:

@@ -76,6 +76,16 @@ def test_a_summary_has_the_machine_and_the_controls() -> None:
     assert alone == {"write_us": None, "flush_us": None, "commit_us": None, "ladder": []}
 
 
+def test_a_summary_has_the_bottom_line() -> None:
+    """The four lines, and their parts as figures and words."""
+    line: Any = summary_document(RESULT)["bottom_line"]
+    assert [text.split(":")[0] for text in line["lines"]] == ["speed", "steady", "honest", "place"]
+    assert line["one_writer"]["bytes_per_s"] == pytest.approx(4096 * line["one_writer"]["rate"])
+    assert line["honest"]["word"] == "not shown" and line["honest"]["command"].startswith("durability run")
+    assert line["place"]["kinds"] == ["datacenter SSD with power-loss protection"]
+    assert line["many_writers"] is None
+
+
 def test_a_comparison_document() -> None:
     """Each result's rates and each but the first against it; refusals leave no cells."""
     other = simulate(Device(flush_ns=40_000), seed=2, cells=CELLS)

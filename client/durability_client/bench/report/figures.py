@@ -35,6 +35,12 @@ def rate(spread: Spread | None) -> str:
     return DASH if spread is None else count(spread.median)
 
 
+def megabytes(summary: CellSummary) -> str:
+    """What the operations move, in 10^6 bytes per second."""
+    moved = summary.bytes_per_s
+    return DASH if moved is None else count(moved.median / 1e6)
+
+
 def interval(spread: Spread | None) -> str:
     """The median's interval, or with too few rounds their range, in brackets."""
     if spread is None or spread.rounds == 1:

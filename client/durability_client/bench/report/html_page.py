@@ -18,6 +18,7 @@ from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
+from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
 from durability.bench.plausibility import control_times, plausibility
@@ -26,7 +27,7 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
 from durability_client.bench.report import charts, circumstances, figures
 from durability_client.bench.report.charts import Figure
-from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, time_figures
+from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 
 _OVER_TIME = "commit"  # a group; others have their rate over time in the table
 
@@ -56,8 +57,12 @@ def result_page(result: Result) -> str:
     summaries = figures.side_by_side(map(summarise, result.cells))
     probe = inflations(result.cells)
     dots = Dots.over(ratio for one in probe for ratio in (one.rate, one.written))
+    line = bottom_line(result)
     return _template("result.html").render(
         result=result,
+        line=line,
+        speeds=tuple(one for one in (line.one, line.many) if one is not None),
+        standing="" if line.rate is None else standing_svg(line.rate, line.standing),
         verdict=plausibility(result),
         warnings=(*result.facts.warnings, *result_warnings(result)),
         headline=_headline(summaries),
@@ -172,7 +177,9 @@ def _templates() -> Environment:
         finalize=_without_control,
     )
     environment.filters["spark"] = spark_svg
-    environment.globals.update(formatting=figures, key=key_svg, version=durability.__version__)
+    environment.globals.update(
+        formatting=figures, megabytes=megabytes, key=key_svg, version=durability.__version__
+    )
     return environment
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from durability import plain_text
+from durability.bench.decision.published_drives import KINDS
 from durability.bench.intervals import Ratio
 from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
@@ -19,7 +20,7 @@ from durability.bench.summary import CellSummary
 from durability_client.bench.report import figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.scales import Scale, linear_ticks
-from durability_client.bench.report.svg import SERIES, Drawing, Place
+from durability_client.bench.report.svg import SERIES, Anchor, Drawing, Place
 
 _WIDTH, _HEIGHT = 520.0, 150.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 8.0, 12.0, 36.0
@@ -27,6 +28,9 @@ _SPARK_WIDTH, _SPARK_HEIGHT = 80.0, 18.0
 _DOTS_WIDTH, _DOTS_ROW, _DOTS_SIDE = 220.0, 18.0, 16.0
 _RATIO_TICKS = (1.0, 0.5, 2.0, 0.1, 10.0, 0.2, 5.0, 0.8, 1.25, 0.01, 100.0, 0.001, 1000.0)
 _TICK_GAP = 30.0
+_KIND_ROW, _KIND_LEFT = 22.0, 108.0  # of the picture of published drives
+_COMMITS = (20.0, 100_000.0)  # per second: its axis
+_COMMIT_TICKS = (100, 1_000, 10_000, 100_000)
 _LANES_MAX = 6  # rounds that get their time written below
 _GAP, _GAPS_MAX = 0.02, 0.3  # between two rounds, and together, of the width
 
@@ -53,6 +57,27 @@ def key_svg(number: int, label: str) -> str:
     drawing = Drawing(14, 12)
     drawing.mark((7, 6), number)
     return drawing.finish("mark", label, "key")
+
+
+def standing_svg(rate: float, standing: str) -> str:
+    """The published kinds of drives on one axis of commits per second, with `rate` marked across them."""
+    low, high = _COMMITS
+    drawing = Drawing(_WIDTH, _KIND_ROW * (len(KINDS) + 1) + 14)
+    x = Scale(low=low, high=high, start=_KIND_LEFT, end=_WIDTH - 30, log=True)
+    bottom = _KIND_ROW * len(KINDS) + 4
+    for tick in _COMMIT_TICKS:
+        drawing.line((x.at(tick), 0), (x.at(tick), bottom), "grid")
+        drawing.text((x.at(tick), bottom + 14), f"{tick:,}", "tick", "middle")
+    for number, kind in enumerate(KINDS):
+        top, start = number * _KIND_ROW + 4, x.at(kind.low)
+        drawing.text((_KIND_LEFT - 8, top + 12), kind.short, "label", "end")
+        inside = kind.low <= rate <= kind.high
+        drawing.box((start, top), x.at(kind.high) - start, _KIND_ROW - 8, "bar" if inside else "band")
+    at = x.at(min(high, max(low, rate)))
+    drawing.line((at, 0), (at, bottom), "window")
+    anchor: Anchor = "end" if at > _WIDTH * 0.7 else "start"
+    drawing.text((at, bottom + 30), f"this target: {figures.count(rate)} commits/s", "series s1", anchor)
+    return drawing.finish("Where it stands among published drives", standing)
 
 
 def time_figures(measured: Iterable[CellRounds]) -> Iterator[Figure]:

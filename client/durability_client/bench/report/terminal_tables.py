@@ -24,6 +24,7 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench.report import circumstances, figures
+from durability_client.bench.report.one_screen import show_lines
 
 _NAMES = len("before/after")  # the longest of a fact
 _SPARK_BARS = 10
@@ -75,7 +76,10 @@ class Sheet:
 
 
 def show_result(result: Result, console: Console) -> None:
-    """The facts, the figures of all cells, fio's beside, then the verdict and the warnings."""
+    """The bottom line, the facts, the figures of all cells, fio's beside, the verdict and the warnings; then
+    the bottom line again, where it can be seen without scrolling."""
+    show_lines(result, console)
+    console.print()
     for name, text in circumstances.in_brief(result):
         _show_fact(name, text, console)
     console.print()
@@ -94,6 +98,8 @@ def show_result(result: Result, console: Console) -> None:
             _say(console, f"data: {probe.text}")
     for warning in (*result.facts.warnings, *result_warnings(result)):
         _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
+    console.print()
+    show_lines(result, console)
 
 
 def _show_fact(name: str, text: str, console: Console) -> None:
@@ -145,7 +151,7 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
     """One table where there is room for all, else two."""
     rates = Sheet(
         title="Rates with intervals, and latency of a commit: writes and their sync",
-        headings=("per\nsecond", "\ninterval", *(f"\n{word}" for word in figures.PERCENTILES)),
+        headings=("per\nsecond", "\nMB/s", "\ninterval", *(f"\n{word}" for word in figures.PERCENTILES)),
         lines=tuple(_rates(one) for one in summaries),
     )
     costs = Sheet(
@@ -171,7 +177,12 @@ def _rates(one: CellSummary) -> Line:
     return Line(
         group=one.cell.group,
         name=figures.name_of(one),
-        figures=(figures.rate(one.rate), figures.interval(one.rate), *figures.times(one.commit)),
+        figures=(
+            figures.rate(one.rate),
+            figures.megabytes(one),
+            figures.interval(one.rate),
+            *figures.times(one.commit),
+        ),
         beside=(figures.spark(one.series, _SPARK_BARS), figures.state(one)),
         notes=(*figures.beside_the_rate(one), *filter(None, [plain_text.as_line(one.note)])),
     )

@@ -13,6 +13,7 @@ import pytest
 from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD, accept
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
+from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result, decode
 from durability_client.bench.report import charts, html_page
@@ -101,6 +102,21 @@ def test_every_picture_is_described(name: str) -> None:
         texts = [picture.findtext(f"{{http://www.w3.org/2000/svg}}{part}") for part in ("title", "desc")]
         assert all(texts), text[:200]
         assert "nan" not in text.partition("</desc>")[2]
+
+
+def test_a_page_opens_with_the_bottom_line() -> None:
+    """Tiles with both speeds, steady and honest, the next command and the published drives come before all
+    prose on W, F0 and C."""
+    result = simulate(Device(), cells=STANDARD)
+    text, line = html_page.result_page(result), bottom_line(result)
+    assert line.one is not None and line.many is not None
+    head = text[: text.index('<h2 id="headline"')]
+    for words in (line.steady_reason, line.honesty_reason, line.standing, "Among published drives"):
+        assert words in head
+    for speed in (line.one, line.many):
+        assert f"{speed.rate:,.0f} commits/s" in head and megabytes(speed.bytes_per_s) in head
+    assert "(F0)" not in head and "(F0)" in text
+    assert text.index('<h2 id="bottom"') < text.index('<h2 id="cells"') < text.index('<h2 id="verdict"')
 
 
 def test_a_page_says_the_verdict_and_what_to_type() -> None:

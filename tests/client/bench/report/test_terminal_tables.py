@@ -62,7 +62,7 @@ def _head(result: Result, width: int = 160) -> dict[str, str]:
     """The facts above the tables, what was wrapped on one line again."""
     found: dict[str, str] = {}
     name = ""
-    for line in _shown(result, width).split("\n\n")[0].splitlines():
+    for line in _shown(result, width).split("\n\n")[1].splitlines():
         name = line[:12].strip() or name
         found[name] = f"{found.get(name, '')} {line[13:]}".strip()
     return found
@@ -107,7 +107,7 @@ def test_options_of_a_mount_as_long_as_a_page_are_wrapped() -> None:
     where = facts()
     assert where.file_system is not None
     where = replace(where, file_system=replace(where.file_system, options=options))
-    text = _shown(simulate(Device(), facts=where), 80).split("\n\n")[0]
+    text = _shown(simulate(Device(), facts=where), 80).split("\n\n")[1]
     assert max(map(len, text.splitlines())) <= 80
     assert options.replace(",", "") in text.replace(" ", "").replace("\n", "").replace(",", "")
 
@@ -131,7 +131,7 @@ def test_the_flush_ladder_has_a_figure_at_its_top() -> None:
     )
     lines = _shown(replace(result, cells=cells), 240).splitlines()
     (row,) = (line for line in lines if LADDER[-1].name in line)
-    assert row.split()[3:8] == [figures.DASH] * 5
+    assert row.split()[4:9] == [figures.DASH] * 5
     (told,) = (line for line in lines if line.startswith("  F(64 MiB): "))
     assert re.search(r" 100 µs +90(\.\d)? µs.110 µs$", told.rstrip()), told
     assert [line.split(":")[0].strip() for line in lines if re.match(r"  (W|F0|C): a ", line)] == [

@@ -1,0 +1,205 @@
+"""A result on one screen of 80 by 24: the four lines of the bottom line, and small pictures of what they say.
+
+The tables have all figures (`--full`); this has those that decide. Colours are rich's, and absent without a
+terminal. Rendering only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from textwrap import TextWrapper
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.text import Text
+
+from durability import plain_text
+from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line, megabytes
+from durability.bench.decision.published_drives import KINDS
+from durability.bench.result import Result
+from durability.bench.result_warnings import result_warnings
+from durability.bench.summary import CellSummary, summarise
+from durability.units import counted, format_size
+from durability_client.bench.report import figures
+
+WIDTH_MAX = 120  # longer lines are harder to read
+HEIGHT_MAX = 22  # of a terminal of 24, with the line that names the result file and the prompt
+_LABEL = 8  # width of the words on the left
+_SPARK_BARS = 24
+_STYLES = {
+    "steady": "green",
+    "NOT STEADY": "bold red",
+    "looks honest": "green",
+    "suspicious": "bold red",
+    "not shown": "bold yellow",
+}
+Point: TypeAlias = tuple[str, float, str]  # of a curve: its name, its height, and that in words
+_DECADES = (10.0, 1e5)  # commits per second on the axis of published drives
+
+
+def show_screen(result: Result, console: Console) -> None:
+    """Title, four lines, pictures, warnings, and where all figures are: as much of it as fits `HEIGHT_MAX`
+    lines, the four lines in any case."""
+    found, width = bottom_line(result), min(console.width, WIDTH_MAX)
+    head = [Text(_fitted(_title(result), width), style="bold"), Text(), *_four_lines(found, width), Text()]
+    standing, curves = list(_standing(found, width)), list(_curves(result, width))
+    warnings = (*result_warnings(result), *result.facts.warnings)
+    told = [_warning(warning.text, width) for warning in warnings]
+    room = HEIGHT_MAX - len(head) - 2  # an empty line and the last
+    shown = standing if len(standing) <= room else []
+    room -= len(shown)
+    curves = curves[: max(0, room - bool(told))]
+    told = told[: max(1, room - len(curves))]
+    pictures = [*shown, *curves]
+    hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
+    last = Text(f"All tables: durability bench --show FILE --full{hidden}", style="dim")
+    for line in (*head, *pictures, *([Text()] if pictures else []), *told, last):
+        console.print(line, soft_wrap=True)
+
+
+def show_lines(result: Result, console: Console) -> None:
+    """The four lines of the bottom line alone."""
+    for line in _four_lines(bottom_line(result), min(console.width, WIDTH_MAX)):
+        console.print(line, soft_wrap=True)
+
+
+def _four_lines(found: BottomLine, width: int) -> Iterator[Text]:
+    for number, line in enumerate(_speeds(found, width)):
+        yield _labelled("speed" if not number else "", line)
+    yield from _said("steady", found.steady, found.steady_reason, width)
+    yield from _said("honest?", found.honesty, found.honesty_reason, width)
+    # On one line however narrow, to be copied.
+    yield _labelled("", Text(plain_text.as_line(f"next: {found.command}")))
+    yield from _said("place", "", found.standing, width)
+
+
+def _warning(text: str, width: int) -> Text:
+    return Text(_fitted(f"warning {text}", width), style="yellow")
+
+
+def _title(result: Result) -> str:
+    drives = ", ".join(
+        f"{drive.model or drive.name} {format_size(drive.size_bytes)}" for drive in result.facts.drives
+    )
+    where = result.facts.file_system.type if result.facts.file_system else result.facts.kind
+    mode = result.mode + (f" {result.profile}" if result.profile else "")
+    parts = (drives or "unknown drive", f"{where} at {result.facts.path}", mode)
+    partial = () if result.complete else ("partial result",)
+    return plain_text.as_line(" · ".join((*partial, *parts, result.created[:10])))
+
+
+def _speeds(found: BottomLine, width: int) -> Iterator[Text]:
+    speeds = [one for one in (found.one, found.many) if one is not None]
+    if not speeds:
+        yield Text("no cell that commits was measured")
+        return
+    rows = [_speed_words(one) for one in speeds]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    highest = max(one.rate for one in speeds)
+    room = width - _LABEL - sum(widths) - 2 * len(widths) - 1
+    for one, row in zip(speeds, rows, strict=True):
+        line = Text("  ".join(word.rjust(size) for word, size in zip(row, widths, strict=True)))
+        line.append("  " + _bar(one.rate / highest, max(0, min(room, 24))), style="cyan")
+        yield line
+
+
+def _speed_words(one: Speed) -> tuple[str, str, str, str]:
+    p99 = figures.time(one.p99_ns)
+    return (
+        counted(one.summary.cell.jobs, "writer"),
+        f"{figures.count(one.rate)} commits/s",
+        megabytes(one.bytes_per_s),
+        f"p99 {p99}",
+    )
+
+
+def _said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
+    text = plain_text.as_line(f"{word}: {reason}" if word else reason)
+    wrapper = TextWrapper(width=width - _LABEL, break_long_words=False, break_on_hyphens=False)
+    for number, row in enumerate(wrapper.wrap(text)):
+        line = Text(row)
+        if number == 0 and word:
+            line.stylize(_STYLES.get(word, ""), 0, len(word))
+        yield _labelled(label if not number else "", line)
+
+
+def _labelled(label: str, line: Text) -> Text:
+    return Text.assemble((f"{label:<{_LABEL}}", "bold"), line)
+
+
+def _standing(found: BottomLine, width: int) -> Iterator[Text]:
+    """The published kinds of drives on one axis of commits per second, and this target below them."""
+    if found.rate is None:
+        return
+    names, ranges = [kind.short for kind in KINDS], [f"{kind.low:,.0f}-{kind.high:,.0f}" for kind in KINDS]
+    left = _LABEL + max(map(len, names)) + 1
+    room = width - left - max(map(len, ranges)) - 2
+    for kind, name, written in zip(KINDS, names, ranges, strict=True):
+        start, end = _at(kind.low, room), _at(kind.high, room)
+        inside = kind.low <= found.rate <= kind.high
+        line = Text(" " * _LABEL + f"{name:<{left - _LABEL}}" + " " * start)
+        line.append("█" * max(1, end - start + 1), style="cyan" if inside else "dim")
+        line.append(" " * (room - max(end, start) - 1) + "  " + written, style="dim")
+        yield line
+    at = _at(found.rate, room)
+    words = f" {figures.count(found.rate)}"
+    line = Text(" " * _LABEL + f"{'this target':<{left - _LABEL}}" + " " * at)
+    line.append("▲" + words if at + len(words) < room else "▲", style="bold")
+    yield line
+
+
+def _at(rate: float, room: int) -> int:
+    """The column of `rate` among `room` of the logarithmic axis."""
+    low, high = (math.log10(end) for end in _DECADES)
+    share = (math.log10(max(rate, 1e-3)) - low) / (high - low)
+    return round(min(1.0, max(0.0, share)) * (room - 1))
+
+
+def _curves(result: Result, width: int) -> Iterator[Text]:
+    """Rate by writers, bandwidth by block size, and the rate over time, each as a spark."""
+    cells = [summarise(one) for one in result.cells if one.engine == "durability" and one.rounds]
+    headline = [one for one in cells if one.cell.group == "commit"][:1]
+    held = [one for one in cells if one.cell.group == "sustained"][:1]
+    jobs = [one for one in cells if one.cell.group == "jobs" and not one.cell.shared]
+    blocks = [one for one in cells if one.cell.group == "block size" and one.cell.jobs == 1]
+    if jobs and headline:
+        yield _curve("writers", [_by_writers(one) for one in (*headline, *jobs)], "commits/s", width)
+    if blocks and headline:
+        yield _curve("block", [_by_block(one) for one in (*headline, *blocks)], "by size of a commit", width)
+    for one in held or headline:
+        seconds = len(one.series) * one.bin_s
+        spark = figures.spark(one.series, _SPARK_BARS)
+        if spark:
+            yield _labelled(
+                "time", Text.assemble((spark, "cyan"), f"  commits/s of 1 writer over {seconds:,.0f} s")
+            )
+
+
+def _by_writers(one: CellSummary) -> Point:
+    rate = 0.0 if one.rate is None else one.rate.median
+    return f"{one.cell.jobs}", rate, figures.rate(one.rate)
+
+
+def _by_block(one: CellSummary) -> Point:
+    moved = 0.0 if one.bytes_per_s is None else one.bytes_per_s.median
+    return format_size(one.cell.block_bytes), moved, megabytes(moved)
+
+
+def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
+    spark = figures.spark([value for _, value, _ in points], len(points))
+    words = "  ".join(f"{key}: {written}" for key, _, written in points)
+    if len(f"{words}  {unit}") > width - _LABEL - len(spark) - 2:  # the ends of the curve say what it is
+        (first, _, low), (last, _, high) = points[0], points[-1]
+        words = f"{first}: {low} … {last}: {high}"
+    return _labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))
+
+
+def _bar(share: float, room: int) -> str:
+    return "█" * max(1, round(share * room)) if room else ""
+
+
+def _fitted(text: str, width: int) -> str:
+    """The text on one line, cut where it is longer."""
+    line = plain_text.as_line(text)
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,238 @@
+"""The bottom line: four lines that a result comes down to, for people who read nothing else.
+
+    speed    commits per second, MB/s and p99 of one writer and of many
+    steady   whether these rates lasted, and why not
+    honest   whether a flush did what a flush must: looks honest, suspicious, not shown; and what to type next
+    place    which kinds of published drives commit at this rate
+
+A benchmark proves nothing about a loss of power, so no line says that a drive is honest: at best it looks so,
+until a cut shows it. Refuses to fill a gap: what was not measured is said to be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from durability.bench.catalogue import HEADLINE
+from durability.bench.decision import published_drives
+from durability.bench.plausibility import Code, Plausibility, controls_of, plausibility
+from durability.bench.result import Result
+from durability.bench.result_warnings import result_warnings
+from durability.bench.steady_state import Steadiness
+from durability.bench.summary import CellSummary, summarise
+from durability.units import counted, duration, format_size
+
+Honesty: TypeAlias = Literal["looks honest", "suspicious", "not shown"]
+
+MANY_WRITERS = 16
+_WORST_FIRST: tuple[Steadiness, ...] = ("NOT STEADY", "too short to say", "not judged", "steady")
+_DISTURBANCES = frozenset(
+    {"busy", "steal", "other-io", "governor"}
+)  # warnings that explain a rate that scatters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """What `summary.cell.jobs` writers got of a cell that commits: `rate` in commits per second and
+    `bytes_per_s`, medians of the rounds; `p99_ns` of a commit, None where the sample is too small."""
+
+    summary: CellSummary
+    rate: float
+    bytes_per_s: float
+    p99_ns: int | None
+
+    @property
+    def writers(self) -> str:
+        """How many, in words."""
+        return counted(self.summary.cell.jobs, "writer")
+
+    @property
+    def other_cell(self) -> str:
+        """The cell's name, "" if it is the headline but for the number of writers."""
+        name = self.summary.cell.name
+        return "" if _apart_from_jobs(name) == HEADLINE.name else name
+
+    @property
+    def text(self) -> str:
+        """The figures as a sentence without a verb."""
+        p99 = "p99 unknown" if self.p99_ns is None else f"p99 {duration(self.p99_ns)}"
+        figures = f"{self.writers}: {self.rate:,.0f} commits/s, {megabytes(self.bytes_per_s)}, {p99}"
+        return f"{figures} ({self.other_cell})" if self.other_cell else figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BottomLine:
+    """The four lines with what they are made of. `one`: one writer, `many`: the most writers that were
+    measured; None where no such cell was. `command`: what to type next. `kinds`: names of the kinds of
+    published drives with such a rate; `rate`: the one that stands among them, None where the headline was not
+    measured."""
+
+    one: Speed | None
+    many: Speed | None
+    steady: Steadiness
+    steady_reason: str
+    honesty: Honesty
+    honesty_reason: str
+    command: str
+    rate: float | None
+    kinds: tuple[str, ...]
+    standing: str
+
+    def lines(self) -> tuple[str, str, str, str]:
+        """The four lines: sentences of any length, for something else to wrap."""
+        speeds = [one.text for one in (self.one, self.many) if one is not None]
+        return (
+            f"speed: {'; '.join(speeds) or 'no cell that commits was measured'}",
+            f"steady: {self.steady}: {self.steady_reason}",
+            f"honest: {self.honesty}: {self.honesty_reason}. Next: {self.command}",
+            f"place: {self.standing}",
+        )
+
+
+def bottom_line(result: Result) -> BottomLine:
+    """The bottom line of `result`."""
+    commits = [
+        summary
+        for summary in map(summarise, result.cells)
+        if summary.engine == "durability" and summary.rate is not None and _commits(summary)
+    ]
+    one = _best(commits, (HEADLINE.name,), lambda jobs: jobs == 1)
+    many_names = (f"4k-random-fdatasync-{MANY_WRITERS}jobs-overwritten",)
+    many = _best(commits, many_names, lambda jobs: jobs > 1)
+    verdict = plausibility(result)
+    word, reason = _steady(result, [each for each in (one, many) if each is not None])
+    honesty, why = _honesty(result, verdict)
+    rate = one.rate.median if one and one.rate and one.cell.name == HEADLINE.name else None
+    return BottomLine(
+        one=_speed(one),
+        many=_speed(many),
+        steady=word,
+        steady_reason=reason,
+        honesty=honesty,
+        honesty_reason=why,
+        command=verdict.commands[0],
+        rate=rate,
+        kinds=() if rate is None else tuple(kind.name for kind in published_drives.kinds_at(rate)),
+        standing=_standing(result, rate),
+    )
+
+
+def megabytes(bytes_per_s: float) -> str:
+    """A bandwidth as people compare it: 10^6 bytes per second."""
+    value = bytes_per_s / 1e6
+    return f"{value:,.0f} MB/s" if value >= 99.95 else f"{value:.3g} MB/s"
+
+
+def _apart_from_jobs(name: str) -> str:
+    return "-".join(word for word in name.split("-") if not word.endswith("jobs"))
+
+
+def _commits(summary: CellSummary) -> bool:
+    """Whether the cell is a load of commits on the target, at a rate of its own."""
+    cell = summary.cell
+    return (
+        cell.sync != "none"
+        and cell.workload in ("overwrite", "append", "create")
+        and cell.place == "target"
+        and cell.data == "unique"
+        and not cell.pace_us
+        and cell.group not in ("controls", "flush ladder", "sustained", "data probe")
+    )
+
+
+def _best(
+    commits: Sequence[CellSummary], names: Sequence[str], fits: Callable[[int], bool]
+) -> CellSummary | None:
+    """The named cell, else of those whose number of jobs `fits` the first with the most."""
+    found = [one for one in commits if fits(one.cell.jobs)]
+    named = [one for one in found if one.cell.name in names]
+    return named[0] if named else max(found, key=lambda one: one.cell.jobs, default=None)
+
+
+def _speed(summary: CellSummary | None) -> Speed | None:
+    if summary is None or summary.rate is None or summary.bytes_per_s is None:
+        return None
+    return Speed(
+        summary=summary,
+        rate=summary.rate.median,
+        bytes_per_s=summary.bytes_per_s.median,
+        p99_ns=summary.commit.p99,
+    )
+
+
+def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness, str]:
+    """The word on the loads that were held for long, else on `measured`, and why."""
+    held = [summarise(one) for one in result.held() if one.engine == "durability"]
+    judged = held or measured
+    if not judged:
+        return "not judged", "no cell that commits was measured"
+    word = min((one.steady.word for one in judged), key=_WORST_FIRST.index)
+    said = [_why(one, held=bool(held)) for one in judged if one.steady.word == word]
+    if word == "NOT STEADY":
+        said += _disturbances(result)
+    elif word == "steady" and not held:
+        said.append("for seconds only; --accept holds a load for longer")
+    return word, "; ".join(said)
+
+
+def _why(one: CellSummary, *, held: bool) -> str:
+    found, size_bytes = one.steady, one.cell.block_bytes
+    writers = counted(one.cell.jobs, "writer")
+    writers += "" if size_bytes == HEADLINE.block_bytes else f" of {format_size(size_bytes)}"
+    seconds = f" for {len(one.series) * one.bin_s:,.0f} s" if held else ""
+    if found.word == "steady":
+        return f"{writers}{seconds} within {found.range_share:.0%} of the mean"
+    return f"{writers}{seconds}: {found.reason}"
+
+
+def _disturbances(result: Result) -> Iterator[str]:
+    """What may have made the rates scatter."""
+    return (one.text for one in result_warnings(result) if one.code in _DISTURBANCES)
+
+
+_HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
+    {
+        "no-flush-sent": (
+            "suspicious",
+            "commits were acknowledged and no flush reached a drive: something above it withholds the flush",
+        ),
+        "faster-than-media": (
+            "suspicious",
+            "commits came faster than the platter turns: a cache answers, and may lose what it holds",
+        ),
+        "flush-no-media-work": (
+            "not shown",
+            "the flush does no work: power-loss protection, a cache of the host, or an ignored flush; only a"
+            " power cut tells which",
+        ),
+        "volatile-cache": (
+            "looks honest",
+            "a flush took longer with more data, as if it moved them; only a power cut proves it",
+        ),
+        "inconclusive": ("not shown", "the times prove nothing"),
+    }
+)
+
+
+def _honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
+    word, reason = _HONESTY[verdict.code]
+    if verdict.code == "no-flush-sent" and set(controls_of(result).write_caches) == {"write through"}:
+        # Datacenter drives declare this rightly, so no flush is no sign of a lie.
+        return (
+            "not shown",
+            "the drive declares no volatile cache, so it got no flush; only a power cut shows it",
+        )
+    if verdict.code == "inconclusive" and verdict.reasons:
+        return word, f"{reason}: {verdict.reasons[0]}"
+    return word, reason
+
+
+def _standing(result: Result, rate: float | None) -> str:
+    if rate is None:
+        return f"unknown, since {HEADLINE.name} was not measured"
+    where = published_drives.standing(rate)
+    inside = result.facts.host.virtualisation not in ("none", "")
+    return f"{where}, seen from a virtual machine" if inside else where

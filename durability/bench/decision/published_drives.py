@@ -1,0 +1,54 @@
+"""Published drives: in which range drives of a kind commit, so that a rate has something to stand beside.
+
+Each range is one writer's commits per second, 4 or 8 KiB and a sync each, from the least to the largest that
+was published of the kind; docs/explanation/published-drives.md has every figure with its source. The kinds
+overlap, a cache that ignores flushes is as fast as a protected one, and a range says nothing about a single
+drive. So this refuses to tell what a drive is: it says which kinds commit at such a rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Drives of one kind: `name` as people say it, `short` for a label of at most 14 characters; the
+    published range in commits per second."""
+
+    name: str
+    short: str
+    low: float
+    high: float
+
+
+KINDS = (
+    Kind(name="hard disk", short="hard disk", low=80, high=240),
+    Kind(name="consumer SSD", short="consumer SSD", low=300, high=1_400),
+    Kind(name="cloud volume", short="cloud volume", low=700, high=1_100),
+    Kind(name="datacenter SSD with power-loss protection", short="datacenter SSD", low=2_000, high=40_000),
+)
+
+
+def kinds_at(rate: float) -> tuple[Kind, ...]:
+    """The kinds whose published drives commit at `rate` per second; () between two ranges and beyond all."""
+    return tuple(kind for kind in KINDS if kind.low <= rate <= kind.high)
+
+
+def standing(rate: float) -> str:
+    """Where `rate` commits per second stand among the kinds, as the rest of a sentence on the target."""
+    if found := kinds_at(rate):
+        return " or ".join(f"like a {_with_range(kind)}" for kind in found)
+    slower = [kind for kind in KINDS if kind.high < rate]
+    faster = [kind for kind in KINDS if kind.low > rate]
+    if not slower:
+        return f"slower than every published kind; the slowest is a {_with_range(KINDS[0])}"
+    fastest = max(slower, key=lambda kind: kind.high)
+    if not faster:
+        return f"faster than every published kind; the fastest is a {_with_range(fastest)}"
+    slowest = min(faster, key=lambda kind: kind.low)
+    return f"between a {_with_range(fastest)} and a {_with_range(slowest)}"
+
+
+def _with_range(kind: Kind) -> str:
+    return f"{kind.name} ({kind.low:,.0f} to {kind.high:,.0f} commits/s)"

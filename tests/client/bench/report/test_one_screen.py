@@ -1,0 +1,75 @@
+"""The screen of a result: it fits 80 by 24, and opens with the four lines."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from durability.bench.catalogue import STANDARD, accept
+from durability.bench.result import Result, decode
+from durability_client.bench.report.one_screen import HEIGHT_MAX, show_screen
+from tests.core.bench.results import Device, drive, facts, simulate, throttled
+from tests.places import DOCS
+
+EXAMPLE = decode((DOCS / "examples/accept.json").read_bytes())
+HONEST = simulate(Device(dirty_ns=3e6, dirty_bytes_per_s=4e8), cells=STANDARD)
+RESULTS = {
+    "example": EXAMPLE,
+    "honest": HONEST,
+    "few cells": simulate(Device(flushes=0.0), cells=STANDARD[:1]),
+    "throttled": throttled(accept()[-2]),
+    "partial": replace(HONEST, complete=False, stopped="interrupted (Ctrl-C)"),
+}
+
+
+def _shown(result: Result, width: int) -> list[str]:
+    out = io.StringIO()
+    show_screen(result, Console(file=out, width=width))
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_screen_fits(name: str, width: int) -> None:
+    """At 80 and at 120 columns no line but the command is longer, and there are at most 22 lines."""
+    lines = _shown(RESULTS[name], width)
+    assert len(lines) <= HEIGHT_MAX
+    assert [line for line in lines if len(line) > width and "next: durability" not in line] == []
+    assert not any("\x1b" in line for line in lines)
+
+
+def test_the_screen_opens_with_the_four_lines() -> None:
+    """Speed of one writer and 16, steady, honest with the next command, place: in this order."""
+    lines = _shown(EXAMPLE, 80)
+    assert lines[0].startswith("vda 256 GiB · ext4 at /srv/disk · accept")
+    labels = [line[:8].strip() for line in lines[2:11]]
+    assert [label for label in labels if label] == ["speed", "steady", "honest?", "place"]
+    assert lines[2].split()[1:7] == ["1", "writer", "6,989", "commits/s", "28.6", "MB/s"]
+    assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
+    assert any(
+        line.strip() == "next: durability run /srv/disk/durability-run --server HOST:PORT" for line in lines
+    )
+    assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
+
+
+def test_pictures_stand_below() -> None:
+    """The published kinds, the target's mark in its column, the rate by writers and by block."""
+    text = "\n".join(_shown(EXAMPLE, 80))
+    assert "datacenter SSD" in text and "2,000-40,000" in text and "▲ 6,989" in text
+    assert "1: 6,989  2: 9,863" in text and "4 KiB: 28.6 MB/s … 128 KiB: 383 MB/s" in text
+
+
+def test_a_partial_result_says_so_first() -> None:
+    """The first warning of a result that was interrupted is that rounds are missing."""
+    warnings = [line for line in _shown(RESULTS["partial"], 80) if line.startswith("warning")]
+    assert warnings[0].startswith("warning some rounds are missing: interrupted")
+
+
+def test_hostile_names_move_no_cursor() -> None:
+    """A model or a path of control characters is plain text on the screen."""
+    where = facts(path="/srv/\x1b[2J\r\u202e", drives=(drive(model="\x07model\x1b"),))
+    text = "\n".join(_shown(simulate(Device(), facts=where), 80))
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(text)

@@ -1,0 +1,126 @@
+"""The bottom line: what the four lines say of drives that are known, and that they never say more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, accept
+from durability.bench.cells import make_cell
+from durability.bench.decision.bottom_line import bottom_line, megabytes
+from durability.bench.measurement import Idle
+from tests.core.bench.results import JUDGED, Device, drive, facts, simulate, throttled
+
+SIXTEEN = make_cell("jobs", "", jobs=16)
+CELLS = (*JUDGED, SIXTEEN)
+HONEST = Device(dirty_ns=3e6, dirty_bytes_per_s=4e8)
+
+
+def test_speed_is_that_of_one_writer_and_of_sixteen() -> None:
+    """The first line has commits per second, MB/s and p99 of the headline and of 16 writers."""
+    found = bottom_line(simulate(Device(), cells=CELLS))
+    assert found.one is not None and found.many is not None
+    assert found.one.summary.cell.name == HEADLINE.name and found.many.summary.cell.jobs == 16
+    assert found.one.bytes_per_s == pytest.approx(4096 * found.one.rate)
+    speed = found.lines()[0]
+    assert speed.startswith(f"speed: 1 writer: {found.one.rate:,.0f} commits/s, ")
+    assert speed.count("MB/s") == 2 and speed.count("p99 ") == 2 and "(4k" not in speed
+
+
+def test_another_cell_is_named() -> None:
+    """A profile without the headline has the speed of its own committing cells, by name, and no place."""
+    cells = [
+        cell for cell in PROFILES["postgres"] if cell.group in ("commit", "jobs") and cell.block_bytes == 8192
+    ]
+    found = bottom_line(simulate(Device(), cells=cells))
+    speed, place = found.lines()[0], found.lines()[3]
+    assert "(8k-sequential-fdatasync-overwritten)" in speed and "8 writers" in speed
+    assert found.rate is None and place == f"place: unknown, since {HEADLINE.name} was not measured"
+
+
+def test_nothing_is_made_up() -> None:
+    """Without a cell that commits, each line says that it was not measured."""
+    found = bottom_line(simulate(Device(), cells=[make_cell("controls", "", direct=True, sync="none")]))
+    assert (found.one, found.many, found.steady) == (None, None, "not judged")
+    speed, _, honest, _ = found.lines()
+    assert "no cell that commits was measured" in speed and honest.startswith("honest: not shown")
+    rounds = simulate(Device(), cells=CELLS, rounds=0, order=())
+    assert bottom_line(rounds).one is None
+
+
+@pytest.mark.parametrize(
+    ("device", "cache", "word", "reason"),
+    [
+        (HONEST, "write back", "looks honest", "only a power cut proves it"),
+        (
+            Device(),
+            "write back",
+            "not shown",
+            "power-loss protection, a cache of the host, or an ignored flush",
+        ),
+        (Device(flushes=0.0), "write back", "suspicious", "no flush reached a drive"),
+        (Device(flushes=0.0), "write through", "not shown", "declares no volatile cache"),
+    ],
+)
+def test_honesty_follows_the_plausibility(device: Device, cache: str, word: str, reason: str) -> None:
+    """A flush that works looks honest, a free one shows nothing, one that is withheld is suspicious."""
+    where = facts(drives=(drive(write_cache=cache),))
+    found = bottom_line(simulate(device, cells=CELLS, facts=where))
+    assert found.honesty == word and reason in found.honesty_reason
+    assert "Next: durability run " in found.lines()[2]
+
+
+def test_a_benchmark_never_calls_a_drive_honest_or_safe() -> None:
+    """At best a drive looks honest, and the line says what proves it."""
+    for device in (HONEST, Device(), Device(flushes=0.0)):
+        text = " ".join(bottom_line(simulate(device, cells=CELLS)).lines())
+        assert "safe" not in text and "is honest" not in text
+
+
+def test_a_missing_control_is_the_reason() -> None:
+    """An inconclusive plausibility names what is missing."""
+    found = bottom_line(simulate(Device(), cells=STANDARD[:1]))
+    assert found.honesty == "not shown" and "direct writes (W) were not measured" in found.honesty_reason
+
+
+def test_a_short_run_was_steady_for_seconds_only() -> None:
+    """Steady rounds say how far they lie apart, and which option holds a load for longer."""
+    found = bottom_line(simulate(Device(), cells=CELLS))
+    assert found.steady == "steady" and "of the mean" in found.steady_reason
+    assert found.steady_reason.endswith("--accept holds a load for longer")
+
+
+def test_a_load_that_was_held_decides() -> None:
+    """A sustained load that fell is NOT STEADY, and the line says when it fell."""
+    found = bottom_line(throttled(accept()[-2]))
+    assert found.steady == "NOT STEADY" and "1 writer for 30 s" in found.steady_reason
+    assert "about 10 s in it went from 1,000 to 100" in found.steady_reason
+
+
+def test_a_rate_that_scatters_has_its_disturbance_beside_it() -> None:
+    """Rounds that lie apart on a drive that others use: the line names the drive."""
+    idle = (Idle(name="sda", seconds=1.0, flushes=0, writes=300, write_kib=8, reads=0),)
+    result = simulate(Device(noise=0.4), cells=CELLS, idle=idle)
+    found = bottom_line(result)
+    assert found.steady == "NOT STEADY"
+    assert "sda got 300 requests per second from other programs" in found.steady_reason
+    calm = bottom_line(replace(result, idle=()))
+    assert "other programs" not in calm.steady_reason
+
+
+def test_a_place_seen_from_a_virtual_machine_says_so() -> None:
+    """The rate of a guest's disk may be that of its host's memory."""
+    guest = bottom_line(simulate(Device(), cells=CELLS, facts=facts(virtualisation="kvm")))
+    assert guest.standing.endswith(", seen from a virtual machine")
+    assert "virtual" not in bottom_line(simulate(Device(), cells=CELLS)).standing
+
+
+def test_bandwidth_has_three_digits() -> None:
+    """Megabytes are 10^6 bytes; large figures are whole."""
+    assert [megabytes(value) for value in (1.5e3, 28.63e6, 99.96e6, 3.2e9)] == [
+        "0.0015 MB/s",
+        "28.6 MB/s",
+        "100 MB/s",
+        "3,200 MB/s",
+    ]
