@@ -59,6 +59,12 @@ Force = Annotated[
     bool,
     typer.Option("--force", help="Allow a known signature, an unverified run or an unexpected file system."),
 ]
+Wait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS", min=0, help="Time to wait for a drive that others use.", show_default="30"
+    ),
+]
 ShowSerials = Annotated[
     bool, typer.Option("--show-serials", help="Do not hash serial numbers in the result.")
 ]
@@ -85,6 +91,7 @@ def bench(
     engine: MeasuredBy = "durability",
     destroy_data: DestroyData = False,
     force: Force = False,
+    wait: Wait = None,
     show_serials: ShowSerials = False,
     show: Show = None,
     html: Html = None,
@@ -113,6 +120,7 @@ def bench(
                 "--engine": engine != "durability",
                 "--destroy-data": destroy_data,
                 "--force": force,
+                "--wait": wait is not None,
                 "--show-serials": show_serials,
             }
         )
@@ -130,6 +138,7 @@ def bench(
         seed=_checked(seed),
         destroy_data=destroy_data,
         force=force,
+        wait_s=bench_command.WAIT_S if wait is None else wait,
         show_serials=show_serials,
         engine=engine,
         html=html,

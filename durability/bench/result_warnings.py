@@ -6,8 +6,9 @@ target itself (mounts without barriers, memory file systems and so on) are part 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from durability.bench.measurement import Idle
 from durability.bench.result import Result
 from durability.formats.facts import TargetWarning
 
@@ -54,8 +55,13 @@ def _of_machine(result: Result) -> Iterator[tuple[str, str]]:
 
 def others_per_s(result: Result) -> dict[str, float]:
     """Requests per second that other programs made of each drive while this tool was idle, if many."""
+    return busy_drives(result.idle)
+
+
+def busy_drives(intervals: Iterable[Idle]) -> dict[str, float]:
+    """The drives that others used much in any of `intervals`, with the most requests per second of each."""
     per_s: dict[str, float] = {}
-    for idle in result.idle:
+    for idle in intervals:
         requests = sum(count or 0 for count in (idle.flushes, idle.writes, idle.reads))
         if idle.seconds:
             per_s[idle.name] = max(per_s.get(idle.name, 0.0), requests / idle.seconds)

@@ -38,6 +38,7 @@ from durability_client.target.safety_checks import Consent
 
 SIZE_BYTES = 256 * MIB
 SIZE_ACCEPT_BYTES = 1024 * MIB
+WAIT_S = 30.0  # for a drive that others use: many such moments are shorter
 _EXIT_INTERRUPTED = 128 + signal.SIGINT
 _TABLE_WIDTH = 160  # where neither a terminal nor COLUMNS tells
 _TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no name
@@ -58,6 +59,7 @@ class BenchOptions:
     seed: int | None = None
     destroy_data: bool = False
     force: bool = False
+    wait_s: float = WAIT_S
     show_serials: bool = False
     engine: Engine = "durability"
     html: Path | None = None
@@ -172,6 +174,7 @@ def _wanted(options: BenchOptions) -> Options:
         show_serials=options.show_serials,
         fio=options.engine == "fio",
         idle_s=IDLE_QUICK_S if mode == "quick" else IDLE_S,
+        wait_s=options.wait_s,
     )
 
 

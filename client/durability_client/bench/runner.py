@@ -29,6 +29,7 @@ from durability.formats.facts import Facts, Moment
 from durability.formats.mixing import combine
 from durability_client.bench.measure import workspace as target
 from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, spent
+from durability_client.bench.measure.disturbances import wait_until_idle
 from durability_client.bench.measure.fio import Fio
 from durability_client.bench.measure.hardware_bounds import medium
 from durability_client.bench.measure.job import Task
@@ -49,7 +50,8 @@ _BELIEVED_S = 5.0  # of rounds, until what they took is believed rather than wha
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What to measure. `profile`: its name, for the result. `idle_s`: how long drives are left alone before
-    and after. `fio`: measure with fio as well what it can."""
+    and after; `wait_s`: how long to wait for a drive that others use. `fio`: measure with fio as well what it
+    can."""
 
     target: Path
     cells: tuple[Cell, ...]
@@ -61,6 +63,7 @@ class Options:
     show_serials: bool
     fio: bool
     idle_s: float = IDLE_S
+    wait_s: float = 0.0
 
 
 class Listener(Protocol):
@@ -141,7 +144,11 @@ class _Measurement:
         """Look at the machine at rest, then write what the cells overwrite."""
         cells = self._options.cells
         began = host.ticks()
-        self._alone: Spent = self._meter.leave_alone(self._options.idle_s)
+        settled = wait_until_idle(
+            self._meter, self._facts, self._listener, idle_s=self._options.idle_s, wait_s=self._options.wait_s
+        )
+        self._alone: Spent = settled.alone
+        self._facts = replace(self._facts, warnings=(*settled.disturbances, *self._facts.warnings))
         self._idle: list[Idle] = list(idle_of(self._alone))
         self._before: Moment = host.moment(self._room(), since=began)
         self._ticks = host.ticks()

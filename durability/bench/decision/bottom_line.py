@@ -29,9 +29,9 @@ Honesty: TypeAlias = Literal["looks honest", "suspicious", "not shown"]
 
 MANY_WRITERS = 16
 _WORST_FIRST: tuple[Steadiness, ...] = ("NOT STEADY", "too short to say", "not judged", "steady")
-_DISTURBANCES = frozenset(
-    {"busy", "steal", "other-io", "governor"}
-)  # warnings that explain a rate that scatters
+# Warnings that explain a rate that scatters: those that name who used the drive, and others.
+_NAMED = frozenset({"new-file-system", "resync", "busy-drive"})
+_UNNAMED = frozenset({"busy", "steal", "other-io", "governor"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,8 +189,12 @@ def _why(one: CellSummary, *, held: bool) -> str:
 
 
 def _disturbances(result: Result) -> Iterator[str]:
-    """What may have made the rates scatter."""
-    return (one.text for one in result_warnings(result) if one.code in _DISTURBANCES)
+    """What may have made the rates scatter, what has a name first."""
+    named = [one.text for one in result.facts.warnings if one.code in _NAMED]
+    yield from named
+    for one in result_warnings(result):
+        if one.code in _UNNAMED and not (named and one.code == "other-io"):
+            yield one.text
 
 
 _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
@@ -226,7 +230,8 @@ def _honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
             "the drive declares no volatile cache, so it got no flush; only a power cut shows it",
         )
     if verdict.code == "inconclusive" and verdict.reasons:
-        return word, f"{reason}: {verdict.reasons[0]}"
+        named = [one.text for one in result.facts.warnings if one.code in _NAMED]
+        return word, "; ".join((f"{reason}: {verdict.reasons[0]}", *named))
     return word, reason
 
 

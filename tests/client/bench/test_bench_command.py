@@ -21,8 +21,8 @@ from tests.core.bench.results import Device, simulate
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
 # The directory of the tests may be on the root file system.
-SMALL = ("--force", "--size", "64MiB", "--only", "headline")
-MEMORY = ("--force", "--size", "64MiB", "--only", "fdatasync-memory")
+SMALL = ("--force", "--size", "64MiB", "--only", "headline", "--wait", "0")
+MEMORY = ("--force", "--size", "64MiB", "--only", "fdatasync-memory", "--wait", "0")
 
 
 pytestmark = pytest.mark.slow  # each starts the program, most measure
@@ -77,8 +77,8 @@ def test_names_that_are_no_text_are_measured_and_shown(
     place, page = (tmp_path / os.fsdecode(name) for name in (b"odd\xff", b"page\xff.html"))
     place.mkdir()
     output = tmp_path / "result.json"
-    options = ("--force", "--size", "2MiB", "--only", "headline", "--quick", "-o", output, "--html", page)
-    done = _durability(environment, "bench", place, *options, *printed)
+    options = ("--force", "--size", "2MiB", "--only", "headline", "--quick", "--wait", "0", "-o", output)
+    done = _durability(environment, "bench", place, *options, "--html", page, *printed)
     assert done.returncode == 0, done.stderr
     assert decode(output.read_bytes()).facts.path == f"{tmp_path}/odd\\xff"
     assert r"odd\xff" in page.read_text()

@@ -62,6 +62,8 @@ def test_a_measurement_has_a_page(tmp_path: Path) -> None:
         "64MiB",
         "--only",
         "fdatasync-memory",
+        "--wait",
+        "0",
         "--quick",
         "-o",
         tmp_path / "r.json",

@@ -14,7 +14,7 @@ from durability.errors import DurabilityError
 from durability_client.bench import saved_results
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
 
-SMALL = ("--quick", "--only", "headline", "--size", "16MiB")
+SMALL = ("--quick", "--only", "headline", "--size", "16MiB", "--wait", "0")
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
 

@@ -16,8 +16,8 @@ from tests.core.bench.results import Device, simulate
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
-LONG = ("--force", "--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory")
-SHORT = ("--force", "--size", "64MiB", "--only", "fdatasync-memory", "--quick")
+LONG = ("--force", "--size", "64MiB", "--only", "headline", "--only", "fdatasync-memory", "--wait", "0")
+SHORT = ("--force", "--size", "64MiB", "--only", "fdatasync-memory", "--quick", "--wait", "0")
 
 pytestmark = pytest.mark.slow  # each starts the program and measures
 

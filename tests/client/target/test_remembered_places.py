@@ -20,7 +20,7 @@ from tests.joined import credential_of_nobody
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
-SMALL = ("--quick", "--only", "fdatasync-memory", "--size", "64MiB")
+SMALL = ("--quick", "--only", "fdatasync-memory", "--size", "64MiB", "--wait", "0")
 
 
 @pytest.fixture
