@@ -10,7 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from durability.bench.decision.proof import Proof
-from durability.bench.plausibility import Code, control_times, controls_of, doubts, plausibility
+from durability.bench.plausibility import (
+    REACHES,
+    Code,
+    control_times,
+    controls_of,
+    doubts,
+    plausibility,
+)
 from durability.bench.result import Result
 from durability.units import duration
 
@@ -57,8 +64,12 @@ def cause(first: tuple[str, Result, Proof | None], other: tuple[str, Result, Pro
 
 
 def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
-    controls = controls_of(result)
-    if not controls.write_ns or not controls.commit_ns or doubts(controls):
+    controls, code = controls_of(result), plausibility(result).code
+    if not controls.write_ns or not controls.commit_ns:
+        return None
+    # Without a flush W and C still are what they are; F0 and the counts of flushes are not looked at.
+    held_back = controls.write_share is not None and controls.write_share < REACHES
+    if held_back or (code != "no-flush-sent" and doubts(controls)):
         return None
     (times,) = (one for one in control_times(result) if one.symbol == "C")
     return Side(
@@ -66,7 +77,7 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
         write_ns=controls.write_ns,
         commit_ns=controls.commit_ns,
         c_range=(times.least_ns, times.most_ns),
-        code=plausibility(result).code,
+        code=code,
         proof=proof,
     )
 

@@ -46,6 +46,13 @@ def test_cuts_say_what_a_free_flush_was(losses: int, words: str) -> None:
     assert words in said and "or an ignored flush" not in said
 
 
+def test_a_flush_that_is_not_sent_is_said_to_be() -> None:
+    """A drive that declares no volatile cache gets none, which is why its commit is cheap."""
+    assert "the flush, which is not sent to b and a pays in full" in _cause(
+        CONSUMER, simulate(Device(flushes=0.0, write_ns=60_000), cells=JUDGED)
+    )
+
+
 def test_a_slow_write_is_a_cause_too() -> None:
     """Two drives with the same flush: the write makes the difference."""
     slow = simulate(Device(write_ns=200_000), seed=3, cells=JUDGED)
