@@ -10,9 +10,9 @@ import typer
 
 from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
 from durability.bench.measurement import Engine
-from durability.errors import UsageError
+from durability.errors import SetupError, UsageError
 from durability.units import parse_size
-from durability_cli.options import DestroyData, Json, path
+from durability_cli.options import DestroyData, Json, ServerOptions, on_server, path
 
 _SEEDS = 1 << 62  # a result file holds no larger number
 
@@ -32,9 +32,7 @@ Result = Annotated[
         show_default="state directory",
     ),
 ]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Measure fewer cells in 20 seconds; results are not comparable.")
-]
+Quick = Annotated[bool, typer.Option("--quick", help="Measure fewer cells in 20 seconds, for a first look.")]
 Accept = Annotated[bool, typer.Option("--accept", help="Add sustained loads.")]
 Minutes = Annotated[
     float | None,
@@ -72,6 +70,16 @@ Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
 Full = Annotated[bool, typer.Option("--full", help="Print all tables, not one screen.")]
+
+# Of `compare`.
+VerdictOf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RUN|CAMPAIGN",
+        help="Run or campaign whose cuts count; repeatable.",
+        show_default="those of the same drives",
+    ),
+]
 
 # Of `bench` and `compare`.
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
@@ -168,6 +176,7 @@ def _checked(seed: int | None) -> int | None:
     return seed
 
 
+@on_server
 def compare(
     results: Annotated[
         list[Path],
@@ -176,13 +185,27 @@ def compare(
         ),
     ],
     *,
+    connection: ServerOptions,
+    verdict_of: VerdictOf = None,
     html: Html = None,
+    full: Full = False,
     json: Json = False,
 ) -> None:
     """Compare benchmark results with the first.
 
-    Exit code 2 if results are not comparable, with the reasons.
+    Answers which drive to take. Verdicts of power cuts come from the server, if this machine has one. Exit
+    code 2 if results have nothing in common, with the reason.
     """
     from durability_client.bench import bench_command
 
-    raise typer.Exit(bench_command.compare_files(results, sys.stdout, html=html, json=json))
+    asked = tuple(verdict_of or ())
+    try:
+        endpoint = connection.endpoint()
+    except SetupError:
+        if asked or connection.server is not None or connection.credential is not None:
+            raise
+        endpoint = None
+    options = bench_command.CompareOptions(
+        paths=tuple(results), verdicts_of=asked, endpoint=endpoint, html=html, full=full, json=json
+    )
+    raise typer.Exit(bench_command.compare_files(options, sys.stdout, sys.stderr))

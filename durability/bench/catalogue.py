@@ -1,6 +1,6 @@
 """The sets of cells: standard, quick, accept, and profiles of known workloads.
 
-The standard set takes about a minute with its set-up. Quick takes a third of that and is not comparable.
+The standard set takes about a minute with its set-up. Quick takes a third of that, with few rounds.
 Accept takes as long as the user wants. Every set has the controls of the plausibility verdict. A name that
 matches nothing is refused, with a list of the names.
 """

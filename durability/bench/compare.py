@@ -1,11 +1,12 @@
-"""Comparison of two or more results with the first, if they are comparable.
+"""Comparison of two or more results with the first: ratios of the cells that all have, and the answer.
 
-Results of different measurements are refused, and each difference is named: mode, size, profile or
-definition of a cell. A quick run is too short to compare. The subject (drive, file system) and the
-surroundings (kernel, load) may differ and are listed. A ratio has an interval; if the interval includes 1,
-no difference is shown. In the flush ladder the times of the sync are compared, since the rest of such a
-commit is writes. A paced cell has the rate of its pace, so only its latencies are shown. Results of
-different plausibility are never ranked: a device that ignores flushes always wins.
+Ratios are always given, and one caveat above them says what they are worth: a device that ignores flushes
+always wins, so without proof from cuts no ratio is a ranking. Results of different modes, sizes or profiles
+are compared in what they share, and each difference is named once. A cell whose definition differs is left
+out. The subject (drive, file system) and the surroundings (kernel, load) may differ and are listed. A ratio
+has an interval; if the interval includes 1, no difference is shown. In the flush ladder the times of the sync
+are compared, since the rest of such a commit is writes. A paced cell has the rate of its pace, so only its
+latencies are shown.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
+from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell
+from durability.bench.decision.answer import Candidate, answer, caveat
+from durability.bench.decision.cause import cause
+from durability.bench.decision.proof import Proof
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
@@ -29,7 +34,12 @@ from durability.units import counted, duration, format_size
 Basis: TypeAlias = Literal["rate", "sync", "pace"]
 
 KEEPS_UP = 0.95  # of the pace, in the median round: what is below cannot keep up
-_NOT_OF_THE_MEASUREMENT = frozenset({"name", "about", "group", "fio"})
+LENGTH_ALIKE = 1.5  # times: of how long the shared cells were measured
+# How long a cell is measured changes how sure its figures are, not what they are.
+_NOT_OF_THE_MEASUREMENT = frozenset(
+    {"name", "about", "group", "fio", "seconds", "warmup_s", "rounds", "p99_limit_ms"}
+)
+Key: TypeAlias = tuple[str, Engine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +77,19 @@ class Row:
 class Comparison:
     """`labels` of the results; the others are compared with the first.
 
-    `refusals`: why they are not comparable, in sentences; then there are no `rows`. `subject`: differences of
-    the target. `surroundings`: differences that may explain a ratio. `warnings`: what weakens the comparison.
-    `left_out`: cells that some results lack.
+    `proofs`: what cuts said of the drive of each, None if there are none. `answers`: one for each result but
+    the first, and `causes`, "" where the controls carry none. `caveat`: what keeps ratios from being a
+    ranking, "" for nothing. `refusals`: why they are not comparable, in sentences; then there are no `rows`.
+    `subject`: differences of the target. `surroundings`: differences that may explain a ratio. `warnings`:
+    what weakens the comparison. `left_out`: cells that some results lack, or define otherwise.
     """
 
     labels: tuple[str, ...]
     plausibilities: tuple[Plausibility, ...]
+    proofs: tuple[Proof | None, ...]
+    answers: tuple[str, ...]
+    causes: tuple[str, ...]
+    caveat: str
     refusals: tuple[str, ...]
     subject: tuple[Difference, ...]
     surroundings: tuple[Difference, ...]
@@ -91,33 +107,50 @@ class Comparison:
         )
 
 
-def compare(results: Sequence[tuple[str, Result]]) -> Comparison:
-    """The comparison of `results`, each with its label. Raises UsageError for fewer than two."""
+def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None] = ()) -> Comparison:
+    """The comparison of `results`, each with its label; `proofs`: what cuts said of the drive of each, () if
+    nobody was asked. Raises UsageError for fewer than two."""
     if len(results) < 2:
         raise UsageError("compare needs two results or more")
     labels = tuple(label for label, _ in results)
+    proofs = tuple(proofs) or (None,) * len(results)
     every = _alike_in_serials([result for _, result in results])
     tables = [{(one.cell.name, one.engine): one for one in result.cells if one.rounds} for result in every]
     names = list(dict.fromkeys(name for name, _ in tables[0]))  # so that engines stand beside each other
-    shared = sorted(
-        (key for key in tables[0] if all(key in table for table in tables)),
-        key=lambda key: names.index(key[0]),
-    )
-    refusals = (*_refusals(labels, every), *_unlike_cells(labels, tables, shared))
-    if not refusals and not shared:
-        refusals = ("no cell was measured in all results",)
+    both = [key for key in tables[0] if all(key in table for table in tables)]
+    unlike = _unlike_fields(tables, both)
+    shared = sorted((key for key in both if key not in unlike), key=lambda key: names.index(key[0]))
     verdicts = tuple(plausibility(result) for result in every)
-    rows = (_row(labels, verdicts, [table[key] for table in tables]) for key in shared)
+    rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
+    named = list(zip(labels, every, proofs, strict=True))
+    first, *others = (Candidate(label=label, proof=proof) for label, _, proof in named)
     return Comparison(
         labels=labels,
         plausibilities=verdicts,
-        refusals=refusals,
+        proofs=proofs,
+        answers=tuple(answer(first, one, _deciding(rows, number)) for number, one in enumerate(others)),
+        causes=tuple(cause(named[0], other) for other in named[1:]),
+        caveat=caveat([first, *others], [one.headline for one in verdicts]),
+        refusals=() if rows else (_no_row(unlike),),
         subject=tuple(_differences(_SUBJECT, every)),
         surroundings=tuple(_differences(_SURROUNDINGS, every)),
-        warnings=tuple(_warnings(labels, every, verdicts)),
+        warnings=tuple(_warnings(labels, every, tables, shared, unlike)),
         left_out=tuple(_left_out(tables, shared)),
-        rows=() if refusals else tuple(rows),
+        rows=rows,
     )
+
+
+def _deciding(rows: Sequence[Row], number: int) -> Ratio | None:
+    """The ratio that decides: of one committing writer, else of the first cell that commits."""
+    commits = [
+        row
+        for row in rows
+        if (row.basis, row.engine, row.cell.place) == ("rate", "durability", "target")
+        and row.cell.sync != "none"
+        and row.cell.workload != "flush"
+    ]
+    found = [row for row in commits if row.cell.name == HEADLINE.name] or commits
+    return found[0].against[number].ratio if found else None
 
 
 def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
@@ -127,42 +160,49 @@ def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
     return [hash_serials(result) if result.serials == "shown" else result for result in results]
 
 
-def _refusals(labels: Sequence[str], results: Sequence[Result]) -> Iterator[str]:
-    for label, result in zip(labels, results, strict=True):
-        if result.mode == "quick":
-            yield f"{label} is a quick run, which is too short to compare: measure it without --quick"
-    for what, of in _SAME.items():
-        values = [of(result) for result in results]
-        if len(set(values)) > 1:
-            yield f"{what} differs: {_listed(labels, values)}"
-
-
-def _unlike_cells(
-    labels: Sequence[str],
-    tables: Sequence[Mapping[tuple[str, Engine], CellRounds]],
-    shared: Sequence[tuple[str, Engine]],
-) -> Iterator[str]:
-    for key in shared:
+def _unlike_fields(
+    tables: Sequence[Mapping[Key, CellRounds]], both: Sequence[Key]
+) -> dict[Key, tuple[str, ...]]:
+    """Cells of one name that are not one measurement, with the fields in which they differ."""
+    found = {}
+    for key in both:
         cells = [table[key].cell for table in tables]
-        for field in fields(Cell):
-            values = [str(getattr(cell, field.name)) for cell in cells]
-            if field.name not in _NOT_OF_THE_MEASUREMENT and len(set(values)) > 1:
-                yield f"{field.name} of {key[0]} differs: {_listed(labels, values)}"
+        # The length of a sustained load is what is tested: ten minutes are another load than thirty.
+        excepted = _NOT_OF_THE_MEASUREMENT - ({"seconds"} if cells[0].group == "sustained" else set())
+        differing = tuple(
+            field.name
+            for field in fields(Cell)
+            if field.name not in excepted and len({getattr(cell, field.name) for cell in cells}) > 1
+        )
+        if differing:
+            found[key] = differing
+    return found
+
+
+def _no_row(unlike: Mapping[Key, tuple[str, ...]]) -> str:
+    if not unlike:
+        return "no cell was measured in all results"
+    return f"no cell is the same measurement in all results: {_unlike_text(unlike)}"
+
+
+def _unlike_text(unlike: Mapping[Key, tuple[str, ...]]) -> str:
+    what = ", ".join(dict.fromkeys(name for differing in unlike.values() for name in differing))
+    name, _ = next(iter(unlike))
+    others = f" and of {counted(len(unlike) - 1, 'other cell')}" if len(unlike) > 1 else ""
+    return f"the definition of {name}{others} differs ({what})"
 
 
 def _listed(labels: Sequence[str], values: Sequence[str]) -> str:
     return ", ".join(f"{value} in {label}" for label, value in zip(labels, values, strict=True))
 
 
-def _left_out(
-    tables: Sequence[Mapping[tuple[str, Engine], CellRounds]], shared: Sequence[tuple[str, Engine]]
-) -> Iterator[str]:
+def _left_out(tables: Sequence[Mapping[Key, CellRounds]], shared: Sequence[Key]) -> Iterator[str]:
     for name, engine in dict.fromkeys(key for table in tables for key in table):
         if (name, engine) not in shared:
             yield name if engine == "durability" else f"{name} ({engine})"
 
 
-def _row(labels: Sequence[str], verdicts: Sequence[Plausibility], measured: Sequence[CellRounds]) -> Row:
+def _row(labels: Sequence[str], measured: Sequence[CellRounds]) -> Row:
     summaries = tuple(summarise(one) for one in measured)
     basis = _basis(summaries)
     values = [_values(basis, one.rounds) for one in measured]
@@ -173,12 +213,10 @@ def _row(labels: Sequence[str], verdicts: Sequence[Plausibility], measured: Sequ
         summaries=summaries,
         spreads=tuple(spread(one) for one in values),
         against=tuple(
-            Against(ratio=None, text=f"not ranked: {verdict.headline}, {labels[0]}: {verdicts[0].headline}")
-            if verdict.code != verdicts[0].code
-            else _against_in_pace(summaries[0], summary)
+            _against_in_pace(summaries[0], summary)
             if basis == "pace"
             else _against(labels[0], basis, values[0], other)
-            for verdict, summary, other in zip(verdicts[1:], summaries[1:], values[1:], strict=True)
+            for summary, other in zip(summaries[1:], values[1:], strict=True)
         ),
     )
 
@@ -231,16 +269,21 @@ def _against(label: str, basis: Basis, baseline: Sequence[float], other: Sequenc
 
 
 def _warnings(
-    labels: Sequence[str], results: Sequence[Result], verdicts: Sequence[Plausibility]
+    labels: Sequence[str],
+    results: Sequence[Result],
+    tables: Sequence[Mapping[Key, CellRounds]],
+    shared: Sequence[Key],
+    unlike: Mapping[Key, tuple[str, ...]],
 ) -> Iterator[str]:
-    if len({verdict.code for verdict in verdicts}) > 1:
-        headlines = [f"{verdict.headline!r}" for verdict in verdicts]
-        yield f"results of different plausibility are not ranked: {_listed(labels, headlines)}"
-    elif verdicts[0].code == "inconclusive":
-        yield (
-            "plausibility is inconclusive in all results, so a ratio may compare a drive that ignores flushes"
-            " with a drive that honours them; if controls are missing, measure without --only"
-        )
+    for what, of in _ALIKE.items():
+        values = [of(result) for result in results]
+        if len(set(values)) > 1:
+            yield f"{what} differs: {_listed(labels, values)}; cells that all have are compared"
+    spans_s = [sum(table[key].cell.seconds * table[key].cell.rounds for key in shared) for table in tables]
+    if max(spans_s) > LENGTH_ALIKE * min(spans_s):
+        yield f"the same cells were measured for {_listed(labels, [f'{span_s:.0f} s' for span_s in spans_s])}"
+    if unlike and shared:
+        yield f"left out: {_unlike_text(unlike)}"
     for label, result in zip(labels, results, strict=True):
         for warning in result_warnings(result):
             yield f"{label}: {warning.text}"
@@ -267,7 +310,7 @@ def _file_system(result: Result) -> str:
     return f"{found.type} ({found.options}), blocks of {found.block_bytes}" if found else "none"
 
 
-_SAME: Mapping[str, Callable[[Result], str]] = MappingProxyType(
+_ALIKE: Mapping[str, Callable[[Result], str]] = MappingProxyType(
     {
         "the mode": lambda result: result.mode,
         "the profile": lambda result: result.profile or "none",

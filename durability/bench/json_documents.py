@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from durability.bench.compare import Comparison, Row
 from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line
+from durability.bench.decision.proof import Proof
 from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
 from durability.bench.plausibility import Plausibility, control_times, plausibility
@@ -56,6 +57,10 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
     return {
         "schema": COMPARE_SCHEMA,
         "labels": list(comparison.labels),
+        "answers": list(comparison.answers),
+        "caveat": comparison.caveat,
+        "causes": list(comparison.causes),
+        "proofs": [_proof(one) for one in comparison.proofs],
         "refusals": list(comparison.refusals),
         "plausibility": [_plausibility(one) for one in comparison.plausibilities],
         "subject": [to_value(one) for one in comparison.subject],
@@ -187,12 +192,17 @@ def _steady(steady: Steady) -> dict[str, Value]:
     }
 
 
+def _proof(proof: Proof | None) -> dict[str, Value] | None:
+    return None if proof is None else {"word": proof.word, "text": proof.text, **to_value(proof)}
+
+
 def _row(row: Row) -> dict[str, Value]:
     return {
         "name": row.cell.name,
         "engine": row.engine,
         "basis": row.basis,
         "rates": [_plain(summary.rate) for summary in row.summaries],
+        "bytes_per_s": [_plain(summary.bytes_per_s) for summary in row.summaries],
         "sync_us": [_spread_us(one) for one in row.spreads] if row.basis == "sync" else None,
         "commit_us": [_percentiles(summary.commit) for summary in row.summaries],
         "against_first": [to_value(one) for one in row.against],

@@ -210,6 +210,11 @@ def judge(controls: Controls) -> Plausibility:
     )
 
 
+def doubts(controls: Controls) -> tuple[str, ...]:
+    """Which controls are missing, or did not measure what they are meant to; a sentence each."""
+    return (*_missing(controls), *_disturbed(controls))
+
+
 def _rate(rounds: tuple[Round, ...]) -> float | None:
     """The median round's, since a stall in one round must not make an SSD look like a disk."""
     found = spread([one.rate for one in rounds])
@@ -242,8 +247,8 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
         return "no-flush-sent", too_fast
     if too_fast:
         return "faster-than-media", too_fast
-    if doubts := (*_missing(controls), *_disturbed(controls)):
-        return "inconclusive", doubts
+    if found := doubts(controls):
+        return "inconclusive", found
     assert controls.write_ns is not None and controls.flush_ns is not None
     assert controls.commit_ns is not None
     (dirty_bytes, longest_ns), flush_ns = controls.ladder[-1], controls.flush_ns

@@ -29,7 +29,7 @@ def _of_run(result: Result) -> Iterator[tuple[str, str]]:
     if not result.complete:
         yield "partial", f"some rounds are missing: {result.stopped or 'the reason is unknown'}"
     if result.mode == "quick":
-        yield "quick", "a quick run: a first look, not comparable"
+        yield "quick", "a quick run: a first look, with few rounds"
     for one in result.cells:
         if one.note and one.rounds:
             yield "cell-ended", f"{one.cell.name} ended early: {one.note}"

@@ -68,5 +68,10 @@ def _hash_facts(facts: Facts, hash_text: Callable[[str], str]) -> Facts:
     return from_value(Facts, value | {"kind": facts.kind})  # which a serial may be equal to
 
 
+def hashed(secret: str) -> str:
+    """What stands for `secret` in a result that hides it; "" and what is hidden already stay as they are."""
+    return secret if not secret or secret.startswith(HASHED) else _hash(secret)
+
+
 def _hash(secret: str) -> str:
     return f"{HASHED}{hashlib.sha256(_CONTEXT + secret.encode()).hexdigest()[:_HASH_DIGITS]}"

@@ -6,6 +6,7 @@ whoever closes the terminal still has it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import signal
@@ -20,17 +21,27 @@ from durability.bench import catalogue
 from durability.bench.catalogue import Mode
 from durability.bench.cells import MIB, Cell
 from durability.bench.compare import compare
+from durability.bench.decision.proof import Proof
 from durability.bench.json_documents import comparison_document, summary_document
 from durability.bench.measurement import Engine
 from durability.bench.result import Result
-from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, EXIT_USAGE, DurabilityError, SetupError, UsageError
+from durability.errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_OK,
+    EXIT_USAGE,
+    DurabilityError,
+    PeerError,
+    SetupError,
+    UsageError,
+)
 from durability.formats.documents import to_json
-from durability_client.bench import saved_results
+from durability_client.bench import cut_verdicts, saved_results
 from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
-from durability_client.bench.report import html_page, one_screen, terminal_tables
+from durability_client.bench.report import comparison_screen, html_page, one_screen, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
+from durability_client.link.endpoint import Endpoint
 from durability_client.system.terminal import Terminal
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
@@ -102,18 +113,52 @@ def show(path: Path, out: TextIO, *, html: Path | None, full: bool, json: bool) 
     return EXIT_OK
 
 
-def compare_files(paths: Sequence[Path], out: TextIO, *, html: Path | None, json: bool) -> int:
-    """Hold results against the first; the exit code, which is 2 where they cannot be compared. The page is
-    made in either case."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """What the command line asks for. `verdicts_of`: runs and campaigns whose verdicts count, () for those
+    that the server has of the drives. `endpoint`: the server, None if this machine has none."""
+
+    paths: tuple[Path, ...]
+    verdicts_of: tuple[str, ...] = ()
+    endpoint: Endpoint | None = None
+    html: Path | None = None
+    full: bool = False
+    json: bool = False
+
+
+def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
+    """Compare results with the first; the exit code, which is 2 where they cannot be compared. The page is
+    made in either case. Raises UsageError, SetupError, FormatError, and PeerError if a verdict was asked
+    for."""
+    paths = options.paths
     loaded = [saved_results.load(path) for path in paths]
-    comparison = compare([(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)])
-    if html is not None:
-        saved_results.save_page(html_page.comparison_page(comparison, loaded), html, apart_from=paths)
-    if json:
+    labelled = [(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)]
+    if len(loaded) < 2:
+        raise UsageError("compare needs two results or more")
+    comparison = compare(labelled, _proofs(options, loaded, err))
+    if options.html is not None:
+        page = html_page.comparison_page(comparison, loaded)
+        saved_results.save_page(page, options.html, apart_from=paths)
+    if options.json:
         print(to_json(comparison_document(comparison)), file=out)
-    else:
+    elif options.full:
         terminal_tables.show_comparison(comparison, _console(out))
+    else:
+        comparison_screen.show_comparison_screen(comparison, _console(out))
     return EXIT_USAGE if comparison.refusals else EXIT_OK
+
+
+def _proofs(options: CompareOptions, loaded: Sequence[Result], err: TextIO) -> tuple[Proof | None, ...]:
+    """What cuts said of the drive of each result. A server that nobody asked for may be silent."""
+    if options.endpoint is None:
+        return ()
+    if options.verdicts_of:
+        return asyncio.run(cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded))
+    try:
+        return asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded))
+    except (PeerError, SetupError) as error:
+        _say(f"durability: no verdicts of cuts: {error}", err)
+        return ()
 
 
 def _check_outputs(options: BenchOptions) -> None:

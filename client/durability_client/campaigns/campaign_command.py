@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
@@ -18,16 +18,14 @@ from typing import TextIO
 from durability import plain_text
 from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Entry, entry_from_value
+from durability.campaign.happenings import Entry
 from durability.campaign.settings import Power, Settings
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, FormatError, RefusedError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.protocol.messages import (
-    Campaign,
     Campaigns,
     ListCampaigns,
     Show,
-    ShowCampaign,
     Shown,
     StartCampaign,
     SteerCampaign,
@@ -38,6 +36,7 @@ from durability_client.campaigns import campaign_junit, campaign_text
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import bars_for
+from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system import output_files
@@ -48,19 +47,6 @@ CAMPAIGN_SCHEMA = "durability.campaign/1"
 LOOK_S = 1.0
 _EXPORT = "an export of a campaign"
 _SECRET = "_file"
-
-
-@dataclass(slots=True)
-class Log:
-    """A campaign's log as it was read, its fold, and for how long each machine has said nothing, in
-    seconds. `note`: what keeps the server from conducting it, or this side from reading it, "" for
-    nothing."""
-
-    name: str
-    entries: list[Entry]
-    state: CampaignState
-    silent_s: dict[str, float]
-    note: str = ""
 
 
 async def check(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: TextIO) -> int:
@@ -240,45 +226,31 @@ def _require_yes(question: str, *, yes: bool) -> None:
         raise UsageError("nothing was begun: answer yes at a terminal, or add --yes")
 
 
-async def _log(connection: Connection, name: str) -> Log:
-    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
-    await _read(connection, log)
+async def _log(connection: Connection, name: str) -> CampaignLog:
+    log = CampaignLog(name=name)
+    await read_log(connection, log)
     return log
 
 
-async def _readable_log(connection: Connection, name: str) -> Log:
+async def _readable_log(connection: Connection, name: str) -> CampaignLog:
     """A log as far as it can be read; others are shown all the same. Raises RefusedError, PeerError."""
-    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
+    log = CampaignLog(name=name)
     try:
-        await _read(connection, log)
+        await read_log(connection, log)
     except FormatError as error:
         log.note = log.note or f"its log cannot be read: {error}"
     return log
 
 
-async def _read(connection: Connection, log: Log) -> None:
-    """Read what is new of a log."""
-    while True:
-        answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)
-        log.silent_s = {machine: float(seconds) for machine, seconds in answer.silent_s.items()}  # type: ignore[arg-type]
-        log.note = answer.note
-        for value in answer.entries:
-            entry = entry_from_value(value)
-            log.state.apply(entry)
-            log.entries.append(entry)
-        if not answer.entries:
-            return
-
-
 async def _follow(
     endpoint: Endpoint, name: str, err: TextIO, *, until: Callable[[CampaignState], bool] = lambda _: False
-) -> Log:
+) -> CampaignLog:
     """Tell what happens in a campaign until it is over or paused, or `until` holds."""
-    log = Log(name=name, entries=[], state=CampaignState(), silent_s={})
+    log = CampaignLog(name=name)
     told = 0
     with closing(await connect(endpoint, "query")) as connection:
         while True:
-            await _read(connection, log)
+            await read_log(connection, log)
             began = max(
                 (number for number, entry in enumerate(log.entries) if entry.happening.kind == "began"),
                 default=0,
@@ -291,7 +263,7 @@ async def _follow(
             await asyncio.sleep(LOOK_S)
 
 
-def _value(log: Log) -> dict[str, object]:
+def _value(log: CampaignLog) -> dict[str, object]:
     return {
         "schema": CAMPAIGN_SCHEMA,
         "name": log.name,

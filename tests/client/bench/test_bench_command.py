@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from durability.bench.catalogue import STANDARD
 from durability.bench.result import decode, encode
 from durability.formats.plan import Plan
 from durability.formats.record import superblock
@@ -266,31 +267,34 @@ def test_a_file_that_is_no_result_is_named(environment: dict[str, str], tmp_path
             assert words in done.stderr
 
 
-def test_unlike_runs_are_not_compared(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
-    """Quick runs are refused with 2 and the reason, in words or as a document; one file is no comparison."""
+def test_results_with_nothing_in_common_are_not_compared(environment: dict[str, str], tmp_path: Path) -> None:
+    """Other cells end with 2 and the reason, in words or as a document; one file is no comparison."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
-    for path in paths:
-        assert _durability(environment, "bench", place, *MEMORY, "--quick", "-o", path).returncode == 0
+    for path, cell in zip(paths, STANDARD[:2], strict=True):
+        path.write_bytes(encode(simulate(Device(), cells=[cell])))
     done = _durability(environment, "compare", *paths)
     assert done.returncode == 2
-    assert "not comparable" in done.stdout
-    assert "quick" in done.stdout
+    assert "not comparable: no cell was measured in all results" in done.stdout
     done = _durability(environment, "compare", *paths, "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["refusals"]
     assert _durability(environment, "compare", paths[0]).returncode == 2
 
 
-def test_like_runs_are_compared(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
-    """Two runs of one cell have a ratio, and the exit code is 0."""
+def test_runs_are_compared(environment: dict[str, str], place: Path, tmp_path: Path) -> None:
+    """Two runs of one cell, one of them quick, have a ratio and an answer, and the exit code is 0."""
     paths = [tmp_path / "a.json", tmp_path / "b.json"]
-    for path in paths:
-        assert _durability(environment, "bench", place, *MEMORY, "-o", path).returncode == 0
+    for path, quick in zip(paths, ((), ("--quick",)), strict=True):
+        assert _durability(environment, "bench", place, *MEMORY, *quick, "-o", path).returncode == 0
     done = _durability(environment, "compare", *paths, "--json")
     assert done.returncode == 0, done.stderr
     document: dict[str, Any] = json.loads(done.stdout)
-    assert document["refusals"] == []
+    assert document["refusals"] == [] and document["proofs"] == [None, None]
     assert len(document["cells"]) == 1
-    done = _durability(environment, "compare", *paths)
+    done = _durability(environment, "compare", *paths, "--full")
     assert done.returncode == 0
     assert "4k-random-fdatasync-memory-overwritten" in done.stdout
+    done = _durability(environment, "compare", *paths)
+    assert done.returncode == 0 and done.stdout.startswith("answer  Do not choose yet")
+    done = _durability(environment, "compare", *paths, "--verdict-of", "night")
+    assert done.returncode == 5 and "this machine has no server" in done.stderr

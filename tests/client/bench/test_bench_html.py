@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from durability.bench.cells import make_cell
 from durability.bench.result import encode
 from durability_client.bench.saved_results import save_page
 from tests.client.bench.test_bench_command import COMMAND, DEADLINE_S
@@ -80,7 +81,7 @@ def test_results_that_are_compared_have_a_page(results: tuple[Path, Path], tmp_p
     done = _durability("compare", *results, "--html", page)
     assert done.returncode == 0, done.stderr
     assert "b compared with a" in page.read_text(encoding="utf-8")
-    results[1].write_bytes(encode(simulate(Device(), mode="quick")))
+    results[1].write_bytes(encode(simulate(Device(), cells=[make_cell("commit", "", jobs=3)])))
     done = _durability("compare", *results, "--html", page)
     assert done.returncode == 2
     assert "These results are not comparable" in page.read_text(encoding="utf-8")

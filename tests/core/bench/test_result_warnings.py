@@ -30,7 +30,7 @@ def machine(governor: str) -> Machine:
 CASES: tuple[tuple[dict[str, Any], str, str], ...] = (
     ({"complete": False, "stopped": "Ctrl-C"}, "partial", "Ctrl-C"),
     ({"complete": False}, "partial", "the reason is unknown"),
-    ({"mode": "quick"}, "quick", "not comparable"),
+    ({"mode": "quick"}, "quick", "few rounds"),
     ({"before": moment(busy_percent=35.0)}, "busy", "35 % busy"),
     ({"before": moment(steal_percent=5.0)}, "steal", "5.0 %"),
     ({"after": moment(steal_percent=7.5)}, "steal", "7.5 %"),

@@ -19,16 +19,18 @@ from durability.bench import catalogue
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
 from durability.bench.decision.bottom_line import bottom_line, megabytes
+from durability.bench.decision.proof import ProofWord
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
 from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
-from durability_client.bench.report import charts, circumstances, figures
+from durability_client.bench.report import charts, circumstances, comparison_screen, figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 
+_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 _OVER_TIME = "commit"  # a group; others have their rate over time in the table
 
 
@@ -42,14 +44,26 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Against:
-    """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals`; of each
-    result but the first, `svg` has a dot and `texts` figures."""
+    """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals` and
+    what they `moved`; of each result but the first, `svg` has a dot and `texts` figures."""
 
     name: str
     rates: tuple[str, ...]
     intervals: tuple[str, ...]
+    moved: tuple[str, ...]
     svg: str
     texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A result of a comparison in four lines; `word`: the style of what cuts said."""
+
+    label: str
+    rate: str
+    beside: str
+    word: str
+    cuts: str
 
 
 def result_page(result: Result) -> str:
@@ -91,7 +105,7 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
     return _template("comparison.html").render(
         comparison=comparison,
         dots=dots,
-        ranked=any(one.ratio is not None for row in comparison.rows for one in row.against),
+        tiles=_tiles(comparison),
         groups=tuple(
             (name, tuple(_against(row, dots) for row in comparison.rows if row.cell.group == name))
             for name in GROUPS
@@ -100,6 +114,26 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
         figures=tuple(_overlaid(comparison, results)),
         results=tuple(zip(comparison.labels, results, comparison.plausibilities, strict=True)),
     )
+
+
+def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
+    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
+    row = comparison_screen.deciding(comparison.rows)
+    tiles = []
+    for number, label in enumerate(comparison.labels):
+        rate, moved, p99, times = comparison_screen.figures_of(row, number)
+        proof = comparison.proofs[number]
+        against = f", {times} times {comparison.labels[0]}" if number else ""
+        tiles.append(
+            Tile(
+                label=label,
+                rate=f"{rate} commits/s",
+                beside=f"{moved} MB/s, p99 {p99}{against}",
+                word="open" if proof is None else _CLASSES[proof.word],
+                cuts=comparison_screen.UNKNOWN_CUTS if proof is None else proof.text,
+            )
+        )
+    return tuple(tiles)
 
 
 def _headline(summaries: Sequence[CellSummary]) -> CellSummary | None:
@@ -129,6 +163,7 @@ def _against(row: Row, dots: Dots) -> Against:
         name=figures.name_of(row.summaries[0]),
         rates=tuple(figure for figure, _ in compared),
         intervals=tuple(beside for _, beside in compared),
+        moved=tuple(f"{figures.megabytes(one)} MB/s" for one in row.summaries),
         svg=dots.row_svg([one.ratio for one in row.against], "; ".join(one.text for one in row.against)),
         texts=tuple(_in_short(one.ratio, one.text) for one in row.against),
     )
@@ -145,25 +180,18 @@ def _in_short(ratio: Ratio | None, text: str) -> str:
 
 
 def _overlaid(comparison: Comparison, results: Sequence[Result]) -> Iterator[Figure]:
-    """Latencies of the cells that matter most: results of one plausibility in one picture."""
+    """Latencies of the cells that matter most, all results in one picture."""
     compared = {row.cell.name for row in comparison.rows if row.engine == "durability"}
     chosen = [name for name in charts.COMMITS if name in compared]
     chosen = chosen or [row.cell.name for row in comparison.rows if row.cell.name in compared][:4]
-    codes = dict.fromkeys(one.code for one in comparison.plausibilities)
     for name in chosen:
-        for code in codes:
-            numbers = [number for number, one in enumerate(comparison.plausibilities) if one.code == code]
-            curves = [
-                (
-                    comparison.labels[number],
-                    merged(one.commit_ns for one in results[number].rounds_of(name)),
-                )
-                for number in numbers
-            ]
-            apart = "" if len(codes) == 1 else f" ({', '.join(label for label, _ in curves)})"
-            if all(len(histogram) for _, histogram in curves):
-                caption = "Latency of a commit, by percentile."
-                yield charts.latency_figure(f"{name}{apart}", curves, caption, numbers)
+        curves = [
+            (label, merged(one.commit_ns for one in result.rounds_of(name)))
+            for label, result in zip(comparison.labels, results, strict=True)
+        ]
+        if all(len(histogram) for _, histogram in curves):
+            caption = "Latency of a commit, by percentile."
+            yield charts.latency_figure(name, curves, caption, range(len(curves)))
 
 
 @cache

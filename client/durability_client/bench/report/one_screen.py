@@ -25,9 +25,9 @@ from durability_client.bench.report import figures
 
 WIDTH_MAX = 120  # longer lines are harder to read
 HEIGHT_MAX = 22  # of a terminal of 24, with the line that names the result file and the prompt
-_LABEL = 8  # width of the words on the left
+LABEL = 8  # width of the words on the left
 _SPARK_BARS = 24
-_STYLES = {
+STYLES = {
     "steady": "green",
     "NOT STEADY": "bold red",
     "looks honest": "green",
@@ -42,7 +42,7 @@ def show_screen(result: Result, console: Console) -> None:
     """Title, four lines, pictures, warnings, and where all figures are: as much of it as fits `HEIGHT_MAX`
     lines, the four lines in any case."""
     found, width = bottom_line(result), min(console.width, WIDTH_MAX)
-    head = [Text(_fitted(_title(result), width), style="bold"), Text(), *_four_lines(found, width), Text()]
+    head = [Text(fitted(_title(result), width), style="bold"), Text(), *_four_lines(found, width), Text()]
     standing, curves = list(_standing(found, width)), list(_curves(result, width))
     warnings = (*result_warnings(result), *result.facts.warnings)
     told = [_warning(warning.text, width) for warning in warnings]
@@ -66,16 +66,16 @@ def show_lines(result: Result, console: Console) -> None:
 
 def _four_lines(found: BottomLine, width: int) -> Iterator[Text]:
     for number, line in enumerate(_speeds(found, width)):
-        yield _labelled("speed" if not number else "", line)
-    yield from _said("steady", found.steady, found.steady_reason, width)
-    yield from _said("honest?", found.honesty, found.honesty_reason, width)
+        yield labelled("speed" if not number else "", line)
+    yield from said("steady", found.steady, found.steady_reason, width)
+    yield from said("honest?", found.honesty, found.honesty_reason, width)
     # On one line however narrow, to be copied.
-    yield _labelled("", Text(plain_text.as_line(f"next: {found.command}")))
-    yield from _said("place", "", found.standing, width)
+    yield labelled("", Text(plain_text.as_line(f"next: {found.command}")))
+    yield from said("place", "", found.standing, width)
 
 
 def _warning(text: str, width: int) -> Text:
-    return Text(_fitted(f"warning {text}", width), style="yellow")
+    return Text(fitted(f"warning {text}", width), style="yellow")
 
 
 def _title(result: Result) -> str:
@@ -97,10 +97,10 @@ def _speeds(found: BottomLine, width: int) -> Iterator[Text]:
     rows = [_speed_words(one) for one in speeds]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     highest = max(one.rate for one in speeds)
-    room = width - _LABEL - sum(widths) - 2 * len(widths) - 1
+    room = width - LABEL - sum(widths) - 2 * len(widths) - 1
     for one, row in zip(speeds, rows, strict=True):
         line = Text("  ".join(word.rjust(size) for word, size in zip(row, widths, strict=True)))
-        line.append("  " + _bar(one.rate / highest, max(0, min(room, 24))), style="cyan")
+        line.append("  " + bar(one.rate / highest, max(0, min(room, 24))), style="cyan")
         yield line
 
 
@@ -114,18 +114,20 @@ def _speed_words(one: Speed) -> tuple[str, str, str, str]:
     )
 
 
-def _said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
+def said(label: str, word: str, reason: str, width: int) -> Iterator[Text]:
+    """A sentence in lines beside its label; a word in front of it has the style of its meaning."""
     text = plain_text.as_line(f"{word}: {reason}" if word else reason)
-    wrapper = TextWrapper(width=width - _LABEL, break_long_words=False, break_on_hyphens=False)
+    wrapper = TextWrapper(width=width - LABEL, break_long_words=False, break_on_hyphens=False)
     for number, row in enumerate(wrapper.wrap(text)):
         line = Text(row)
         if number == 0 and word:
-            line.stylize(_STYLES.get(word, ""), 0, len(word))
-        yield _labelled(label if not number else "", line)
+            line.stylize(STYLES.get(word, ""), 0, len(word))
+        yield labelled(label if not number else "", line)
 
 
-def _labelled(label: str, line: Text) -> Text:
-    return Text.assemble((f"{label:<{_LABEL}}", "bold"), line)
+def labelled(label: str, line: Text) -> Text:
+    """A line with its label on the left."""
+    return Text.assemble((f"{label:<{LABEL}}", "bold"), line)
 
 
 def _standing(found: BottomLine, width: int) -> Iterator[Text]:
@@ -133,18 +135,18 @@ def _standing(found: BottomLine, width: int) -> Iterator[Text]:
     if found.rate is None:
         return
     names, ranges = [kind.short for kind in KINDS], [f"{kind.low:,.0f}-{kind.high:,.0f}" for kind in KINDS]
-    left = _LABEL + max(map(len, names)) + 1
+    left = LABEL + max(map(len, names)) + 1
     room = width - left - max(map(len, ranges)) - 2
     for kind, name, written in zip(KINDS, names, ranges, strict=True):
         start, end = _at(kind.low, room), _at(kind.high, room)
         inside = kind.low <= found.rate <= kind.high
-        line = Text(" " * _LABEL + f"{name:<{left - _LABEL}}" + " " * start)
+        line = Text(" " * LABEL + f"{name:<{left - LABEL}}" + " " * start)
         line.append("█" * max(1, end - start + 1), style="cyan" if inside else "dim")
         line.append(" " * (room - max(end, start) - 1) + "  " + written, style="dim")
         yield line
     at = _at(found.rate, room)
     words = f" {figures.count(found.rate)}"
-    line = Text(" " * _LABEL + f"{'this target':<{left - _LABEL}}" + " " * at)
+    line = Text(" " * LABEL + f"{'this target':<{left - LABEL}}" + " " * at)
     line.append("▲" + words if at + len(words) < room else "▲", style="bold")
     yield line
 
@@ -171,7 +173,7 @@ def _curves(result: Result, width: int) -> Iterator[Text]:
         seconds = len(one.series) * one.bin_s
         spark = figures.spark(one.series, _SPARK_BARS)
         if spark:
-            yield _labelled(
+            yield labelled(
                 "time", Text.assemble((spark, "cyan"), f"  commits/s of 1 writer over {seconds:,.0f} s")
             )
 
@@ -189,17 +191,18 @@ def _by_block(one: CellSummary) -> Point:
 def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
     spark = figures.spark([value for _, value, _ in points], len(points))
     words = "  ".join(f"{key}: {written}" for key, _, written in points)
-    if len(f"{words}  {unit}") > width - _LABEL - len(spark) - 2:  # the ends of the curve say what it is
+    if len(f"{words}  {unit}") > width - LABEL - len(spark) - 2:  # the ends of the curve say what it is
         (first, _, low), (last, _, high) = points[0], points[-1]
         words = f"{first}: {low} … {last}: {high}"
-    return _labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))
+    return labelled(label, Text.assemble((spark, "cyan"), f"  {words}  {unit}"))
 
 
-def _bar(share: float, room: int) -> str:
+def bar(share: float, room: int) -> str:
+    """A bar of `share` of `room` columns, one at least."""
     return "█" * max(1, round(share * room)) if room else ""
 
 
-def _fitted(text: str, width: int) -> str:
+def fitted(text: str, width: int) -> str:
     """The text on one line, cut where it is longer."""
     line = plain_text.as_line(text)
     return line if len(line) <= width else line[: width - 1] + "…"

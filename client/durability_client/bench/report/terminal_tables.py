@@ -24,6 +24,7 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench.report import circumstances, figures
+from durability_client.bench.report.comparison_screen import show_answer
 from durability_client.bench.report.one_screen import show_lines
 
 _NAMES = len("before/after")  # the longest of a fact
@@ -115,7 +116,8 @@ def _show_fact(name: str, text: str, console: Console) -> None:
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
-    """Why the results are not comparable, or the comparison of each cell."""
+    """The answer, why the results are not comparable, or each cell of all; then the answer again."""
+    show_answer(comparison, console)
     for refusal in comparison.refusals:
         _say(console, f"not comparable: {refusal}", "bold red")
     for difference in (*comparison.subject, *comparison.surroundings):
@@ -125,8 +127,10 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     if comparison.rows:
         console.print()
         sheet = Sheet(
-            title="Operations per second, and how they compare with the first",
-            headings=tuple(map(plain_text.as_line, comparison.labels)),
+            title="Operations per second with MB/s, and how they compare with the first",
+            headings=tuple(
+                word for label in comparison.labels for word in (plain_text.as_line(label), "MB/s")
+            ),
             lines=tuple(_compared(row) for row in comparison.rows),
         )
         if any(row.basis != "rate" for row in comparison.rows):
@@ -136,13 +140,20 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
             _say(console, f"left out: {counted(len(comparison.left_out), 'cell')} that some results lack")
     for warning in comparison.warnings:
         _say(console, f"warning: {warning}", "yellow")
+    if comparison.rows:
+        console.print()
+        show_answer(comparison, console)
 
 
 def _compared(row: Row) -> Line:
     return Line(
         group=row.cell.group,
         name=figures.name_of(row.summaries[0]),
-        figures=tuple(figures.compared(row, number)[0] for number in range(len(row.summaries))),
+        figures=tuple(
+            word
+            for number, summary in enumerate(row.summaries)
+            for word in (figures.compared(row, number)[0], figures.megabytes(summary))
+        ),
         notes=tuple(plain_text.as_line(one.text) for one in row.against),
     )
 

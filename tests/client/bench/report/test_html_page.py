@@ -14,6 +14,7 @@ from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDA
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.decision.bottom_line import bottom_line, megabytes
+from durability.bench.decision.proof import Proof
 from durability.bench.plausibility import plausibility
 from durability.bench.result import Result, decode
 from durability_client.bench.report import charts, html_page
@@ -67,7 +68,7 @@ def pages() -> dict[str, str]:
     partial = replace(liar, complete=False, stopped="interrupted (Ctrl-C)")
     pairs = {"alike": [("a", liar), (EVIL, simulate(Device(write_ns=40_000), cells=STANDARD, seed=3))]}
     pairs["classes"] = [("a", hostile), ("b", liar)]
-    pairs["refused"] = [("a", hostile), (EVIL, replace(liar, mode="quick"))]
+    pairs["refused"] = [("a", hostile), (EVIL, simulate(Device(), cells=[make_cell("commit", "", jobs=3)]))]
     comparisons = {
         name: html_page.comparison_page(compare(pair), [result for _, result in pair])
         for name, pair in pairs.items()
@@ -183,16 +184,31 @@ def test_partial_results_are_marked() -> None:
 def test_unlike_results_have_refusals_and_no_figures() -> None:
     """A comparison that is refused says why, and shows neither ratios nor pictures."""
     assert "These results are not comparable" in pages()["refused"]
-    assert "is a quick run" in pages()["refused"]
-    assert 'id="ratios"' not in pages()["refused"]
+    assert "no cell was measured in all results" in pages()["refused"]
+    assert 'id="ratios"' not in pages()["refused"] and 'id="answer"' not in pages()["refused"]
 
 
-def test_plausibility_classes_are_never_ranked() -> None:
-    """Of results of different plausibility there is no ratio, and no picture that holds both."""
-    assert "not ranked" in pages()["classes"]
-    assert 'class="dots"' not in pages()["classes"]
-    assert "4k-random-fdatasync-overwritten (a)" in pages()["classes"]
-    assert 'class="dots"' in pages()["alike"]
+def test_a_comparison_opens_with_the_answer_and_one_caveat() -> None:
+    """Ratios and one picture of all results, whatever their plausibility; the caveat stands once, on top."""
+    for name in ("alike", "classes"):
+        text = pages()[name]
+        assert "Do not choose yet" in text[: text.index('id="differences"')]
+        assert text.count("Ratios are not a ranking") == 1 and text.count("no known cut") == 2
+        assert 'class="dots"' in text and "not ranked" not in text
+        assert text.index('id="answer"') < text.index('id="ratios"') < text.index('id="plausibility"')
+    assert "4k-random-fdatasync-overwritten (a)" not in pages()["classes"]
+
+
+def test_a_proof_has_the_colour_of_its_word() -> None:
+    """A tile says proven in green, lost in red, and its answer names the drive to take."""
+    results = [simulate(Device(write_ns=ns), seed=3, cells=STANDARD) for ns in (20_000.0, 40_000.0)]
+    good = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+    bad = replace(good, losses=1, bound=None, lost_in="cycle 3 of campaign x")
+    found = compare([("a", results[0]), ("b", results[1])], (good, bad))
+    text = html_page.comparison_page(found, results)
+    assert '<b class="yes">proven in 59 cuts</b>' in text
+    assert '<b class="no">lost data in cycle 3 of campaign x</b>' in text
+    assert "Do not take b" in text and "Take a: it is proven in 59 cuts." in text
 
 
 def test_a_comparison_has_times_where_rates_say_nothing() -> None:

@@ -1,0 +1,199 @@
+"""What the server knows of the drives that were measured: verdicts of its campaigns and runs, by serial.
+
+Asks only; begins nothing and ends no run. A drive is the same if its serial is: results hide serials as
+hashes, so the server's are hashed to be compared. Without a serial a drive is only taken for the
+same if the operator named the run or the campaign, and machine, name and size agree. Refuses a named run or
+campaign of other drives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.result import Result
+from durability.bench.serials import hashed
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.results import DriveResult, results
+from durability.errors import FormatError, PeerError, RefusedError, UsageError
+from durability.evidence.cut import CUT_CLASSES
+from durability.evidence.strength import strength
+from durability.evidence.strength import weightiest as standing
+from durability.formats.case import Case, case_from_value
+from durability.formats.facts import Facts
+from durability.protocol.messages import Campaigns, List, ListCampaigns, Listing, Show, Shown
+from durability.units import parse_run
+from durability_client.link.campaign_log import CampaignLog, read_log
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import Connection, connect
+
+RUNS_MAX, CAMPAIGNS_MAX = 50, 50  # that are looked through, the newest, if none is named
+SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
+_WITH_ANSWER = frozenset({"durable", "loss"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A drive that was cut: `facts` of a run on it, and what its cuts said."""
+
+    facts: Facts
+    proof: Proof
+
+
+async def named_verdicts(
+    endpoint: Endpoint, names: Sequence[str], measured: Sequence[Result]
+) -> tuple[Proof | None, ...]:
+    """What the runs and campaigns `names` say of the drives of `measured`, None where they say nothing.
+
+    Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
+    """
+    found: list[Known] = []
+    with closing(await connect(endpoint, "query")) as connection:
+        for name in names:
+            known = await _named(connection, name)
+            if not known:
+                raise UsageError(f"--verdict-of {name}: it has no cut with a verdict on a drive")
+            if not any(_is_same(one.facts, result, named=True) for one in known for result in measured):
+                theirs = ", ".join(dict.fromkeys(_drives(one.facts) for one in known))
+                ours = ", ".join(dict.fromkeys(_drives(result.facts) for result in measured))
+                raise UsageError(f"--verdict-of {name} is of {theirs}; the results are of {ours}")
+            found += known
+    return tuple(_proof_of(result, found, named=True) for result in measured)
+
+
+async def found_verdicts(endpoint: Endpoint, measured: Sequence[Result]) -> tuple[Proof | None, ...]:
+    """What the newest campaigns and runs of the server say of the drives of `measured`. Raises PeerError,
+    also where that takes too long."""
+    try:
+        async with asyncio.timeout(SEARCH_S):
+            with closing(await connect(endpoint, "query")) as connection:
+                known = await _all(connection)
+    except TimeoutError as error:
+        raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
+    return tuple(_proof_of(result, known, named=False) for result in measured)
+
+
+async def _named(connection: Connection, name: str) -> list[Known]:
+    try:
+        run = parse_run(name)
+    except UsageError:
+        return await _of_campaign(connection, name)
+    known = await _of_run(connection, run)
+    return [] if known is None else [known]
+
+
+async def _all(connection: Connection) -> list[Known]:
+    names = (await connection.request(ListCampaigns(), Campaigns)).names
+    known: list[Known] = []
+    for name in names[-CAMPAIGNS_MAX:]:
+        try:
+            known += await _of_campaign(connection, name)
+        except FormatError:  # of a later release: others can be read
+            continue
+    rows = (await connection.request(List(limit=RUNS_MAX), Listing)).rows
+    for row in rows:
+        if row.get("verdict") in _WITH_ANSWER and (
+            one := await _of_run(connection, parse_run(str(row["run"])))
+        ):
+            known.append(one)
+    return known
+
+
+async def _of_campaign(connection: Connection, name: str) -> list[Known]:
+    """Each drive of a campaign of which its cuts said something."""
+    log = CampaignLog(name=name)
+    await read_log(connection, log)
+    if log.state.settings is None:
+        return []
+    known = []
+    for drive in results(log.state):
+        facts = await _facts_of(connection, log.state, drive.drive)
+        if drive.tally.cuts and facts is not None:
+            known.append(Known(facts=facts, proof=_campaign_proof(log.state, drive)))
+    return known
+
+
+def _campaign_proof(state: CampaignState, drive: DriveResult) -> Proof:
+    tally, source = drive.tally, f"campaign {state.plan.name}"
+    lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
+    return Proof(
+        cuts=tally.cuts,
+        losses=tally.losses,
+        bound=tally.bound,
+        cut_class=state.plan.cut_class,
+        source=source,
+        lost_in=lost_in,
+    )
+
+
+async def _facts_of(connection: Connection, state: CampaignState, drive: str) -> Facts | None:
+    """The facts of the drive's first run in the campaign that the server still has."""
+    for past in state.cycles:
+        mine = past.of(drive)
+        if mine is not None and mine.run:
+            case = await _case(connection, parse_run(mine.run))
+            if case is not None and case.armed is not None:
+                return case.armed
+    return None
+
+
+async def _of_run(connection: Connection, run: int) -> Known | None:
+    case = await _case(connection, run)
+    if case is None or case.armed is None or (stands := standing(case.verdicts)) is None:
+        return None
+    if stands.cut_class not in CUT_CLASSES:
+        return None
+    found = strength(
+        case,
+        cut_class=stands.cut_class,
+        verdict=stands.verdict,
+        at_risk_ms1000=stands.at_risk_ms1000,
+        reasons=stands.reasons,
+    )
+    if not found.cuts:
+        return None
+    source = f"run {case.run}"
+    proof = Proof(
+        cuts=found.cuts,
+        losses=found.losses,
+        bound=found.bound,
+        cut_class=stands.cut_class,
+        source=source,
+        lost_in=source if found.losses else "",
+    )
+    return Known(facts=case.armed, proof=proof)
+
+
+async def _case(connection: Connection, run: int) -> Case | None:
+    try:
+        return case_from_value((await connection.request(Show(run=run), Shown)).document["case"])
+    except RefusedError:  # it was removed, or belongs to another client
+        return None
+
+
+def _proof_of(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:
+    return weightiest([one.proof for one in known if _is_same(one.facts, result, named=named)])
+
+
+def _is_same(theirs: Facts, result: Result, *, named: bool) -> bool:
+    """Whether a run was on the drives that `result` measured."""
+    ours = result.facts
+    if not ours.drives or len(theirs.drives) != len(ours.drives):
+        return False
+    if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
+        return {hashed(one.serial) for one in theirs.drives} == {hashed(one.serial) for one in ours.drives}
+    if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
+        return False
+    return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
+        (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
+    } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
+
+
+def _drives(facts: Facts) -> str:
+    return (
+        " + ".join(f"{drive.model or drive.name} {drive.serial}".strip() for drive in facts.drives)
+        or "no drive"
+    )

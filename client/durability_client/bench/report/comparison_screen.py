@@ -1,0 +1,134 @@
+"""A comparison on one screen of 80 by 24: the answer, its caveat and cause, then each result with its proof.
+
+The tables have every cell (`--full`); this has those that decide. Rendering only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from durability import plain_text
+from durability.bench.catalogue import COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
+from durability.bench.compare import Comparison, Row
+from durability.bench.decision.proof import ProofWord
+from durability.bench.summary import CellSummary
+from durability.units import counted
+from durability_client.bench.report import figures
+from durability_client.bench.report.one_screen import HEIGHT_MAX, WIDTH_MAX, bar, fitted, said
+
+UNKNOWN_CUTS = "no known cut"
+_STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
+_LABEL_MAX = 24  # of a result's name in a table
+_NAMES = {  # the cells that decide, in plain words
+    HEADLINE.name: "1 writer",
+    "4k-random-fdatasync-16jobs-overwritten": "16 writers",
+    FSYNC.name: "1 writer, fsync",
+    "64k-random-fsync-16jobs-overwritten": "16 writers of 64 KiB",
+    WRITE_CONTROL.name: "writes without a sync (W)",
+    COMMIT_CONTROL.name: "write and sync (C)",
+}
+
+
+def show_comparison_screen(comparison: Comparison, console: Console) -> None:
+    """The answer, refusals, a row for each result, the cells that decide with bars, and where the rest is."""
+    width = min(console.width, WIDTH_MAX)
+    show_answer(comparison, console)
+    for refusal in comparison.refusals:
+        for line in said("", "", f"not comparable: {refusal}", width):
+            console.print(line, soft_wrap=True)
+    used = sum(1 for _ in _answer(comparison, width))
+    below = [Text(), *_results(comparison, width)]
+    warnings = [fitted(f"warning {one}", width) for one in comparison.warnings]
+    room = HEIGHT_MAX - used - len(below) - 2
+    lines_each = 1 + len(comparison.labels)
+    cells = [*_cells(comparison, width)][: max(0, room - bool(warnings)) // lines_each * lines_each]
+    told = warnings[: max(1, room - len(cells))]
+    hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
+    last = f"All {len(comparison.rows)} cells: add --full{hidden}"
+    for line in (*below, *([Text(), *cells] if cells else [])):
+        console.print(line, soft_wrap=True)
+    for warning in told:
+        console.print(Text(warning, style="yellow"), soft_wrap=True)
+    console.print(Text(last, style="dim"), soft_wrap=True)
+
+
+def show_answer(comparison: Comparison, console: Console) -> None:
+    """The answer, the caveat and the cause, each once."""
+    for line in _answer(comparison, min(console.width, WIDTH_MAX)):
+        console.print(line, soft_wrap=True)
+
+
+def _answer(comparison: Comparison, width: int) -> Iterator[Text]:
+    if not comparison.rows:
+        return
+    for text in comparison.answers:
+        for line in said("answer", "", text, width):
+            line.stylize("bold", 8)
+            yield line
+    if comparison.caveat:
+        for line in said("caveat", "", comparison.caveat, width):
+            line.stylize("yellow", 8)
+            yield line
+    for text in filter(None, comparison.causes):
+        yield from said("cause", "", text, width)
+
+
+def _results(comparison: Comparison, width: int) -> Iterator[Text]:
+    """Each result with the figures of the cell that decides, and what cuts said of its drive."""
+    row = deciding(comparison.rows)
+    head = ("", "commits/s", "MB/s", "p99", "ratio", "cuts")
+    table = [head]
+    for number, label in enumerate(comparison.labels):
+        proof = comparison.proofs[number]
+        cuts = UNKNOWN_CUTS if proof is None else proof.text
+        table.append((fitted(label, _LABEL_MAX), *figures_of(row, number), plain_text.as_line(cuts)))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for number, words in enumerate(table):
+        *cells, cuts = words
+        start = "  ".join(
+            word.ljust(size) if not place else word.rjust(size)
+            for place, (word, size) in enumerate(zip(cells, widths, strict=False))
+        )
+        line = Text(fitted(f"{start}  {cuts}", width), style="dim" if not number else "")
+        proof = comparison.proofs[number - 1] if number else None
+        if number:
+            line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
+        yield line
+
+
+def deciding(rows: Sequence[Row]) -> Row | None:
+    """The row of one committing writer, else of the first cell that commits; None without any."""
+    named = [row for row in rows if row.engine == "durability" and row.cell.name == HEADLINE.name]
+    others = [row for row in rows if row.basis == "rate" and row.cell.sync != "none"]
+    return next(iter((*named, *others)), None)
+
+
+def figures_of(row: Row | None, number: int) -> tuple[str, str, str, str]:
+    """Rate, MB/s, p99 and the ratio to the first of result `number`."""
+    if row is None:
+        return (figures.DASH,) * 4
+    summary: CellSummary = row.summaries[number]
+    ratio = row.against[number - 1].ratio if number else None
+    times = "1" if not number else figures.DASH if ratio is None else f"{ratio.value:.3g}"
+    return figures.rate(summary.rate), figures.megabytes(summary), figures.time(summary.commit.p99), times
+
+
+def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
+    """The cells that decide, each result with a bar."""
+    known = [
+        row for name in _NAMES for row in comparison.rows if row.cell.name == name and row.basis == "rate"
+    ]
+    rows = [row for row in known if row.engine == "durability"]
+    label_width = max((len(fitted(label, _LABEL_MAX)) for label in comparison.labels), default=0)
+    for row in rows:
+        rates = [one.rate.median if one.rate else 0.0 for one in row.summaries]
+        yield Text(_NAMES[row.cell.name], style="bold")
+        for label, rate, summary in zip(comparison.labels, rates, row.summaries, strict=True):
+            words = f"{figures.count(rate)}/s, {figures.megabytes(summary)} MB/s"
+            room = width - label_width - len(words) - 6
+            drawn = bar(rate / max(rates), min(room, 30)) if max(rates) else ""
+            start = f"  {fitted(label, _LABEL_MAX):<{label_width}}  "
+            yield Text.assemble(start, (drawn, "cyan"), f" {words}")

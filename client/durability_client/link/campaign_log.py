@@ -1,0 +1,40 @@
+"""A campaign's log as the server has it, read in parts and folded on this side.
+
+What the log says is the core's business; this only reads, and goes on where it ended the last time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import Entry, entry_from_value
+from durability.protocol.messages import Campaign, ShowCampaign
+from durability_client.link.server_connection import Connection
+
+
+@dataclass(slots=True)
+class CampaignLog:
+    """A campaign's log as far as it was read, its fold, and for how long each machine has said nothing, in
+    seconds. `note`: what keeps the server from conducting it, or this side from reading it, "" for
+    nothing."""
+
+    name: str
+    entries: list[Entry] = field(default_factory=list)
+    state: CampaignState = field(default_factory=CampaignState)
+    silent_s: dict[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+async def read_log(connection: Connection, log: CampaignLog) -> None:
+    """Read what is new of a log. Raises RefusedError, PeerError, FormatError."""
+    while True:
+        answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)
+        log.silent_s = {machine: float(seconds) for machine, seconds in answer.silent_s.items()}  # type: ignore[arg-type]
+        log.note = answer.note
+        for value in answer.entries:
+            entry = entry_from_value(value)
+            log.state.apply(entry)
+            log.entries.append(entry)
+        if not answer.entries:
+            return

@@ -1,0 +1,141 @@
+"""The answer of a comparison: which of two drives to take, how much faster it is, and whether that is proven.
+
+Speed never decides alone: a drive that ignores flushes always wins. So a drive that lost data is not to be
+taken, one that no cuts have proven is not to be taken yet, and only then the faster one is. Refuses a ratio
+without its caveat unless both drives are proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from durability.bench.decision.proof import Proof
+from durability.bench.intervals import Ratio
+from durability.units import counted
+
+TIMES_SHOWN = 1.095  # below this the difference is told in per cent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One result of a comparison: its label, and what cuts said of its drive, None if there were none."""
+
+    label: str
+    proof: Proof | None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether enough cuts of the power showed no loss."""
+        return self.proof is not None and self.proof.word == "proven"
+
+    @property
+    def is_out(self) -> bool:
+        """Whether a cut showed a loss."""
+        return self.proof is not None and self.proof.word == "lost data"
+
+    @property
+    def state(self) -> str:
+        """What is known, as the end of a sentence that begins with the label."""
+        if self.proof is None:
+            return "has no known cut"
+        if self.is_proven:
+            return f"is {self.proof.text}"
+        return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
+
+
+def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+    """The sentences on two candidates; `ratio`: commits per second of `other` as a share of those of `first`,
+    None if no cell that commits was measured in both."""
+    speed = _speed(first, other, ratio)
+    fast, slow = (first, other) if ratio is not None and ratio.value < 1 else (other, first)
+    if first.is_out or other.is_out:
+        return _with_a_loser(first, other)
+    if first.is_proven and other.is_proven:
+        return _with_both(first, other, ratio)
+    if fast.is_proven:
+        faster = _speed(first, other, ratio, "it")
+        return _sentences(f"Take {fast.label}: {faster}, and {fast.state}", f"{slow.label} {slow.state}")
+    if slow.is_proven:
+        return _sentences(
+            f"Only {slow.label} is proven, in {counted(_cuts(slow), 'cut')}",
+            f"{speed}, but {fast.label} {fast.state}: cut its power before you take it",
+        )
+    head = f"Do not choose yet: {speed}, but neither is proven"
+    if first.proof is None and other.proof is None:
+        return _sentences(head, "Cut the power of both")
+    return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}")
+
+
+def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
+    """What keeps the ratios from being a ranking, "" if every candidate is proven; `headlines`: the verdict
+    on the plausibility of each."""
+    lost = [one for one in candidates if one.is_out]
+    unproven = [one.label for one in candidates if not one.is_proven and not one.is_out]
+    parts = [f"The rate of {one.label} is worth nothing, since it {_lost(one)}" for one in lost]
+    if unproven:
+        parts.append(
+            f"Ratios are not a ranking: no cuts have proven that {_listed(unproven, 'or')} keeps what it"
+            " acknowledged, and a drive that ignores flushes always wins"
+        )
+        if len(set(headlines)) > 1:
+            each = (f"{one.label}: {word}" for one, word in zip(candidates, headlines, strict=True))
+            parts.append(f"The plausibilities differ ({'; '.join(each)})")
+    return _sentences(*parts)
+
+
+def _with_both(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+    fast = first if ratio is not None and ratio.value < 1 else other
+    choice = f"Take {fast.label}" if _differs(ratio) else "Take either"
+    speed = _speed(first, other, ratio, "it")
+    return _sentences(
+        f"{choice}: {speed}, and both are proven, in {_cuts(first):,} and {_cuts(other):,} cuts"
+    )
+
+
+def _with_a_loser(first: Candidate, other: Candidate) -> str:
+    if first.is_out and other.is_out:
+        return _sentences(f"Take neither: {first.label} {_lost(first)}, and {other.label} {_lost(other)}")
+    out, left = (first, other) if first.is_out else (other, first)
+    head = f"Do not take {out.label}: it {_lost(out)}"
+    if left.is_proven:
+        return _sentences(head, f"Take {left.label}: it {left.state}")
+    return _sentences(head, f"{left.label} {left.state}: cut its power before you take it")
+
+
+def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str = "") -> str:
+    """How fast one commits compared with the other; `subject`: in the place of the faster one's label."""
+    if ratio is None:
+        return "no cell that commits was measured in both"
+    if not _differs(ratio):
+        return f"no difference in speed is shown between {first.label} and {other.label}"
+    fast, slow = (other, first) if ratio.value > 1 else (first, other)
+    times, who = max(ratio.value, 1 / ratio.value), subject or fast.label
+    if times < TIMES_SHOWN:
+        return f"{who} commits {times - 1:.0%} faster than {slow.label}"
+    return f"{who} commits {times:.2g} times as fast as {slow.label}"
+
+
+def _differs(ratio: Ratio | None) -> bool:
+    """Whether the ratio shows a difference; without an interval its value is all there is."""
+    if ratio is None:
+        return False
+    return ratio.low is None or ratio.high is None or ratio.shows_difference
+
+
+def _cuts(one: Candidate) -> int:
+    assert one.proof is not None
+    return one.proof.cuts
+
+
+def _lost(one: Candidate) -> str:
+    assert one.proof is not None
+    return one.proof.text
+
+
+def _listed(words: Sequence[str], last: str) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def _sentences(*parts: str) -> str:
+    return " ".join(f"{part}." for part in parts)

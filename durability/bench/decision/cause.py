@@ -1,0 +1,99 @@
+"""Cause: why one result's commit takes longer than another's, as far as the controls tell.
+
+W is a direct write, C the same write and its sync (see `plausibility`), so C - W is what the flush costs. The
+difference of two C is split into the write and the flush. Refuses to name a cause where a control is missing
+or disturbed, where the rounds overlap, or where the difference is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from durability.bench.decision.proof import Proof
+from durability.bench.plausibility import (
+    REACHES,
+    Code,
+    control_times,
+    controls_of,
+    doubts,
+    plausibility,
+)
+from durability.bench.result import Result
+from durability.units import duration
+
+TIMES_MIN = 1.2  # one commit to the other: less is not worth a cause
+SHARE_MIN = 0.5  # of the difference, for a part to be its cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of two results: W and C in nanoseconds, medians; `c_range`: of the rounds' medians of C."""
+
+    label: str
+    write_ns: float
+    commit_ns: float
+    c_range: tuple[float, float]
+    code: Code
+    proof: Proof | None
+
+
+def cause(first: tuple[str, Result, Proof | None], other: tuple[str, Result, Proof | None]) -> str:
+    """The sentence on two results, each with its label and what cuts said; "" if the figures carry none."""
+    sides = [side for one in (first, other) if (side := _side(*one)) is not None]
+    if len(sides) < 2:
+        return ""
+    fast, slow = sorted(sides, key=lambda side: side.commit_ns)
+    times = slow.commit_ns / fast.commit_ns
+    if times < TIMES_MIN or fast.c_range[1] >= slow.c_range[0]:
+        return ""
+    difference_ns = slow.commit_ns - fast.commit_ns
+    write_ns = slow.write_ns - fast.write_ns
+    share = (difference_ns - write_ns) / difference_ns
+    took = f"{duration(slow.commit_ns)} against {duration(fast.commit_ns)}"
+    head = f"A commit of {slow.label} takes {times:.2g} times as long as one of {fast.label} ({took})"
+    if share < SHARE_MIN:
+        wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
+        part = f"{min(1.0, 1 - share):.0%}"
+        return f"{head}: {part} of the difference is the write itself ({wrote}), not the flush"
+    although = ""
+    if write_ns < 0:
+        wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
+        although = f", although the write alone of {slow.label} is faster ({wrote})"
+    part = "all" if share >= 1 else f"{share:.0%}"
+    return f"{head}: {part} of the difference is the flush{_explained(fast, slow)}{although}"
+
+
+def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
+    controls, code = controls_of(result), plausibility(result).code
+    if not controls.write_ns or not controls.commit_ns:
+        return None
+    # Without a flush W and C still are what they are; F0 and the counts of flushes are not looked at.
+    held_back = controls.write_share is not None and controls.write_share < REACHES
+    if held_back or (code != "no-flush-sent" and doubts(controls)):
+        return None
+    (times,) = (one for one in control_times(result) if one.symbol == "C")
+    return Side(
+        label=label,
+        write_ns=controls.write_ns,
+        commit_ns=controls.commit_ns,
+        c_range=(times.least_ns, times.most_ns),
+        code=code,
+        proof=proof,
+    )
+
+
+def _explained(fast: Side, slow: Side) -> str:
+    """What makes the flush dear on one side and cheap on the other, where the plausibility tells."""
+    parts = []
+    if fast.code == "flush-no-media-work":
+        why = "a protected cache, or an ignored flush"
+        if fast.proof is not None and fast.proof.word == "proven":
+            why = "and its cuts lost nothing"
+        elif fast.proof is not None and fast.proof.word == "lost data":
+            why = "and its cuts lost data"
+        parts.append(f"costs {fast.label} almost nothing ({why})")
+    elif fast.code == "no-flush-sent":
+        parts.append(f"is not sent to {fast.label}")
+    if slow.code == "volatile-cache":
+        parts.append(f"{slow.label} pays in full, since it empties a volatile cache")
+    return f", which {' and '.join(parts)}" if parts else ""

@@ -1,0 +1,124 @@
+"""The answer: never a drive that lost data, never yet one that is not proven, then the faster one."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.bench.decision.answer import Candidate, answer, caveat
+from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.intervals import Ratio
+
+PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+FEW = Proof(cuts=3, losses=0, bound=0.63, cut_class="power", source="campaign x", lost_in="")
+GUEST = Proof(cuts=99, losses=0, bound=0.03, cut_class="vm", source="campaign x", lost_in="")
+LOST = Proof(
+    cuts=3, losses=1, bound=0.9, cut_class="power", source="campaign x", lost_in="cycle 3 of campaign x"
+)
+TWICE = Ratio(value=2.2, low=2.0, high=2.4)
+ALIKE = Ratio(value=1.01, low=0.9, high=1.1)
+SPEED = "b commits 2.2 times as fast as a"
+IT = "it commits 2.2 times as fast as a"
+
+
+def _answer(first: Proof | None, other: Proof | None, ratio: Ratio | None = TWICE) -> str:
+    return answer(Candidate(label="a", proof=first), Candidate(label="b", proof=other), ratio)
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "ratio", "words"),
+    [
+        (None, None, TWICE, f"Do not choose yet: {SPEED}, but neither is proven. Cut the power of both."),
+        (PROVEN, PROVEN, TWICE, f"Take b: {IT}, and both are proven, in 59 and 59 cuts."),
+        (
+            PROVEN,
+            PROVEN,
+            ALIKE,
+            "Take either: no difference in speed is shown between a and b, and both are proven, in 59 and 59"
+            " cuts.",
+        ),
+        (None, PROVEN, TWICE, f"Take b: {IT}, and is proven in 59 cuts. a has no known cut."),
+        (
+            PROVEN,
+            None,
+            TWICE,
+            f"Only a is proven, in 59 cuts. {SPEED}, but b has no known cut: cut its power before you take"
+            " it.",
+        ),
+        (
+            PROVEN,
+            LOST,
+            TWICE,
+            "Do not take b: it lost data in cycle 3 of campaign x. Take a: it is proven in 59 cuts.",
+        ),
+        (
+            None,
+            LOST,
+            TWICE,
+            "Do not take b: it lost data in cycle 3 of campaign x. a has no known cut: cut its power before"
+            " you take it.",
+        ),
+        (
+            LOST,
+            LOST,
+            TWICE,
+            "Take neither: a lost data in cycle 3 of campaign x, and b lost data in cycle 3 of campaign x.",
+        ),
+        (
+            FEW,
+            None,
+            TWICE,
+            f"Do not choose yet: {SPEED}, but neither is proven: a has only 3 cuts of class power without a"
+            " loss, b has no known cut.",
+        ),
+    ],
+)
+def test_the_answer(first: Proof | None, other: Proof | None, ratio: Ratio, words: str) -> None:
+    """Each pair of drives has its sentence."""
+    assert _answer(first, other, ratio) == words
+
+
+def test_cuts_that_leave_the_drive_its_power_prove_nothing_of_it() -> None:
+    """99 forced stops of a guest without a loss are too few of the right kind."""
+    assert GUEST.word == "too few cuts" and "the drive kept its power" in GUEST.text
+    assert "Do not choose yet" in _answer(GUEST, None)
+
+
+def test_a_small_difference_is_told_in_per_cent() -> None:
+    """Nobody buys a drive for 1.05 times."""
+    assert "it commits 5% faster than a" in _answer(PROVEN, PROVEN, Ratio(value=1.05, low=1.02, high=1.08))
+
+
+def test_without_a_common_commit_there_is_no_speed() -> None:
+    """The answer says what is missing, and rests on the cuts alone."""
+    assert "no cell that commits was measured in both" in _answer(None, None, None)
+
+
+@pytest.mark.parametrize("first", [None, FEW, GUEST, LOST, PROVEN])
+@pytest.mark.parametrize("other", [None, FEW, GUEST, LOST, PROVEN])
+def test_no_ratio_is_without_caveat_unless_both_are_proven(first: Proof | None, other: Proof | None) -> None:
+    """Of all pairs only two proven drives have none."""
+    pair = [Candidate(label="a", proof=first), Candidate(label="b", proof=other)]
+    said = caveat(pair, ["inconclusive", "inconclusive"])
+    assert (said == "") == (first is PROVEN and other is PROVEN)
+    for one, proof in (("a", first), ("b", other)):
+        if proof is LOST:
+            assert f"The rate of {one} is worth nothing, since it lost data in cycle 3" in said
+        elif proof is not PROVEN:
+            assert "a drive that ignores flushes always wins" in said
+
+
+def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
+    """A later series without a loss does not take an earlier loss back."""
+    assert weightiest([PROVEN, LOST, FEW]) is LOST
+    assert weightiest([FEW, GUEST, PROVEN]) is PROVEN
+    assert weightiest([GUEST, FEW]) is FEW
+    assert weightiest([]) is None
+
+
+def test_what_a_row_says() -> None:
+    """Proven, too few, or lost: in a few words, with figures."""
+    assert PROVEN.text == "proven in 59 cuts"
+    assert FEW.text == "no loss in 3 cuts; up to 63% may lose"
+    assert LOST.text == "lost data in cycle 3 of campaign x"
+    void = Proof(cuts=60, losses=0, bound=None, cut_class="power", source="run 1", lost_in="")
+    assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, others have no answer"

@@ -1,0 +1,76 @@
+"""The cause: the flush or the write, and only where the controls carry it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durability.bench.catalogue import STANDARD
+from durability.bench.decision.cause import cause
+from durability.bench.decision.proof import Proof
+from durability.bench.result import Result
+from tests.core.bench.results import JUDGED, Device, simulate
+
+CONSUMER = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), cells=JUDGED)
+PROTECTED = simulate(Device(write_ns=60_000), seed=2, cells=JUDGED)
+
+
+def _cause(first: Result, other: Result, proof: Proof | None = None) -> str:
+    return cause(("a", first, None), ("b", other, proof))
+
+
+def test_the_flush_is_the_cause_of_a_slow_nvme() -> None:
+    """Its writes are faster, its commits slower: all of the difference is the flush."""
+    said = _cause(CONSUMER, PROTECTED)
+    assert said.startswith("A commit of a takes 1") and " times as long as one of b (1.2" in said
+    assert "all of the difference is the flush" in said
+    assert "costs b almost nothing (a protected cache, or an ignored flush)" in said
+    assert "a pays in full, since it empties a volatile cache" in said
+    assert "although the write alone of a is faster" in said
+
+
+def test_it_does_not_matter_which_is_named_first() -> None:
+    """The slow one is the subject of the sentence either way."""
+    swapped = cause(("b", PROTECTED, None), ("a", CONSUMER, None))
+    assert swapped == _cause(CONSUMER, PROTECTED)
+
+
+@pytest.mark.parametrize(
+    ("losses", "words"), [(0, "and its cuts lost nothing"), (1, "and its cuts lost data")]
+)
+def test_cuts_say_what_a_free_flush_was(losses: int, words: str) -> None:
+    """With a proof the guess is gone."""
+    proof = Proof(cuts=59, losses=losses, bound=0.0495, cut_class="power", source="run 1", lost_in="run 1")
+    said = _cause(CONSUMER, PROTECTED, proof)
+    assert words in said and "or an ignored flush" not in said
+
+
+def test_a_flush_that_is_not_sent_is_said_to_be() -> None:
+    """A drive that declares no volatile cache gets none, which is why its commit is cheap."""
+    assert "the flush, which is not sent to b and a pays in full" in _cause(
+        CONSUMER, simulate(Device(flushes=0.0, write_ns=60_000), cells=JUDGED)
+    )
+
+
+def test_a_slow_write_is_a_cause_too() -> None:
+    """Two drives with the same flush: the write makes the difference."""
+    slow = simulate(Device(write_ns=200_000), seed=3, cells=JUDGED)
+    said = _cause(slow, PROTECTED)
+    assert "of the difference is the write itself" in said and said.endswith("not the flush")
+
+
+def test_a_small_or_uncertain_difference_has_no_cause() -> None:
+    """Below 1.2 times, or with rounds that overlap, nothing is said."""
+    assert _cause(PROTECTED, simulate(Device(write_ns=62_000), seed=4, cells=JUDGED)) == ""
+    noisy = [simulate(Device(write_ns=60_000 * f, noise=0.8), seed=9, cells=JUDGED) for f in (1, 1.3)]
+    assert _cause(noisy[0], noisy[1]) == ""
+
+
+def test_missing_or_disturbed_controls_carry_no_cause() -> None:
+    """Without W and C, or with flushes that did not arrive, the sentence stays away."""
+    assert _cause(CONSUMER, simulate(Device(), cells=STANDARD[:1])) == ""
+    assert _cause(CONSUMER, simulate(Device(flushes=0.5), cells=JUDGED)) == ""
+    busy = tuple(replace(one, writes=5000) for one in PROTECTED.idle)
+    halved = simulate(Device(flushes=0.5), cells=JUDGED, idle=busy)
+    assert _cause(CONSUMER, halved) == ""
