@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
+from durability import limits
 from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.result import Result
 from durability.bench.serials import hashed
@@ -30,9 +31,8 @@ from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
-RUNS_MAX, CAMPAIGNS_MAX = 50, 50  # that are looked through, the newest, if none is named
+DURABLE_RUNS_MAX, CAMPAIGNS_MAX = 50, 50  # that are looked through, the newest, if none is named
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
-_WITH_ANSWER = frozenset({"durable", "loss"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +66,14 @@ async def named_verdicts(
 
 async def found_verdicts(endpoint: Endpoint, measured: Sequence[Result]) -> tuple[Proof | None, ...]:
     """What the newest campaigns and runs of the server say of the drives of `measured`. Raises PeerError,
-    also where that takes too long."""
+    also where that takes too long: a search that was broken off may have missed a loss."""
+    known: list[Known] = []
     try:
         async with asyncio.timeout(SEARCH_S):
-            with closing(await connect(endpoint, "query")) as connection:
-                known = await _all(connection)
+            for look in (_look_at_campaigns, _look_at_runs):
+                # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
+                with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
+                    await look(connection, known)
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     return tuple(_proof_of(result, known, named=False) for result in measured)
@@ -85,21 +88,22 @@ async def _named(connection: Connection, name: str) -> list[Known]:
     return [] if known is None else [known]
 
 
-async def _all(connection: Connection) -> list[Known]:
+async def _look_at_campaigns(connection: Connection, known: list[Known]) -> None:
     names = (await connection.request(ListCampaigns(), Campaigns)).names
-    known: list[Known] = []
     for name in names[-CAMPAIGNS_MAX:]:
-        try:
+        with suppress(FormatError):  # of a later release: others can be read
             known += await _of_campaign(connection, name)
-        except FormatError:  # of a later release: others can be read
-            continue
-    rows = (await connection.request(List(limit=RUNS_MAX), Listing)).rows
-    for row in rows:
-        if row.get("verdict") in _WITH_ANSWER and (
-            one := await _of_run(connection, parse_run(str(row["run"])))
-        ):
+
+
+async def _look_at_runs(connection: Connection, known: list[Known]) -> None:
+    """Every loss that is listed, since one is enough, and the newest durable runs."""
+    rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX), Listing)).rows
+    losses = [row for row in rows if row.get("verdict") == "loss"]
+    durable = [row for row in rows if row.get("verdict") == "durable"]
+    for row in (*losses, *durable[:DURABLE_RUNS_MAX]):
+        one = await _of_run(connection, parse_run(str(row["run"])))
+        if one is not None:
             known.append(one)
-    return known
 
 
 async def _of_campaign(connection: Connection, name: str) -> list[Known]:
@@ -135,14 +139,14 @@ async def _facts_of(connection: Connection, state: CampaignState, drive: str) ->
         mine = past.of(drive)
         if mine is not None and mine.run:
             case = await _case(connection, parse_run(mine.run))
-            if case is not None and case.armed is not None:
+            if case.armed is not None:
                 return case.armed
     return None
 
 
 async def _of_run(connection: Connection, run: int) -> Known | None:
     case = await _case(connection, run)
-    if case is None or case.armed is None or (stands := standing(case.verdicts)) is None:
+    if case.armed is None or (stands := standing(case.verdicts)) is None:
         return None
     if stands.cut_class not in CUT_CLASSES:
         return None
@@ -167,11 +171,8 @@ async def _of_run(connection: Connection, run: int) -> Known | None:
     return Known(facts=case.armed, proof=proof)
 
 
-async def _case(connection: Connection, run: int) -> Case | None:
-    try:
-        return case_from_value((await connection.request(Show(run=run), Shown)).document["case"])
-    except RefusedError:  # it was removed, or belongs to another client
-        return None
+async def _case(connection: Connection, run: int) -> Case:
+    return case_from_value((await connection.request(Show(run=run), Shown)).document["case"])
 
 
 def _proof_of(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:

@@ -111,9 +111,10 @@ def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str
         return f"no difference in speed is shown between {first.label} and {other.label}"
     fast, slow = (other, first) if ratio.value > 1 else (first, other)
     times, who = max(ratio.value, 1 / ratio.value), subject or fast.label
+    unsure = "" if ratio.low is not None else " (in too few rounds to be sure)"
     if times < TIMES_SHOWN:
-        return f"{who} commits {times - 1:.0%} faster than {slow.label}"
-    return f"{who} commits {times:.2g} times as fast as {slow.label}"
+        return f"{who} commits {times - 1:.0%} faster than {slow.label}{unsure}"
+    return f"{who} commits {times:.2g} times as fast as {slow.label}{unsure}"
 
 
 def _differs(ratio: Ratio | None) -> bool:

@@ -80,6 +80,10 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
         assert by_run["proofs"][0] is None
         assert by_run["proofs"][1]["text"] == f"lost data in run {run}"
 
+        machine = ("--server", campaign.address, "--credential", campaign.credential)
+        own = await _compared(campaign, files["honest"], files["liar"], *machine)
+        assert [one["word"] for one in own["proofs"]] == ["too few cuts", "lost data"], "of its own runs"
+
         screen = await campaign.durability("compare", str(files["honest"]), str(files["liar"]))
         assert screen.out.startswith("answer  Do not take liar: it lost data in cycle ")
         others = [str(files["honest"]), str(files["protected"])]

@@ -88,6 +88,12 @@ def test_a_small_difference_is_told_in_per_cent() -> None:
     assert "it commits 5% faster than a" in _answer(PROVEN, PROVEN, Ratio(value=1.05, low=1.02, high=1.08))
 
 
+def test_few_rounds_are_not_sure() -> None:
+    """A ratio without an interval, as of quick results, says so."""
+    few = Ratio(value=2.2, low=None, high=None)
+    assert "b commits 2.2 times as fast as a (in too few rounds to be sure)" in _answer(None, None, few)
+
+
 def test_without_a_common_commit_there_is_no_speed() -> None:
     """The answer says what is missing, and rests on the cuts alone."""
     assert "no cell that commits was measured in both" in _answer(None, None, None)
