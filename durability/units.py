@@ -103,3 +103,8 @@ def duration(nanoseconds: float) -> str:
         if value >= 0.9995:
             return f"{value:.3g} {unit}"
     return f"{nanoseconds:.3g} ns"
+
+
+def multiple(value: float) -> str:
+    """How many times one thing is another, with two digits where it is small: "2.2", "17", "1,234"."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -14,6 +14,7 @@ from durability.units import (
     format_run,
     format_size,
     is_loopback,
+    multiple,
     parse_address,
     parse_run,
     parse_size,
@@ -145,3 +146,15 @@ def test_sizes_for_people(size_bytes: int, text: str) -> None:
 def test_a_share_has_two_digits(share: float, text: str) -> None:
     """Never a dot without a digit after it."""
     assert percent(share) == text
+
+
+def test_a_multiple_has_two_digits_where_it_is_small() -> None:
+    """Nobody reads 2.9e+02."""
+    assert [multiple(value) for value in (1.096, 2.24, 9.96, 16.6, 293.1, 12345.6)] == [
+        "1.1",
+        "2.2",
+        "10",
+        "17",
+        "293",
+        "12,346",
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import Ratio
-from durability.units import counted
+from durability.units import counted, multiple
 
 TIMES_SHOWN = 1.095  # below this the difference is told in per cent
 
@@ -114,7 +114,7 @@ def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str
     unsure = "" if ratio.low is not None else " (in too few rounds to be sure)"
     if times < TIMES_SHOWN:
         return f"{who} commits {times - 1:.0%} faster than {slow.label}{unsure}"
-    return f"{who} commits {times:.2g} times as fast as {slow.label}{unsure}"
+    return f"{who} commits {multiple(times)} times as fast as {slow.label}{unsure}"
 
 
 def _differs(ratio: Ratio | None) -> bool:

@@ -21,7 +21,7 @@ from durability.bench.decision import published_drives
 from durability.bench.plausibility import Code, Plausibility, controls_of, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
-from durability.bench.steady_state import Steadiness
+from durability.bench.steady_state import RANGE_MAX, Steadiness
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, duration, format_size
 
@@ -185,6 +185,8 @@ def _why(one: CellSummary, *, held: bool) -> str:
     seconds = f" for {len(one.series) * one.bin_s:,.0f} s" if held else ""
     if found.word == "steady":
         return f"{writers}{seconds} within {found.range_share:.0%} of the mean"
+    if found.word == "NOT STEADY" and not held and (found.range_share or 0.0) > RANGE_MAX:
+        return f"{writers}: rounds differ by {found.range_share:.0%} of their mean"
     return f"{writers}{seconds}: {found.reason}"
 
 
@@ -227,7 +229,7 @@ def _honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
         # Datacenter drives declare this rightly, so no flush is no sign of a lie.
         return (
             "not shown",
-            "the drive declares no volatile cache, so it got no flush; only a power cut shows it",
+            "the drive declares no volatile cache, so it got no flush; only a power cut tells",
         )
     if verdict.code == "inconclusive" and verdict.reasons:
         named = [one.text for one in result.facts.warnings if one.code in _NAMED]

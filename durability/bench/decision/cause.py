@@ -19,7 +19,7 @@ from durability.bench.plausibility import (
     plausibility,
 )
 from durability.bench.result import Result
-from durability.units import duration
+from durability.units import duration, multiple
 
 TIMES_MIN = 1.2  # one commit to the other: less is not worth a cause
 SHARE_MIN = 0.5  # of the difference, for a part to be its cause
@@ -50,7 +50,7 @@ def cause(first: tuple[str, Result, Proof | None], other: tuple[str, Result, Pro
     write_ns = slow.write_ns - fast.write_ns
     share = (difference_ns - write_ns) / difference_ns
     took = f"{duration(slow.commit_ns)} against {duration(fast.commit_ns)}"
-    head = f"A commit of {slow.label} takes {times:.2g} times as long as one of {fast.label} ({took})"
+    head = f"A commit of {slow.label} takes {multiple(times)} times as long as one of {fast.label} ({took})"
     if share < SHARE_MIN:
         wrote = f"{duration(slow.write_ns)} against {duration(fast.write_ns)}"
         part = f"{min(1.0, 1 - share):.0%}"

@@ -23,7 +23,7 @@ from durability.bench.json_documents import comparison_document, summary_documen
 from durability.bench.result import Result, decode, encode
 from durability.errors import FormatError
 from durability.formats.documents import COUNT_MAX, FINITE_MAX, to_json
-from durability_client.bench.report import html_page, terminal_tables
+from durability_client.bench.report import comparison_screen, html_page, one_screen, terminal_tables
 from tests.core.bench.results import Device, simulate
 
 Path_ = tuple[str | int, ...]
@@ -104,9 +104,11 @@ def show_in_every_way(result: Result) -> None:
         assert finite(document)
         out.write(to_json(document))
         terminal_tables.show_result(result, console)
+        one_screen.show_screen(result, console)
         compared = compare([("one", result), ("two", result)])
         assert finite(comparison_document(compared))
         terminal_tables.show_comparison(compared, console)
+        comparison_screen.show_comparison_screen(compared, console)
         pages = html_page.result_page(result), html_page.comparison_page(compared, [result, result])
     for text in (out.getvalue().replace(to_json(document), ""), *pages):
         text.encode()

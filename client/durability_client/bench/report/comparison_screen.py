@@ -20,6 +20,7 @@ from durability_client.bench.report import figures
 from durability_client.bench.report.one_screen import HEIGHT_MAX, WIDTH_MAX, bar, fitted, said
 
 UNKNOWN_CUTS = "no known cut"
+UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table
 _NAMES = {  # the cells that decide, in plain words
@@ -112,7 +113,9 @@ def figures_of(row: Row | None, number: int) -> tuple[str, str, str, str]:
         return (figures.DASH,) * 4
     summary: CellSummary = row.summaries[number]
     ratio = row.against[number - 1].ratio if number else None
-    times = "1" if not number else figures.DASH if ratio is None else f"{ratio.value:.3g}"
+    times = "1" if not number else figures.DASH if ratio is None else figures.count(ratio.value)
+    if ratio is not None and not ratio.shows_difference:
+        times += UNSURE
     return figures.rate(summary.rate), figures.megabytes(summary), figures.time(summary.commit.p99), times
 
 

@@ -47,6 +47,13 @@ def test_each_result_has_its_proof_and_ratio() -> None:
     assert lines[-1].startswith("All 39 cells: add --full")
 
 
+def test_a_ratio_that_shows_no_difference_has_a_question_mark() -> None:
+    """The interval of two runs on one drive includes 1."""
+    found = compare([("a", PROTECTED), ("b", simulate(Device(write_ns=60_000), cells=STANDARD, seed=5))])
+    (row,) = [line for line in _shown(found, 80) if line.startswith("b  ")]
+    assert row.split()[-4].endswith("?"), row
+
+
 def test_the_caveat_is_said_once() -> None:
     """No row repeats what stands on top."""
     text = "\n".join(_shown(compare([("ssd1", CONSUMER), ("ssd2", PROTECTED)]), 120))
