@@ -129,7 +129,9 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         plausibilities=verdicts,
         proofs=proofs,
         answers=tuple(answer(first, one, _deciding(rows, number)) for number, one in enumerate(others)),
-        causes=tuple(cause(named[0], other) for other in named[1:]),
+        causes=tuple(
+            cause(named[0], other, _deciding(rows, number)) for number, other in enumerate(named[1:])
+        ),
         caveat=caveat([first, *others], [one.headline for one in verdicts]),
         refusals=() if rows else (_no_row(unlike),),
         subject=tuple(_differences(_SUBJECT, every)),

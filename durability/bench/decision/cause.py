@@ -2,7 +2,7 @@
 
 W is a direct write, C the same write and its sync (see `plausibility`), so C - W is what the flush costs. The
 difference of two C is split into the write and the flush. Refuses to name a cause where a control is missing
-or disturbed, where the rounds overlap, or where the difference is small.
+or disturbed, where the rounds overlap, where the difference is small, or where the rates say otherwise.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from durability.bench.decision.proof import Proof
+from durability.bench.intervals import Ratio
 from durability.bench.plausibility import (
     REACHES,
     Code,
@@ -37,12 +38,21 @@ class Side:
     proof: Proof | None
 
 
-def cause(first: tuple[str, Result, Proof | None], other: tuple[str, Result, Proof | None]) -> str:
-    """The sentence on two results, each with its label and what cuts said; "" if the figures carry none."""
+def cause(
+    first: tuple[str, Result, Proof | None],
+    other: tuple[str, Result, Proof | None],
+    ratio: Ratio | None = None,
+) -> str:
+    """The sentence on two results, each with its label and what cuts said; "" if the figures carry none, or
+    contradict `ratio`: commits per second of `other` as a share of those of `first`, if it was measured."""
+    if ratio is not None and ratio.low is not None and not ratio.shows_difference:
+        return ""
     sides = [side for one in (first, other) if (side := _side(*one)) is not None]
     if len(sides) < 2:
         return ""
     fast, slow = sorted(sides, key=lambda side: side.commit_ns)
+    if ratio is not None and (ratio.value > 1) != (fast is sides[1]):
+        return ""
     times = slow.commit_ns / fast.commit_ns
     if times < TIMES_MIN or fast.c_range[1] >= slow.c_range[0]:
         return ""

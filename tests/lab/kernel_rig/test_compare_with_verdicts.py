@@ -12,7 +12,7 @@ import pytest
 from benchmarks.drives import HONEST, LIAR, Drive, measured_on
 from durability.bench.catalogue import COMMIT_CONTROL, CONTROLS, FLUSH_CONTROL, HEADLINE, WRITE_CONTROL
 from durability.bench.cells import MIB
-from durability.bench.compare import compare
+from durability.bench.decision.cause import cause
 from durability.bench.result import encode
 from durability.campaign.results import results
 from durability.errors import EXIT_OK, EXIT_USAGE
@@ -103,8 +103,8 @@ def test_the_cause_is_the_flush() -> None:
         liar = measured_on(drive.target, CONTROLS, **how)
     with Drive(write_through=True) as drive:
         protected = measured_on(drive.target, CONTROLS, **how)
-    (said,) = compare([("honest", honest), ("liar", liar)]).causes
+    said = cause(("honest", honest, None), ("liar", liar, None))
     assert said.startswith("A commit of honest takes ") and "of the difference is the flush" in said, said
     assert "honest pays in full, since it empties a volatile cache" in said
-    (said,) = compare([("protected", protected), ("honest", honest)]).causes
+    said = cause(("protected", protected, None), ("honest", honest, None))
     assert "the flush, which is not sent to protected and honest pays in full" in said

@@ -123,7 +123,7 @@ def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
     for number, label in enumerate(comparison.labels):
         rate, moved, p99, times = comparison_screen.figures_of(row, number)
         proof = comparison.proofs[number]
-        against = f", {times} times {comparison.labels[0]}" if number else ""
+        against = f", ratio {times}" if number else ""
         tiles.append(
             Tile(
                 label=label,

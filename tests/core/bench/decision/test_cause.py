@@ -9,6 +9,7 @@ import pytest
 from durability.bench.catalogue import STANDARD
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof
+from durability.bench.intervals import Ratio
 from durability.bench.result import Result
 from tests.core.bench.results import JUDGED, Device, simulate
 
@@ -58,6 +59,20 @@ def test_a_slow_write_is_a_cause_too() -> None:
     slow = simulate(Device(write_ns=200_000), seed=3, cells=JUDGED)
     said = _cause(slow, PROTECTED)
     assert "of the difference is the write itself" in said and said.endswith("not the flush")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (Ratio(value=16.0, low=15.0, high=17.0), True),
+        (Ratio(value=16.0, low=None, high=None), True),
+        (Ratio(value=16.0, low=0.8, high=90.0), False),
+        (Ratio(value=0.5, low=0.4, high=0.6), False),
+    ],
+)
+def test_the_rates_must_agree(ratio: Ratio, *, said: bool) -> None:
+    """A ratio that shows no difference, or the other one as faster, has no cause beside it."""
+    assert bool(cause(("a", CONSUMER, None), ("b", PROTECTED, None), ratio)) == said
 
 
 def test_a_small_or_uncertain_difference_has_no_cause() -> None:
