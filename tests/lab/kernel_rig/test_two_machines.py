@@ -22,6 +22,7 @@ from durability_lab.kernel_rig.block_rig import BlockRig
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 120
+TRIES = 5
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
@@ -123,6 +124,25 @@ class Terminal:
         return found[0]
 
 
+def _cut_and_verify(a: Machine, b: Machine, rig: BlockRig, terminal: Terminal) -> tuple[int, str]:
+    """B runs, loses its power, comes back and verifies; what that answers."""
+    with b.start(f"durability run {rig.target} --size 8M --writers 4") as run:
+        assert run.stderr is not None
+        assert any(re.search(r"acked [1-9]", said) for said in run.stderr)
+        _ip("-n", a.namespace, "link", "delete", "cable")  # B's network goes with its power
+        rig.cut()
+        run.kill()
+    wanted = terminal.until(r"lost at .*type `durability verify [^`]*`")
+    terminal.said = ""
+    assert wanted.endswith(f"`durability verify {rig.target}`")
+    _ip("netns", "delete", b.namespace)
+    _ip("netns", "add", b.namespace)
+    _plug_in(a, b)
+    rig.power_on()
+    rig.mount()
+    return b.type(f"durability verify {rig.target} --attest-cut plug")
+
+
 @pytest.mark.parametrize(
     ("drive", "code", "verdict"), [("honest", 0, "DURABLE"), ("flush-ignored", EXIT_LOSS, "LOSS")]
 )
@@ -136,19 +156,9 @@ def test_the_walk_through(
         assert line.startswith("durability join 192.0.2.7:7420 ")
         assert b.type(line)[0] == 0
         assert b.type(f"durability device {rig.target}")[0] == 0
-        with b.start(f"durability run {rig.target} --size 8M --writers 4") as run:
-            assert run.stderr is not None
-            assert any(re.search(r"acked [1-9]", said) for said in run.stderr)
-            _ip("-n", a.namespace, "link", "delete", "cable")  # B's network goes with its power
-            rig.cut()
-            run.kill()
-        wanted = terminal.until(r"lost at .*type `durability verify [^`]*`")
-        assert wanted.endswith(f"`durability verify {rig.target}`")
-        _ip("netns", "delete", b.namespace)
-        _ip("netns", "add", b.namespace)
-        _plug_in(a, b)
-        rig.power_on()
-        rig.mount()
-        got, report = b.type(f"durability verify {rig.target} --attest-cut plug")
+        for _ in range(TRIES):
+            got, report = _cut_and_verify(a, b, rig, terminal)
+            if "no record was at risk" not in report:
+                break  # a busy machine may keep the writers waiting for the server
         assert (got, report.partition(":")[0].split()[0]) == (code, verdict), report
         assert str(rig.target) in a.type("durability runs --all")[1]

@@ -213,7 +213,7 @@ THE_CUT = (
         rule=16,
         taken_away="cuts that nobody verified do not void the bound",
         noticed_by=("series-with-a-cut-that-nobody-verified",),
-        change=without(strength.strength, 'past.verdict == "unverified"', "False"),
+        change=without(strength._counted, 'past.verdict == "unverified"', "False"),
     ),
     Mutant(
         name="discarded cuts left out silently",
@@ -241,14 +241,14 @@ THE_CUT = (
         rule=16,
         taken_away="cuts with nothing at risk strengthen a series",
         noticed_by=("series-of-idle-cuts",),
-        change=without(strength.strength, " and past.at_risk_ms1000 > 0", ""),
+        change=without(strength._kept, " and past.at_risk_ms1000 > 0", ""),
     ),
     Mutant(
         name="classes pooled",
         rule=16,
         taken_away="resets strengthen a series of power cuts",
         noticed_by=("series-of-resets",),
-        change=without(strength.strength, " and past.cut_class == its_class", ""),
+        change=without(strength._counted, " and past.cut_class == its_class", ""),
     ),
     Mutant(
         name="missing flushes not reported",

@@ -22,7 +22,8 @@ from tests.server.campaigns.test_campaigns import begin, entries_of, living, set
 from tests.server.conftest import Lab, Running, ServerProcess
 
 CUTS = 7
-KILLS = 34  # with three seeds more than a hundred
+KILLS = 34  # at most; with three seeds more than a hundred
+KILLS_LEAST = 5  # on a machine so busy that the log grows by many entries between two looks
 KILL_RATE = 0.7  # of the looks at which the log has grown: how many there are depends on the machine
 DEADLINE_S = 240
 
@@ -113,7 +114,7 @@ async def test_kills_at_every_step(
                         killer.kill(killer.draw.choice(victims_of(state)))
         except TimeoutError:
             pytest.fail("\n".join(map(entry_line, entries)))
-    assert killer.kills == KILLS
+    assert KILLS_LEAST <= killer.kills <= KILLS
     assert state.reason == "complete"
     (result,) = results(state)
     cycles = [past for past in state.cycles if past.began.cycle]
