@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,24 @@ def command_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> str:
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """git works here: also in a checkout that belongs to another user, and in a copy without a history."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("COUNT", "1"), ("KEY_0", "safe.directory"), ("VALUE_0", "*")):
+            patch.setenv(f"GIT_CONFIG_{name}", value)
+        if subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, check=False, capture_output=True
+        ).returncode:
+            patch.setenv("GIT_DIR", str(tmp_path_factory.mktemp("repository") / ".git"))
+            patch.setenv("GIT_WORK_TREE", str(ROOT))
+            who = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+            for command in (["init"], ["add", "--all"], [*who, "commit", "--message=all"]):
+                subprocess.run(["git", *command], cwd=ROOT, check=True, capture_output=True)
+        yield
+
+
+@pytest.fixture(scope="session")
+def tree(repository: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The files that are tested, committed or not, as git's name of a tree."""
     index = {"GIT_INDEX_FILE": str(tmp_path_factory.mktemp("git") / "index")}
     for command in (["read-tree", "HEAD"], ["add", "--all"], ["write-tree"]):
