@@ -2,9 +2,10 @@
 
 The loss window and the records at risk (rules 13 and 14) need the last milliseconds before the cut finely and
 yesterday coarsely. So there are 28 levels. Level k divides time into buckets of 0.1 ms * 2^k and keeps the
-first receipt of each of its newest 128 buckets that have one; together they reach back 20 days, with a
-spacing of about 1/64 of the age. The very last receipt is always kept. A receipt that opens no bucket of
-level k opens none above it, so the work per receipt is constant on average.
+last receipt of each of its newest 128 buckets that have one and are over; together they reach back 20 days,
+with a spacing of about 1/64 of the age. Of a bucket the last receipt, so that what came just before a pause
+does not look as new as what came after it. The very first and last are always kept. A receipt that ends no
+bucket of level k ends none above it, so the work per receipt is constant on average.
 
 Times are nanoseconds of one boot's CLOCK_BOOTTIME; a server that booted anew begins a new timeline.
 
@@ -34,19 +35,19 @@ TIMELINE_VERSION = 3
 LEVELS = 28
 PER_LEVEL = 128
 FINEST_NS = 100_000
-RECEIPTS_MAX = LEVELS * PER_LEVEL + 1
+RECEIPTS_MAX = LEVELS * PER_LEVEL + 2
 STRETCHES_MAX = 32
 
 
 class Timeline:
     """Receipts of a run with `writers` writers."""
 
-    __slots__ = ("_held_up", "_last", "_levels", "_writers")
+    __slots__ = ("_first", "_held_up", "_last", "_levels", "_writers")
 
     def __init__(self, writers: int) -> None:
         self._writers = writers
         self._levels: tuple[deque[Receipt], ...] = tuple(deque(maxlen=PER_LEVEL) for _ in range(LEVELS))
-        self._last = Receipt(at_ns=0, frontiers=(0,) * writers)
+        self._first = self._last = Receipt(at_ns=0, frontiers=(0,) * writers)
         self._held_up: list[HeldUp] = []
 
     @property
@@ -82,22 +83,27 @@ class Timeline:
         if receipt.frontiers == last.frontiers:
             return
         self._last = receipt
+        if not any(last.frontiers):
+            self._first = receipt
+            return
         bucket = at_ns // FINEST_NS
         last_bucket = last.at_ns // FINEST_NS
         for number, level in enumerate(self._levels):
-            if level and last_bucket >> number == bucket >> number:
+            if last_bucket >> number == bucket >> number:
                 return
-            level.append(receipt)
+            level.append(last)
 
     def receipts(self) -> tuple[Receipt, ...]:
         """All that is kept, oldest first, the last one last."""
-        if not self._levels[0]:
+        if not any(self._last.frontiers):
             return ()
         kept = [self._last]
         for level in self._levels:
             # What a level shares with the finer ones is there already: they reach back to kept[-1].
             reach_ns = kept[-1].at_ns
             kept += (receipt for receipt in reversed(level) if receipt.at_ns < reach_ns)
+        if self._first.at_ns < kept[-1].at_ns:
+            kept.append(self._first)
         return tuple(reversed(kept))
 
     def pack(self) -> bytes:

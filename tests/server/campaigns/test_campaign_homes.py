@@ -38,6 +38,8 @@ from tests.server.campaigns.test_campaigns import (
 from tests.server.campaigns.test_operator_commands import operator
 from tests.server.conftest import DEADLINE_S, Lab, Running, ServerProcess
 
+pytestmark = pytest.mark.slow  # each begins campaigns
+
 
 @pytest.fixture
 def power(tmp_path: Path) -> Path:

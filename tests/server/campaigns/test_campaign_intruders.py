@@ -23,6 +23,8 @@ from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, entries_of, living, settings_of, until
 from tests.server.conftest import Client, Lab, Member, Running
 
+pytestmark = pytest.mark.slow  # each begins campaigns
+
 THEIRS = 0x7E57_0000_0000_0001
 
 

@@ -24,6 +24,8 @@ from durability_client.campaigns.entry_lines import entry_line
 from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.conftest import DEADLINE_S, Lab, Running
 
+pytestmark = pytest.mark.slow  # each begins campaigns
+
 FILE = """
 [campaign]
 machine = "test"

@@ -23,6 +23,8 @@ from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.campaigns.test_campaigns import living, until
 from tests.server.conftest import Lab, Running
 
+pytestmark = pytest.mark.slow  # each begins campaigns
+
 COLUMNS = 80
 START = """
 import asyncio, sys

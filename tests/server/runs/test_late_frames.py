@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from durability import limits
@@ -83,6 +83,7 @@ class Network:
     stalls=st.lists(st.tuples(st.integers(200, 1600), st.integers(1, 500)), max_size=8),
     pause=st.tuples(st.integers(200, 1600), st.integers(0, 500)),
 )
+@example(stalls=[], pause=(498, 496))
 def test_an_acknowledgement_is_no_newer_than_it_may_be(
     stalls: list[tuple[int, int]], pause: tuple[int, int]
 ) -> None:
