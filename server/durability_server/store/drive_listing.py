@@ -10,7 +10,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, true
 
 from durability.errors import FormatError
 from durability.evidence.strength import strength_of_drive, weightiest
@@ -27,12 +27,13 @@ _RUNS = tables.runs.c
 
 
 def add_drives(db: Connection, run: str, armed: Value) -> None:
-    """Keep the drives of a run whose facts are `armed`."""
+    """Keep the drives of a run whose facts are `armed`, in the place of those of an earlier arming."""
     drives = run_drives(from_value(Facts, armed))
     rows = [
         {"run": run, "number": number, "identity": one.identity, "model": one.model, "serial": one.serial}
         for number, one in enumerate(drives)
     ]
+    db.execute(delete(tables.run_drives).where(_DRIVES.run == run))
     db.execute(insert(tables.run_drives), rows)
 
 

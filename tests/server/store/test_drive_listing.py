@@ -125,6 +125,14 @@ def test_drives_and_runs_are_chosen_by_a_part_of_a_name(store_fixture: StoreFixt
     assert [row["serial"] for row in listed(store_fixture, limit=1)] == ["ABC1"]
 
 
+def test_a_run_that_is_armed_again_has_its_newest_drives(store_fixture: StoreFixture) -> None:
+    """As by a client that did not hear the answer."""
+    store_fixture.register(1)
+    for drives in ((drive(serial="S1"), drive(serial="S2")), (drive(serial="S3"),)):
+        store_fixture.arm(1, facts=on(*drives))
+    assert [row["serial"] for row in listed(store_fixture)] == ["S3"]
+
+
 def test_a_client_sees_what_its_own_runs_say(store_fixture: StoreFixture) -> None:
     """Runs of others on the same drive count for them alone."""
     for run, client in ((1, "one"), (2, "other")):
