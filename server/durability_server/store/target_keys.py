@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
+from durability import plain_text
 from durability.formats.facts import Drive, Facts
 from durability.formats.packing import pack
 from durability.formats.plan import Plan
@@ -59,8 +60,8 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     drives = {
         RunDrive(
             identity=_hash(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
-            model=drive.model[:_NAME_CHARACTERS_MAX],
-            serial=drive.serial[:_NAME_CHARACTERS_MAX],
+            model=plain_text.as_line(drive.model)[:_NAME_CHARACTERS_MAX],
+            serial=plain_text.as_line(drive.serial)[:_NAME_CHARACTERS_MAX],
         )
         for drive in facts.drives
     }

@@ -160,6 +160,13 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
     assert len(before) == 2 and after == before
 
 
+def test_a_drive_may_call_itself_anything(store_fixture: StoreFixture) -> None:
+    """What no database takes, or a terminal obeys, is kept as plain text."""
+    cut(store_fixture, 1, on(drive(model="m\0\x1b[31m")), "durable")
+    (row,) = listed(store_fixture)
+    assert row["model"].isprintable()
+
+
 def test_a_drive_with_a_long_name_is_kept(store_fixture: StoreFixture) -> None:
     """What a drive calls itself fits the listing, however long it is."""
     cut(store_fixture, 1, on(drive(model="m" * 5000, serial="s" * 5000)), "durable")
