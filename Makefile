@@ -11,16 +11,17 @@ TESTERS ?= 3
 
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
-	e2fsprogs xfsprogs btrfs-progs smartmontools fio postgresql openssl chromium \
+	e2fsprogs xfsprogs btrfs-progs smartmontools fio qemu-utils postgresql openssl chromium \
 	qemu-system-x86 busybox-static iproute2 kmod \
-	fence-agents ipmitool openipmi snmp \
-	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring
+	fence-agents ipmitool openipmi snmp prometheus \
+	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring \
+	squashfs-tools grub-common grub-pc-bin grub-efi-amd64-bin mtools xorriso ovmf cpio
 
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test nightly mends check coverage lint types format lock release setup packages clean
+.PHONY: help demo quick quick-tests test nightly mends check coverage lint types format lock release freeze setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
@@ -36,6 +37,7 @@ help:
 	@echo 'make format       Format the code and mend what ruff can mend.'
 	@echo 'make lock         Renew the locked versions in requirements/: the newest that setup.cfg allows.'
 	@echo 'make release      Build and check all that users install, from the commit, into dist/. R=wheel: only that.'
+	@echo 'make freeze       Keep the release that is committed in tests/artefacts, for tests of later releases.'
 	@echo 'make setup        Install all that the other targets need.'
 	@echo 'make packages     Install the packages of the lab (Debian, as root), and fetch its kernel.'
 	@echo 'make clean        Remove the virtual environment, caches and builds.'
@@ -97,6 +99,10 @@ lock: $(INSTALLED)
 # `R=wheel` and so on makes only that.
 release: $(INSTALLED)
 	@$(BIN)/python -m release.make_release $(R)
+
+# What later releases are tested with: written once for each release, before its tag.
+freeze: $(INSTALLED)
+	@$(BIN)/python -m release.freeze
 
 setup: $(INSTALLED) packages
 

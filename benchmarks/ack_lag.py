@@ -15,6 +15,7 @@ import io
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from ctypes import c_uint64
 from multiprocessing.sharedctypes import RawArray
 from pathlib import Path
@@ -91,13 +92,21 @@ def instrument() -> Callable[[], object]:
     return lambda: np.array(receipts, dtype=np.int64)
 
 
-def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.int64], int]:
-    """The lag in ns of every acknowledged operation, and the number of acks that carried them."""
+def measure(
+    directory: Path,
+    writers: int,
+    seconds: float,
+    *,
+    web: str | None = None,
+    beside: Callable[[str], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The lag in ns of every acknowledged operation, and the times of the acks that carried them. `web`:
+    where the server shows a live page; `beside` gets its address, and is entered for the time of the run."""
     times = RawArray(c_uint64, writers * COMMITS_MAX)
-    options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds}
-    with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument) as server:
+    options = {"size_bytes": 64 << 20, "writers": writers, "duration_s": seconds, "force": True}
+    with tempfile.TemporaryDirectory(dir=directory) as place, serving(instrument, web=web) as server:
         storage = TimedStorage(Path(place) / "durability.dat", times)
-        with contextlib.redirect_stderr(io.StringIO()):
+        with contextlib.redirect_stderr(io.StringIO()), beside(server.page):
             run_in_fine_loop(
                 run(RunOptions(endpoint=server.endpoint, **options), storage, io.StringIO())  # type: ignore[arg-type]
             )
@@ -109,7 +118,7 @@ def measure(directory: Path, writers: int, seconds: float) -> tuple[NDArray[np.i
         acked = min(int(frontiers[-1]), COMMITS_MAX)
         carried_by = np.searchsorted(frontiers, np.arange(1, acked + 1))
         lags.append(receipts[carried_by, 0] - returned[writer, :acked])
-    return np.concatenate(lags), len(receipts)
+    return np.concatenate(lags), receipts[:, 0]
 
 
 def main() -> None:
@@ -126,7 +135,7 @@ def main() -> None:
         p50, p99, p999 = np.percentile(lag, (50, 99, 99.9)) / 1000
         rate = len(lag) / arguments.seconds
         print(
-            f"{writers:3} writers  {rate:8,.0f} commits/s in {acks / arguments.seconds:7,.0f} acks/s"
+            f"{writers:3} writers  {rate:8,.0f} commits/s in {len(acks) / arguments.seconds:7,.0f} acks/s"
             f"  lag p50 {p50:.0f} us  p99 {p99:.0f} us  p99.9 {p999:.0f} us",
             flush=True,
         )

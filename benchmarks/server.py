@@ -30,8 +30,6 @@ from typing import cast
 from serving import serving
 
 from durability import limits
-from durability.formats.documents import to_value
-from durability.formats.facts import Facts, Host
 from durability.formats.plan import Plan
 from durability.protocol import messages
 from durability.protocol.frame import frame
@@ -39,6 +37,7 @@ from durability.protocol.messages import Ack, Credit, Message, encode
 from durability.protocol.secure_stream import SecureStream, client_context
 from durability.protocol.state_machine import ClientProtocol
 from durability_client.link.endpoint import Endpoint
+from durability_lab.support.server_fleet import facts_of
 from durability_server.connections.connection_manager import heartbeat_interval_ns
 
 PACE_S = 0.05
@@ -145,37 +144,18 @@ async def begin(clients: list[Endpoint], number: int) -> Client:
         control_slots=0,
         control_interval_us=0,
     )
-    host = Host(
-        machine_id=f"machine {number}",
-        boot_id="boot",
-        uptime_ns=1,
-        kernel="",
-        virtualisation="none",
-        hostname="benchmark",
-    )
-    facts = Facts(
-        host=host,
-        path="/target",
-        path_in_file_system="",
-        kind="file",
-        size_bytes=plan.main_bytes,
-        offset_bytes=None,
-        file_system=None,
-        layers=(),
-        drives=(),
-        warnings=(),
-    )
+    facts = facts_of(plan)
     client = Client(*await connect(clients[number % len(clients)], "run"), plan)
     register = messages.Register(
         run=number,
         plan=plan.encode(),
-        facts=to_value(facts),
+        facts=facts,
         secret=secrets.token_bytes(32),
         label="benchmark",
         force=False,
     )
     await client.ask(register)
-    await client.ask(messages.Arm(facts=to_value(facts)))
+    await client.ask(messages.Arm(facts=facts))
     return client
 
 

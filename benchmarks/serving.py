@@ -22,14 +22,19 @@ MEMORY = Path("/dev/shm")
 
 @contextmanager
 def serving(
-    instrument: Callable[[], Callable[[], object]] | None = None, *, clients: int = 1
+    instrument: Callable[[], Callable[[], object]] | None = None,
+    *,
+    clients: int = 1,
+    web: str | None = None,
 ) -> Iterator[Server]:
     """A running server which so many clients have joined. `instrument` is called in its process before it
-    starts and returns what makes the result that `Server.stop` hands over."""
+    starts and returns what makes the result that `Server.stop` hands over. `web`: where its live page is."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(directory, theirs, instrument, clients), daemon=True)
+        process = context.Process(
+            target=_serve, args=(directory, theirs, instrument, clients, web), daemon=True
+        )
         process.start()
         server = Server(process, ours)
         try:
@@ -39,14 +44,16 @@ def serving(
 
 
 class Server:
-    """`address` is what `run --server` wants, and each of `credentials` what `run --credential` wants."""
+    """`address` is what `run --server` wants, and each of `credentials` what `run --credential` wants.
+    `page`: the address of its live page, "" for none."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, pipe: Connection) -> None:
         self._process = process
         self._pipe = pipe
         self.address: str
         self.credentials: tuple[Path, ...]
-        self.address, self.credentials = pipe.recv()
+        self.page: str
+        self.address, self.credentials, self.page = pipe.recv()
 
     @property
     def credential(self) -> Path:
@@ -75,7 +82,11 @@ class Server:
 
 
 def _serve(
-    directory: str, pipe: Connection, instrument: Callable[[], Callable[[], object]] | None, clients: int
+    directory: str,
+    pipe: Connection,
+    instrument: Callable[[], Callable[[], object]] | None,
+    clients: int,
+    web: str | None,
 ) -> None:
     import asyncio  # noqa: PLC0415 - only the child is a server
 
@@ -86,7 +97,7 @@ def _serve(
         credentials = tuple(Path(directory, f"credential{number}.json") for number in range(clients))
         for credential in credentials:
             await join_server(await server.invite(), address, credential)
-        pipe.send((address, credentials))
+        pipe.send((address, credentials, server.page))
 
     collect = instrument() if instrument is not None else lambda: None
     asyncio.run(
@@ -95,6 +106,7 @@ def _serve(
             store_url=f"sqlite:///{directory}/store.db",
             directory=Path(directory),
             ready=ready,
+            web=web,
         )
     )
     pipe.send(collect())

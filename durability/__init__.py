@@ -5,4 +5,4 @@ or a disk, and none imports the server or the client (`cli` alone does, inside i
 is what lets the same rules of evidence be tested in memory and trusted on a real drive.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

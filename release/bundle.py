@@ -16,8 +16,16 @@ from release.sources import Sources
 PLATFORM = "x86_64-manylinux_2_28"  # glibc 2.28: Debian 10, RHEL 8
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LOCK = "requirements/runtime.txt"
+HOME = "usr/lib/durability"  # in a Debian system
 
 _UV = Path(sys.executable).with_name("uv")
+_PROGRAM = """\
+#!/usr/lib/durability/bin/python
+from durability_cli.main import main
+
+if __name__ == "__main__":
+    main()
+"""
 _OF_INSTALLERS = ("bin", "share", ".lock")  # beside the packages; not imported
 _OF_THIS_MACHINE = ("direct_url.json", "uv_cache.json")  # where and when it was installed
 
@@ -48,6 +56,38 @@ def lay_out(sources: Sources, wheel: Path, directory: Path, *, python: str) -> N
     for name in _OF_THIS_MACHINE:
         for file in directory.glob(f"*.dist-info/{name}"):
             file.unlink()
+            _forget(file)
+
+
+def _forget(removed: Path) -> None:
+    """Take a file out of the list of its package, which has its checksum."""
+    listed = removed.with_name("RECORD")
+    lines = listed.read_text("utf-8").splitlines(keepends=True)
+    name = f"{removed.parent.name}/{removed.name},"
+    listed.write_text("".join(line for line in lines if not line.startswith(name)), "utf-8")
+
+
+def install(laid_out: Path, root: Path, *, python: str) -> None:
+    """Make what `lay_out` laid out a virtual environment in the Debian system `root`, around its Python, with
+    the command in /usr/bin."""
+    home = root / HOME
+    packages = home / "lib" / f"python{python}" / "site-packages"
+    shutil.copytree(laid_out, packages)
+    for file in packages.rglob("*"):
+        if file.is_file():
+            file.chmod(0o644)
+    (home / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+    program = home / "bin/durability"
+    program.parent.mkdir()
+    program.write_text(_PROGRAM)
+    (home / "bin/python").symlink_to(f"/usr/bin/python{python}")
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/durability").symlink_to("../lib/durability/bin/durability")
+    for file, mode in ((program, 0o755), (home / "pyvenv.cfg", 0o644)):
+        file.chmod(mode)
+    for path in (root, *root.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o755)
 
 
 def components(directory: Path) -> list[Component]:

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from release import bill_of_materials, bundle, deb, one_file, sources, wheel
+from release import bill_of_materials, bundle, container, deb, one_file, sources, wheel
+from release.live import image
 
 DIST = sources.ROOT / "dist"
-KINDS = ("wheel", "onefile", "deb")
+KINDS = ("wheel", "onefile", "deb", "container", "live")
+LIVE = deb.RELEASES[0]  # the Debian of the live image
 SUMS = "SHA256SUMS"
 
 
@@ -53,6 +55,10 @@ class Release:
             self._timed(lambda: (one_file.make(self.sources, bundles, self.out),))
         for debian in deb.RELEASES if "deb" in kinds else ():
             self._timed(partial(self._deb, debian))
+        if "container" in kinds:
+            self._timed(lambda: (container.make(self.sources, self.bundle(container.PYTHON), self.out),))
+        if "live" in kinds:
+            self._timed(self._live)
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]
         self._timed(lambda: (bill_of_materials.make(self.sources, bundled, self.out),))
         self._write_sums()
@@ -67,6 +73,15 @@ class Release:
 
     def _deb(self, debian: deb.Debian) -> tuple[Path, ...]:
         return (deb.make(self.sources, debian, self.bundle(debian.python), self.out),)
+
+    def _live(self) -> tuple[Path, ...]:
+        packages = sorted(self.out.glob(f"*{LIVE.name}*.deb"))
+        package = (
+            packages[0]
+            if packages
+            else deb.make(self.sources, LIVE, self.bundle(LIVE.python), self.directory)
+        )
+        return image.make(self.sources, LIVE, package, self.directory / "live", self.out)
 
     def _timed(self, step: Callable[[], tuple[Path, ...]]) -> tuple[Path, ...]:
         began = time.monotonic()
@@ -109,6 +124,8 @@ def main() -> None:
             release.make(kinds)
         except subprocess.CalledProcessError as error:
             sys.exit(f"make release: {error}\n{error.stdout or ''}")
+        except FileNotFoundError as error:  # a program that makes or checks an artefact
+            sys.exit(f"make release: {error}")
         print(table(release.made))
         shutil.rmtree(DIST, ignore_errors=True)
         shutil.copytree(release.out, DIST)

@@ -1,7 +1,8 @@
 """The start of the one file: unpacks it once for this user and this Python, and runs the command from there.
 
 The machine's power will be cut, and its drive may lie. So what was unpacked is compared with the checksums of
-the one file after each boot, and unpacked anew if a byte differs. It removes only what it wrote, and refuses
+the one file after each boot, and unpacked anew if a byte differs. What other versions unpacked is removed a
+month after their last start. It removes only what it wrote, never from under a command that runs, and refuses
 a directory that another user could have filled. It imports nothing but the standard library.
 """
 
@@ -12,6 +13,7 @@ import fcntl
 import os
 import shutil
 import sys
+import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +29,7 @@ SEPARATOR = "+"  # between the versions of Python that a tree of the archive is 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _GLIBC_MIN = (2, 28)
 _BLOCK_BYTES = 4096
+_KEPT_S = 30 * 86_400  # how long the tree of another version is kept after its last start
 _SPARE = 1.1  # what directories and the file system's own needs add
 # Writers import the program that started them, which must not start another then.
 _PROGRAM = 'from durability_cli.main import main\n\nif __name__ == "__main__":\n    main()\n'
@@ -58,6 +61,11 @@ class _Place:
         return self.tree.with_name(f"{self.tree.name}.checked")
 
     @property
+    def used(self) -> Path:
+        """Locked, shared, by each command that runs from the tree; its date is that of the last start."""
+        return self.tree.with_name(f"{self.tree.name}.used")
+
+    @property
     def lock(self) -> Path:
         """Held by the process that writes here."""
         return self.tree.with_name(f"{self.tree.name}.lock")
@@ -69,6 +77,7 @@ def main(archive: Path, build: str, versions: Sequence[str]) -> NoReturn:
     try:
         _require_system(archive, versions)
         place = _place(build)
+        _hold(place)
         boot = _boot_id()
         if not _is_checked(place, boot):
             with _locked(place):
@@ -78,6 +87,7 @@ def main(archive: Path, build: str, versions: Sequence[str]) -> NoReturn:
         _end(str(error), EXIT_ENVIRONMENT)
     except KeyboardInterrupt:
         _end("stopped", 130)
+    _tidy(place)
     os.environ[VARIABLE] = str(archive)
     python = str(place.tree / "bin/python")
     os.execv(python, [python, str(place.tree / "bin/durability"), *sys.argv[1:]])
@@ -165,6 +175,39 @@ def _locked(place: _Place) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
+
+
+def _hold(place: _Place) -> None:
+    """From now on no other version removes the tree, until this process and the command in its place are
+    over: the kernel gives the lock free with the descriptor, which the command inherits."""
+    with suppress(OSError):  # where this file cannot be written, nothing can be removed either
+        descriptor = os.open(place.used, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        os.utime(descriptor)
+        os.set_inheritable(descriptor, True)
+
+
+def _tidy(place: _Place) -> None:
+    """Remove the trees of other versions that nobody started for a month and from which nothing runs."""
+    before_s = time.time() - _KEPT_S
+    for used in place.tree.parent.glob("*.used"):
+        with suppress(OSError):  # BlockingIOError: something runs from it
+            other = _Place(used.with_suffix(""))
+            if other != place and other.tree.exists() and used.stat().st_mtime < before_s:
+                _remove(other)
+
+
+def _remove(other: _Place) -> None:
+    """Who starts this version meanwhile waits for the lock, and unpacks anew. Raises OSError if it runs."""
+    descriptor = os.open(other.used, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print(f"durability: removing {other.tree}, unused for a month", file=sys.stderr)
+        other.checked.unlink(missing_ok=True)
+        for tree in (other.tree, other.new, other.old):
+            shutil.rmtree(tree, ignore_errors=True)
     finally:
         os.close(descriptor)
 

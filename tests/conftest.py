@@ -1,12 +1,12 @@
-"""What tests of several packages share: plans, property tests without a clock, a terminal's signals, and
-whether this machine can host a drive under a real file system, or a guest."""
+"""What tests of several packages share: plans, property tests without a clock, a terminal's signals, a
+browser, and whether this machine can host a drive under a real file system, or a guest."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from durability.formats.plan import Plan
 from durability_lab.kernel_rig import block_rig
 from durability_lab.vm_rig import guest_campaign
 from durability_lab.vm_rig import guest_machine as machine
+from tests import chromium
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
 settings.register_profile(
@@ -51,6 +52,7 @@ LAB_FIXTURES = {
     "loop_machine",
     "nbdkit",
     "postgresql",
+    "prometheus",
     "release_machine",
     "rig_machine",
     "root",
@@ -132,3 +134,15 @@ def _require(problem: str) -> None:
     if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
         pytest.skip(problem)
     assert not problem, problem
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
+    """A browser for the tests of a module; without one they are skipped, or fail if
+    DURABILITY_LAB_REQUIRED=1 asks for it."""
+    problem = chromium.missing()
+    if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
+        pytest.skip(problem)
+    assert not problem, problem
+    with chromium.browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found

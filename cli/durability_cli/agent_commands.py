@@ -71,6 +71,17 @@ def install(context: typer.Context, *, print_only: Print = False) -> None:
 
 
 @agent.command()
+def live() -> None:
+    """Join, start the agent, and show on the consoles what happens.
+
+    The live image's own program; it refuses to run on another system.
+    """
+    from durability_client.live.live_command import live as serve_boot
+
+    asyncio.run(serve_boot())
+
+
+@agent.command()
 def uninstall() -> None:
     """Stop the agent, and start it no more."""
     from durability_client.agent import service

@@ -1,13 +1,15 @@
-"""The commands of the benchmark, `bench` and `compare`, with their options. `main` registers them."""
+"""The commands of the benchmark: `bench`, `compare`, `results`, with their options. `main` registers them."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from durability import limits
 from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
 from durability.bench.measurement import Engine
 from durability.errors import SetupError, UsageError
@@ -33,7 +35,9 @@ Result = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Measure fewer cells in 20 seconds, for a first look.")]
-Accept = Annotated[bool, typer.Option("--accept", help="Add sustained loads.")]
+Accept = Annotated[
+    bool, typer.Option("--accept", help="Add sustained loads; one writes most of the free space.")
+]
 Minutes = Annotated[
     float | None,
     typer.Option(metavar="MINUTES", help="Total time with --accept.", show_default=f"{ACCEPT_MINUTES}"),
@@ -69,6 +73,7 @@ ShowSerials = Annotated[
 Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
+Keep = Annotated[bool, typer.Option("--keep", help="Also keep the result on the server.")]
 Full = Annotated[bool, typer.Option("--full", help="Print all tables, not one screen.")]
 
 # Of `compare`.
@@ -81,13 +86,29 @@ VerdictOf = Annotated[
     ),
 ]
 
+# Of `results`.
+OfResultDrive = Annotated[
+    str,
+    typer.Option(
+        "--drive",
+        metavar="TEXT",
+        help="List only results of drives with serial TEXT, or with TEXT in the model.",
+    ),
+]
+OfResultHost = Annotated[
+    str,
+    typer.Option("--host", metavar="TEXT", help="List only results of machines whose name contains TEXT."),
+]
+
 # Of `bench` and `compare`.
 Html = Annotated[Path | None, typer.Option(metavar="FILE", parser=path, help="Also write an HTML report.")]
 
 
+@on_server
 def bench(
     target: BenchTarget = None,
     *,
+    connection: ServerOptions,
     output: Result = None,
     quick: Quick = False,
     accept: Accept = False,
@@ -103,6 +124,7 @@ def bench(
     show_serials: ShowSerials = False,
     show: Show = None,
     html: Html = None,
+    keep: Keep = False,
     full: Full = False,
     json: Json = False,
 ) -> None:
@@ -113,6 +135,7 @@ def bench(
     """
     from durability_client.bench import bench_command
 
+    endpoint = connection.endpoint() if keep else None
     if show is not None:
         _refuse_beside_show(
             {
@@ -132,7 +155,8 @@ def bench(
                 "--show-serials": show_serials,
             }
         )
-        raise typer.Exit(bench_command.show(show, sys.stdout, html=html, full=full, json=json))
+        chosen = bench_command.ShowOptions(html=html, keep_on=endpoint, full=full, json=json)
+        raise typer.Exit(bench_command.show(show, chosen, sys.stdout, sys.stderr))
     if target is None:
         raise UsageError("TARGET is missing: name a directory, a file in a directory, or a block device")
     options = bench_command.BenchOptions(
@@ -150,6 +174,7 @@ def bench(
         show_serials=show_serials,
         engine=engine,
         html=html,
+        keep_on=endpoint,
         full=full,
         json=json,
     )
@@ -209,3 +234,44 @@ def compare(
         paths=tuple(results), verdicts_of=asked, endpoint=endpoint, html=html, full=full, json=json
     )
     raise typer.Exit(bench_command.compare_files(options, sys.stdout, sys.stderr))
+
+
+@on_server
+def results(
+    result: Annotated[
+        str | None,
+        typer.Argument(metavar="RESULT", help="Kept result to show, 12 hexadecimal digits."),
+    ] = None,
+    *,
+    connection: ServerOptions,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", parser=path, help="New file for the result RESULT."),
+    ] = None,
+    drive: OfResultDrive = "",
+    host: OfResultHost = "",
+    limit: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of kept results to list."),
+    ] = 50,
+    full: Full = False,
+    json: Json = False,
+) -> None:
+    """List benchmark results kept on the server, or show one.
+
+    `bench --keep` keeps them. The newest result comes first.
+    """
+    from durability_client.bench import bench_command, kept_results
+
+    if result is None:
+        if output is not None or full:
+            raise UsageError("-o and --full need RESULT: `durability results` lists the kept results")
+        chosen = kept_results.Chosen(limit=limit, drive=drive, host=host)
+        asyncio.run(kept_results.show_listing(connection.endpoint(), chosen, json=json, out=sys.stdout))
+        return
+    if drive or host:
+        raise UsageError("--drive and --host choose from the list: remove them, or RESULT")
+    code = bench_command.show_kept(
+        connection.endpoint(), result, output, full=full, json=json, out=sys.stdout, err=sys.stderr
+    )
+    raise typer.Exit(code)

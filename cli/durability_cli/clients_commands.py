@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from durability.errors import UsageError
 from durability_cli import options
 
 if TYPE_CHECKING:
@@ -43,14 +44,29 @@ def list_clients(
 
 @clients.command()
 def invite(
-    context: typer.Context, *, role: options.InvitedRole = "client", name: options.InvitedName = ""
+    context: typer.Context,
+    *,
+    role: options.InvitedRole = "client",
+    name: options.InvitedName = "",
+    machines: options.InvitedMachines = None,
+    days: options.InvitedDays = 30,
 ) -> None:
     """Print the line that joins another machine.
 
-    The code in it works once, within an hour.
+    The code in it works once, within an hour. With --machines it is for machines that run the live image:
+    each of them joins again after every boot.
     """
     from durability_client import clients_command
 
+    if machines is not None:
+        if role != "client":
+            raise UsageError("--machines: a machine that runs the live image has the role client")
+        asyncio.run(
+            clients_command.invite_machines(
+                _endpoint(context), name=name, machines=machines, days=days, out=sys.stdout
+            )
+        )
+        return
     asyncio.run(clients_command.invite(_endpoint(context), role=role, name=name, out=sys.stdout))
 
 
@@ -66,7 +82,8 @@ def rename(context: typer.Context, client: options.ClientName, name: options.New
 def revoke(context: typer.Context, client: options.ClientName) -> None:
     """Disconnect a client for good.
 
-    Its runs stay. A join code that was not used yet is revoked by the id that `durability clients` lists.
+    Its runs stay. A join code that was not used yet is revoked by the id that `durability clients` lists; a
+    code for machines, with all its machines, too.
     """
     from durability_client import clients_command
 

@@ -154,6 +154,8 @@ def campaign(
     rig: options.RigOfCampaign = "b",
     cuts: options.CutsOfCampaign = 3,
     file_system: options.DriveFileSystem = None,
+    live: options.LiveIso = None,
+    firmware: options.LiveFirmware = "bios",
     seed: options.CutSeed = None,
     json: options.Json = False,
 ) -> None:
@@ -165,6 +167,7 @@ def campaign(
     """
     from durability_lab.campaign_rig.campaign_command import CampaignOptions
     from durability_lab.campaign_rig.campaign_command import campaign as make_campaign
+    from durability_lab.vm_rig.live_machine import LiveImage
 
     chosen = CampaignOptions(
         models=tuple(models or CampaignOptions().models),
@@ -173,5 +176,6 @@ def campaign(
         seed=secrets.randbits(32) if seed is None else seed,
         json=json,
         rig=rig,
+        live=LiveImage(iso=live, firmware=firmware) if live is not None else None,
     )
     raise typer.Exit(asyncio.run(make_campaign(chosen, out=sys.stdout, err=sys.stderr)))

@@ -20,11 +20,11 @@ from typer.core import TyperGroup
 
 import durability
 from durability import plain_text
-from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, UsageError
+from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
 from durability.units import counted, format_address, parse_run, parse_size
-from durability_cli import bench_commands, options, streams
+from durability_cli import accept_commands, bench_commands, options, streams
 from durability_cli.agent_commands import agent
 from durability_cli.campaign_commands import campaign
 from durability_cli.clients_commands import clients
@@ -39,7 +39,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Test a drive": ("serve", "join", "device", "run", "verify"),
     "Many cuts": ("campaign", "agent"),
     "The server": ("clients", "runs", "show", "export"),
-    "Performance": ("bench", "compare"),
+    "Performance": ("bench", "compare", "results"),
+    "Take or refuse a drive": ("accept",),
     "Test the tester": ("demo", "lab"),
 }
 
@@ -68,6 +69,9 @@ class _Commands(TyperGroup):
     def make_context(self, *given: Any, **named: Any) -> Any:
         try:
             return super().make_context(*given, **named)  # which prints what --help and --version ask for
+        except (SystemExit, typer.Exit) as ended:
+            _require_known_shell(ended)
+            raise
         except _UsageError as error:
             _make_plain(error)
             raise
@@ -82,6 +86,15 @@ class _Commands(TyperGroup):
             raise
         except BrokenPipeError as error:
             raise _ReaderGoneError from error
+
+
+def _require_known_shell(ended: SystemExit | typer.Exit) -> None:
+    """Raises SetupError if typer ended because it has no completion for the shell."""
+    if (ended.code if isinstance(ended, SystemExit) else ended.exit_code) == EXIT_INTERNAL:
+        raise SetupError(
+            "the shell that started this command is not known: completions are for bash, zsh and fish;"
+            " start one of them and type the command there"
+        )
 
 
 def _make_plain(error: Any) -> None:
@@ -193,6 +206,7 @@ def serve(
     listen: options.Listen = options.LISTEN,
     store: options.Store = None,
     advertise: options.Advertise = None,
+    web: options.Web = None,
     quiet: options.ServeQuiet = False,
 ) -> None:
     """Run the log server on a machine that stays up.
@@ -206,6 +220,8 @@ def serve(
 
     async def say_where(running: server.Server, host: str, port: int) -> None:
         print(f"Listening on {format_address(host, port)}.", flush=True)
+        if running.page:
+            print(f"Live page: {running.page}", flush=True)
         if running.others:
             count, others = counted(len(running.others), "other server"), ", ".join(running.others)
             print(f"Sharing the store with {count}: {others}.", flush=True)
@@ -223,6 +239,7 @@ def serve(
             ready=say_where,
             announce=Announcer(None if quiet else sys.stdout),
             advertise=advertise,
+            web=web,
         )
     )
 
@@ -403,6 +420,8 @@ def export(run: options.RunId, *, connection: options.ServerOptions, output: opt
 
 app.command(epilog=options.BYTES_EPILOG)(bench_commands.bench)
 app.command()(bench_commands.compare)
+app.command()(bench_commands.results)
+app.command()(accept_commands.accept)
 
 
 @app.command()

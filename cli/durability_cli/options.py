@@ -80,18 +80,21 @@ DestroyData = Annotated[
     bool, typer.Option("--destroy-data", help="Overwrite a block device. ALL ITS DATA IS LOST.")
 ]
 
-# Of every command that talks to a server; `on_server` adds them.
-Server = Annotated[
-    str | None,
-    typer.Option(
+
+def _server_option(default: str) -> Any:
+    """The option `--server` of a command that takes the server `default` without it."""
+    return typer.Option(
         "--server",
         metavar="HOST[:PORT]",
         envvar="DURABILITY_SERVER",
         show_envvar=False,
         help="Address of the server.",
-        show_default="the joined one, or that of this machine",
-    ),
-]
+        show_default=default,
+    )
+
+
+# Of every command that talks to a server; `on_server` adds them.
+Server = Annotated[str | None, _server_option("the joined one, or that of this machine")]
 CredentialFile = Annotated[
     Path | None,
     typer.Option(
@@ -104,28 +107,8 @@ CredentialFile = Annotated[
         show_default=_CREDENTIAL,
     ),
 ]
-OperatorServer = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST[:PORT]",
-        envvar="DURABILITY_SERVER",
-        show_envvar=False,
-        help="Address of the server.",
-        show_default="that of this machine, or the joined one",
-    ),
-]
-JoinedServer = Annotated[
-    str | None,
-    typer.Option(
-        "--server",
-        metavar="HOST[:PORT]",
-        envvar="DURABILITY_SERVER",
-        show_envvar=False,
-        help="Address of the server.",
-        show_default="the joined one",
-    ),
-]
+OperatorServer = Annotated[str | None, _server_option("that of this machine, or the joined one")]
+JoinedServer = Annotated[str | None, _server_option("the joined one")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +165,15 @@ Advertise = Annotated[
         show_default="--listen, or this machine's address",
     ),
 ]
+Web = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST[:PORT]",
+        help="Also show a live page and /metrics there, read-only; port 7421 unless given. Not on loopback:"
+        " TLS, and only with the credential of a viewer.",
+        show_default="no page",
+    ),
+]
 ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each event.")]
 
 # Of `join` and `clients`.
@@ -200,6 +192,25 @@ InvitedRole = Annotated[
 InvitedName = Annotated[
     str,
     typer.Option(metavar="TEXT", help="Name of the machine that joins.", show_default="its host name"),
+]
+InvitedMachines = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=limits.MACHINES_OF_CODE_MAX,
+        metavar="N",
+        help="Invite N machines that run the live image, by one code.",
+        show_default="one machine, once",
+    ),
+]
+InvitedDays = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=limits.MACHINE_CODE_S_MAX // 86_400,
+        metavar="N",
+        help="Days for which the code of --machines is good.",
+    ),
 ]
 ClientName = Annotated[
     str, typer.Argument(metavar="CLIENT", help="Name or id of a client, listed by `durability clients`.")
@@ -424,6 +435,19 @@ GuestFileSystem = Annotated[
 GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
 RigOfCampaign = Annotated[
     Literal["b", "c"], typer.Option(help="Drives of this machine's kernel, or of a virtual machine.")
+]
+LiveIso = Annotated[
+    Path | None,
+    typer.Option(
+        "--live",
+        parser=path,
+        metavar="ISO",
+        help="Have the machine of rig c boot this live image.",
+        show_default="the lab's own system",
+    ),
+]
+LiveFirmware = Annotated[
+    Literal["bios", "uefi"], typer.Option(help="Firmware of the machine that boots the live image.")
 ]
 CutsOfCampaign = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Cuts per drive.")]
 CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]

@@ -11,11 +11,13 @@ from durability.protocol.messages import (
     Clients,
     Invite,
     Invited,
+    InviteMachines,
     ListClients,
     Rename,
     Revoke,
     Stored,
 )
+from durability.units import counted
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.tables import table
@@ -40,6 +42,23 @@ async def invite(endpoint: Endpoint, *, role: str, name: str, out: TextIO) -> No
     with closing(await connect(endpoint, "operate")) as connection:
         invited = await connection.request(Invite(role=role, name=name), Invited)
     print(f"On the other machine, once, until {invited.expires}:\n  {invited.line}", file=out)
+
+
+async def invite_machines(endpoint: Endpoint, *, name: str, machines: int, days: int, out: TextIO) -> None:
+    """Write how machines that run the live image join, each again after every boot. Raises as
+    `list_clients`."""
+    with closing(await connect(endpoint, "operate")) as connection:
+        asked = InviteMachines(name=name, machines=machines, valid_s=days * 86_400)
+        invited = await connection.request(asked, Invited)
+    server, code = invited.line.split()[-2:]
+    print(
+        f"For {counted(machines, 'machine')} that {'runs' if machines == 1 else 'run'} the live image, until"
+        f" {invited.expires}. Keep it secret: whoever has it can be one of them.\n"
+        f"On the kernel's command line:\n  durability.join={server},{code}\n"
+        f"In durability-join.txt on the stick:\n  join = {server} {code}\n"
+        f"At the machine's console:\n  {server} {code}",
+        file=out,
+    )
 
 
 async def rename(endpoint: Endpoint, client: str, name: str) -> None:

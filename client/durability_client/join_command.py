@@ -16,7 +16,7 @@ from typing import TextIO
 from durability.errors import UsageError
 from durability.protocol.join_code import parse_join_code
 from durability.protocol.local_address import PORT
-from durability.protocol.messages import Join, Joined
+from durability.protocol.messages import Join, Joined, JoinMachine
 from durability.units import format_address, parse_address
 from durability_client.link.credential import (
     SCHEMA,
@@ -30,10 +30,18 @@ from durability_client.link.server_connection import connect
 
 
 async def join(
-    server: str, code: str, *, name: str, credential: Path | None, force: bool, out: TextIO
+    server: str,
+    code: str,
+    *,
+    name: str,
+    credential: Path | None,
+    force: bool,
+    out: TextIO,
+    machine: str = "",
 ) -> None:
     """Join `server`, HOST or HOST:PORT, as `name`; "" is this machine's. The credential is left in the file
     `credential`, by default where every command looks for it; `force` replaces one that is there.
+    `machine`: what tells a machine from others that keeps no credential over a boot, "" for any other.
 
     Raises UsageError, SetupError, PeerError, and RefusedError for a code that is over.
     """
@@ -49,7 +57,9 @@ async def join(
     stranger = Endpoint(addresses=(address,), fingerprint=parsed.fingerprint, secret=parsed.secret)
     with closing(await connect(stranger, "join")) as connection:
         fingerprint = connection.server_fingerprint
-        joined = await connection.request(Join(name=name or socket.gethostname()), Joined)
+        named = name or socket.gethostname()
+        asked = JoinMachine(name=named, machine=machine) if machine else Join(name=named)
+        joined = await connection.request(asked, Joined)
     save_credential(
         Credential(
             schema=SCHEMA,

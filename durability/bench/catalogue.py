@@ -8,12 +8,13 @@ matches nothing is refused, with a list of the names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.bench.cells import GROUPS, KIB, Cell, make_cell
+from durability.bench.cells import GROUPS, KIB, MIB, Cell, Pattern, make_cell
 from durability.errors import UsageError
+from durability.units import format_size
 
 Mode: TypeAlias = Literal["standard", "quick", "accept"]
 
@@ -219,32 +220,52 @@ QUICK = tuple(
 )
 
 
+_HELD: Mapping[str, float] = MappingProxyType({"warmup_s": 1.0, "rounds": 1})
+HELD_COMMIT = make_cell(
+    "sustained", "one committing writer under sustained load: heat, burst credits by operations", **_HELD
+)
+HELD_WRITERS = make_cell(
+    "sustained",
+    "16 writers of 64 KiB under sustained load: a fast cache that fills, burst credits by bytes",
+    block_bytes=64 * KIB,
+    jobs=16,
+    **_HELD,
+)
+HELD_UNSYNCED = make_cell(
+    "sustained",
+    "the same 16 writers without a sync and past the page cache: what the syncs cost under sustained load",
+    block_bytes=64 * KIB,
+    jobs=16,
+    direct=True,
+    sync="none",
+    **_HELD,
+)
+HELD_FILL = make_cell(
+    "sustained",
+    "most of the free space written in order, without a sync: the rate when a large fast cache is full",
+    block_bytes=1024 * KIB,
+    pattern="sequential",
+    direct=True,
+    sync="none",
+    file_state="fresh",
+    warmup_s=0.0,
+    rounds=1,
+)
+HELD = (HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)
+_HELD_SHARES = (0.25, 0.25, 0.15, 0.35)  # of the time; the fill has most to do
+
+
 def accept(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
-    """The standard cells, the paced ones long enough for a p99.9, then two loads held until `minutes` have
+    """The standard cells, the paced ones long enough for a p99.9, then four loads held until `minutes` have
     passed in all. Raises UsageError."""
     if not ACCEPT_MINUTES_MIN <= minutes <= ACCEPT_MINUTES_MAX:
         raise UsageError(
             f"--accept takes {ACCEPT_MINUTES_MIN} to {ACCEPT_MINUTES_MAX} minutes, not {minutes:g}"
         )
-    seconds = (minutes * 60 - ACCEPT_STANDARD_S) / 2
+    held_s = minutes * 60 - ACCEPT_STANDARD_S
     return (
         *(replace(cell, seconds=PACED_ACCEPT_S) if cell.pace_us else cell for cell in STANDARD),
-        make_cell(
-            "sustained",
-            "one committing writer under sustained load: heat, burst credits by operations",
-            seconds=seconds,
-            warmup_s=1.0,
-            rounds=1,
-        ),
-        make_cell(
-            "sustained",
-            "16 writers of 64 KiB under sustained load: a fast cache that fills, burst credits by bytes",
-            block_bytes=64 * KIB,
-            jobs=16,
-            seconds=seconds,
-            warmup_s=1.0,
-            rounds=1,
-        ),
+        *(replace(cell, seconds=held_s * share) for cell, share in zip(HELD, _HELD_SHARES, strict=True)),
     )
 
 
@@ -287,7 +308,7 @@ def _postgres() -> tuple[Cell, ...]:
 
 def _mixes() -> tuple[Cell, ...]:
     return _profile(
-        *(replace(cell, seconds=1.0) for cell in _MIX[:2]),
+        *(replace(cell, fio=True) for cell in _MIX[:2]),
         *(
             make_cell(
                 "mix",
@@ -298,6 +319,7 @@ def _mixes() -> tuple[Cell, ...]:
                 direct=True,
                 jobs=16,
                 sync=sync,
+                fio=True,
             )
             for sync in ("fsync", "none")
         ),
@@ -306,7 +328,16 @@ def _mixes() -> tuple[Cell, ...]:
 
 def _dedicated_server() -> tuple[Cell, ...]:
     return _profile(
-        _MIX[2],
+        replace(_MIX[2], fio=True),
+        make_cell(
+            "mix",
+            "the load of many published tests: 16 jobs with 16 writes of 64 KiB in flight each, fsync",
+            block_bytes=64 * KIB,
+            jobs=16,
+            depth=16,
+            sync="fsync",
+            fio=True,
+        ),
         make_cell("mix", "one writer of 64 KiB, each write synced", block_bytes=64 * KIB, sync="fsync"),
         make_cell(
             "data probe",
@@ -317,6 +348,68 @@ def _dedicated_server() -> tuple[Cell, ...]:
             data="zeros",
         ),
         *PROBE,
+    )
+
+
+def _classic_cell(label: str, *, read: bool) -> Cell:
+    """A cell as CrystalDiskMark labels it: SEQ1M Q8T1 is 1 MiB in sequence, 8 in flight, 1 thread."""
+    what, queue = label.split()
+    pattern: Pattern = "sequential" if what.startswith("SEQ") else "random"
+    depth = int(queue[1:].partition("T")[0])
+    block_bytes = MIB if what.endswith("1M") else 4 * KIB
+    doing = f"{format_size(block_bytes)} {'reads' if read else 'writes without a sync'}"
+    return make_cell(
+        "classic",
+        f"{label}: {pattern} {doing}, {f'{depth} in flight' if depth > 1 else 'one at a time'}",
+        workload="read" if read else "overwrite",
+        block_bytes=block_bytes,
+        pattern=pattern,
+        sync="none",
+        direct=True,
+        depth=depth,
+        fio=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classic:
+    """A row of the classic profile: its `label`, what fio reads and writes, and the same writes with as many
+    writers as were in flight, each of which syncs every write."""
+
+    label: str
+    read: Cell
+    write: Cell
+    synced: Cell
+
+
+def _synced(label: str, write: Cell) -> Cell:
+    """The commits that a classic row is compared with."""
+    writers = "one writer" if write.depth == 1 else f"{write.depth} writers"
+    return make_cell(
+        "commit",
+        f"{label} with syncs: {writers}, each write followed by fdatasync",
+        block_bytes=write.block_bytes,
+        pattern=write.pattern,
+        direct=True,
+        jobs=write.depth,
+    )
+
+
+def _classic_row(label: str) -> Classic:
+    write = _classic_cell(label, read=False)
+    synced = COMMIT_CONTROL if label == "RND4K Q1T1" else _synced(label, write)
+    return Classic(label=label, read=_classic_cell(label, read=True), write=write, synced=synced)
+
+
+# What CrystalDiskMark 9 and KDiskMark 3 measure unless told otherwise.
+CLASSIC = tuple(map(_classic_row, ("SEQ1M Q8T1", "SEQ1M Q1T1", "RND4K Q32T1", "RND4K Q1T1")))
+
+
+def _classic() -> tuple[Cell, ...]:
+    return _profile(
+        HEADLINE,
+        *(cell for row in CLASSIC for cell in (row.read, row.write)),
+        *(row.synced for row in CLASSIC),
     )
 
 
@@ -347,6 +440,7 @@ PROFILES: Mapping[str, tuple[Cell, ...]] = MappingProxyType(
         "consumer-vs-datacenter": _mixes(),
         "dedicated-server": _dedicated_server(),
         "zfs-qcow2": _record_sizes(),
+        "classic": _classic(),
     }
 )
 

@@ -10,6 +10,7 @@ what is not in a cell is not measured. Refuses parameters that contradict each o
     append     the same at the end of a file that grows
     create     a new file made, written, synced, and its directory synced
     mix        a read, or (`read_percent` to the rest) a write and its sync
+    read       a read
     flush      a sync with nothing to write
 
     file_state   the file before a round
@@ -17,7 +18,11 @@ what is not in a cell is not measured. Refuses parameters that contradict each o
     fresh        preallocated and never written; for append and create, new
     sparse       of full length, and empty: blocks are allocated on the way
 
-A name reads BLOCK-WHAT[-direct]-SYNC[-perN][-Njobs][-shared][-everyT][-DATA][-memory][-sustained]-STATE.
+A job has one operation in flight, or `depth` of them, which only fio measures: a loop of ours waits for each
+operation, since a sync orders nothing that is still in flight.
+
+A name reads
+BLOCK-WHAT[-direct][-SYNC][-perN][-Njobs][-qDEPTH][-shared][-everyT][-DATA][-memory][-sustained]-STATE.
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from durability.errors import FormatError
 from durability.formats.documents import Finite, Flag, Natural, Text, shown
 from durability.formats.plan import WRITE_THROUGH_METHODS
 
-Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "flush"]
+Workload: TypeAlias = Literal["overwrite", "append", "create", "mix", "read", "flush"]
 Sync: TypeAlias = Literal["none", "fdatasync", "fsync", "dsync", "osync"]
 Pattern: TypeAlias = Literal["random", "sequential"]
 FileState: TypeAlias = Literal["overwritten", "fresh", "sparse"]
@@ -44,6 +49,7 @@ Group: TypeAlias = Literal[
     "jobs",
     "group commit",
     "mix",
+    "classic",
     "controls",
     "flush ladder",
     "data probe",
@@ -54,6 +60,7 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 KIB, MIB = 1 << 10, 1 << 20
 BLOCK_BYTES_MAX = MIB
 JOBS_MAX = 64
+DEPTH_MAX = 1024
 WRITES_PER_SYNC_MAX = 1 << 16
 ROUNDS = 5
 
@@ -66,7 +73,7 @@ class Cell:
     one. `direct`: O_DIRECT. `pace_us`: an operation is due so often (open loop, latency from the intended
     start), 0: each follows the last. `data`: what is written. `seconds` of each of `rounds` are measured,
     after `warmup_s` that are not. `p99_limit_ms`: a published rule for the p99 of the sync alone. `fio`: fio
-    can be asked for the very same.
+    can be asked for the very same. `depth`: operations that each job has in flight.
     """
 
     name: Text
@@ -90,6 +97,7 @@ class Cell:
     rounds: Natural
     p99_limit_ms: Finite | None
     fio: Flag
+    depth: Natural
 
     def __post_init__(self) -> None:
         """Raises FormatError where the parameters contradict each other or are out of bounds."""
@@ -102,6 +110,7 @@ class Cell:
             ("seconds", 0.001, 48 * 3600.0),
             ("warmup_s", 0, 3600.0),
             ("rounds", 1, 100),
+            ("depth", 1, DEPTH_MAX),
         ):
             if not low <= getattr(self, name) <= high:  # not a number is in no range
                 raise FormatError(
@@ -117,6 +126,8 @@ class Cell:
             raise FormatError(
                 f"cell '{shown(self.name)}': {self.read_percent} % reads in workload {self.workload}"
             )
+        if self.workload == "read" and self.sync != "none":
+            raise FormatError(f"cell '{shown(self.name)}': a read has no sync ({self.sync})")
 
     @property
     def dirty_bytes(self) -> int:
@@ -126,7 +137,17 @@ class Cell:
     @property
     def needs_file_system(self) -> bool:
         """Whether a bare block device cannot be measured so."""
-        return self.place == "target" and self.file_state != "overwritten"
+        return self.place == "target" and self.file_state != "overwritten" and not self.fills
+
+    @property
+    def fills(self) -> bool:
+        """Whether it writes most of the free space rather than the space that all cells share."""
+        return self.group == "sustained" and self.workload == "overwrite" and self.file_state == "fresh"
+
+    @property
+    def only_fio(self) -> bool:
+        """Whether the loops of this tool cannot measure it: they are about syncs."""
+        return self.depth > 1 or self.workload == "read" or self.group == "classic"
 
     @property
     def has_sync(self) -> bool:
@@ -145,19 +166,23 @@ def size_word(size_bytes: int) -> str:
 def _what(workload: Workload, pattern: Pattern, read_percent: int) -> str:
     if workload == "mix":
         return f"mix{read_percent}"
+    if workload == "read":
+        return f"{pattern}-read"
     return pattern if workload == "overwrite" else workload
 
 
 def _name(values: Mapping[str, Any]) -> str:
     group, flush = values["group"], values["workload"] == "flush"
+    depth, read = values["depth"], values["workload"] == "read"
     pace_us, per = values["pace_us"], values["writes_per_sync"]
     words = (
         "empty" if flush else size_word(values["block_bytes"]),
         _what(values["workload"], values["pattern"], values["read_percent"]),
         "direct" if values["direct"] else "",
-        "nosync" if values["sync"] == "none" else values["sync"],
+        "" if read else "nosync" if values["sync"] == "none" else values["sync"],
         f"per{per}" if per > 1 or group == "flush ladder" else "",
         f"{values['jobs']}jobs" if values["jobs"] > 1 else "",
+        f"q{depth}" if depth > 1 or group == "classic" else "",
         "shared" if values["shared"] else "",
         f"every{pace_us}us" if pace_us else "",
         values["data"] if values["data"] != "unique" or group == "data probe" else "",
@@ -187,6 +212,7 @@ _DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "rounds": ROUNDS,
         "p99_limit_ms": None,
         "fio": False,
+        "depth": 1,
     }
 )
 

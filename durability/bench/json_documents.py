@@ -7,7 +7,9 @@ out medians themselves. Keys in the order that docs/reference/bench-results.md g
 from __future__ import annotations
 
 from durability.bench.compare import Comparison, Row
+from durability.bench.decision.block_size import BestSize, best_sizes
 from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line
+from durability.bench.decision.classic import ClassicRow, classic_rows, sync_cost
 from durability.bench.decision.proof import Proof
 from durability.bench.inflation import Inflation, inflations
 from durability.bench.intervals import Ratio, Spread
@@ -40,6 +42,9 @@ def summary_document(result: Result) -> dict[str, Value]:
         "duration_s": round(result.duration_s, 3),
         "written_bytes": written_bytes(result),
         "bottom_line": _bottom_line(bottom_line(result)),
+        "classic": [_classic(row) for row in classic_rows(result)],
+        "sync_cost": sync_cost(classic_rows(result)),
+        "best_sizes": [_best_size(one) for one in best_sizes(result)],
         "target": _target(result.facts),
         "machine": to_value(result.machine),
         "before": to_value(result.before),
@@ -68,6 +73,32 @@ def comparison_document(comparison: Comparison) -> dict[str, Value]:
         "warnings": list(comparison.warnings),
         "left_out": list(comparison.left_out),
         "cells": [_row(row) for row in comparison.rows],
+    }
+
+
+def _classic(row: ClassicRow) -> dict[str, Value]:
+    """MB/s and IOPS as their readers know them, the latter the rate."""
+    parts = {"read": row.read, "write": row.write, "synced": row.synced}
+    return {
+        "label": row.label,
+        **{
+            name: None
+            if one is None
+            else {"cell": one.cell.name, "rate": _plain(one.rate), "bytes_per_s": _plain(one.bytes_per_s)}
+            for name, one in parts.items()
+        },
+        "kept": row.kept,
+    }
+
+
+def _best_size(one: BestSize) -> dict[str, Value]:
+    return {
+        "block_bytes": one.block_bytes,
+        "bytes_per_s": one.bytes_per_s,
+        "jobs": one.jobs,
+        "synced": one.synced,
+        "fits": None if not one.known else one.unfit is None,
+        "text": one.text,
     }
 
 

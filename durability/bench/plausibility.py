@@ -461,15 +461,16 @@ def _means(code: Code, controls: Controls) -> Iterator[str]:
 
 
 def _commands(controls: Controls) -> Iterator[str]:
-    """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards."""
+    """The run that a power cut is to end, by flush and by FUA, and what judges it afterwards. The server is
+    the one that the machine has joined."""
     # A path with a serial in it was hashed, one that is not text was escaped: neither can be typed.
     device = controls.kind == "device"
     path = controls.path if device else f"{controls.path.rstrip('/')}/{RUN_FILE}"
     target = "TARGET" if HASHED in path or "\\x" in path else _quoted(path)
     destroy = " --destroy-data" if device else ""
-    yield f"durability run {target} --server HOST:PORT{destroy}"
-    yield f"durability run {target} --server HOST:PORT --direct --sync dsync{destroy}"
-    yield f"durability verify {target} --server HOST:PORT --attest-cut 'pulled the plug'"
+    yield f"durability run {target}{destroy}"
+    yield f"durability run {target} --direct --sync dsync{destroy}"
+    yield f"durability verify {target} --attest-cut 'pulled the plug'"
 
 
 def _quoted(text: str) -> str:

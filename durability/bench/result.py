@@ -1,4 +1,4 @@
-"""The result of a benchmark as a file: JSON, schema `durability.bench/1`.
+"""The result of a benchmark as a file: JSON, schema `durability.bench/2`.
 
 docs/reference/bench-results.md describes it. It holds what was measured, round by round, and no summary:
 medians, intervals and verdicts are derived by its reader, so that a better rule applies to old results
@@ -7,13 +7,14 @@ too. Reading refuses whatever is not such a document, naming the field, and what
 History of the format:
 
     1   the first
+    2   `depth` of a cell, the workload `read`, the group `classic`; `layer_blocks`, "" and () in version 1
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from durability import limits
 from durability.bench.catalogue import Mode
@@ -24,9 +25,10 @@ from durability.formats import documents
 from durability.formats.documents import Finite, Flag, Natural, Text
 from durability.formats.facts import Facts, Machine, Moment
 
-Schema: TypeAlias = Literal["durability.bench/1"]
-SCHEMA: Schema = "durability.bench/1"
+Schema: TypeAlias = Literal["durability.bench/2"]
+SCHEMA: Schema = "durability.bench/2"
 FAMILY = "durability.bench/"
+_FIRST = "durability.bench/1"  # read, and never written
 CELLS_MAX, ROUNDS_MAX = 512, 100
 
 Serials: TypeAlias = Literal["hashed", "shown"]
@@ -41,6 +43,21 @@ class Medium:
     rpm: Natural | None
     link_bytes_per_s: Natural | None
     link: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBlock:
+    """The blocks in which a layer below the target works: `what` the layer calls them ("recordsize",
+    "volblocksize", "cluster_size"), `of` which dataset or image."""
+
+    what: Text
+    of: Text
+    block_bytes: Natural
+
+    def __post_init__(self) -> None:
+        """Raises FormatError for blocks of no size."""
+        if not self.block_bytes:
+            raise FormatError(f"{documents.shown(self.what)} of {documents.shown(self.of)}: 0 bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +79,7 @@ class Result:
     `created`: wall time, ISO 8601, for people. `size_bytes`: of the file or range that the jobs of a cell
     share out among them. `complete`: every round was made of every cell that this target can have; else
     `stopped` says why not. `idle`: each leaf drive left alone, before the first round and after the last.
+    `layer_blocks`: of layers that say it, the nearest first.
     `order`: the index in `cells` of each round, in the order of time. `serials`: whether what identifies the
     machine and its drives is hashed.
     """
@@ -80,6 +98,7 @@ class Result:
     serials: Serials
     machine: Machine
     media: tuple[Medium, ...]
+    layer_blocks: tuple[LayerBlock, ...]
     before: Moment
     after: Moment | None
     idle: tuple[Idle, ...]
@@ -139,14 +158,35 @@ def decode(data: bytes) -> Result:
         )
     value = documents.from_json(data)
     schema = value.get("schema") if isinstance(value, dict) else None
-    if schema != SCHEMA:
+    if isinstance(value, dict) and schema == _FIRST:
+        value = _from_first(value)
+    elif schema != SCHEMA:
         raise FormatError(_unfit(schema))
     return documents.from_value(Result, value)
 
 
+def _from_first(value: dict[str, Any]) -> dict[str, Any]:
+    """A document of version 1 as one of this version. Raises FormatError for fields that 1 does not have."""
+    if "layer_blocks" in value:
+        raise FormatError("layer_blocks: version 1 has no such field")
+    found = value.get("cells")
+    cells = [_with_depth(one) for one in found] if isinstance(found, list) else found
+    return {**value, "schema": SCHEMA, "layer_blocks": [], **({} if cells is None else {"cells": cells})}
+
+
+def _with_depth(one: object) -> object:
+    """A cell of version 1: each of its jobs had one operation in flight."""
+    cell = one.get("cell") if isinstance(one, dict) else None
+    if not isinstance(one, dict) or not isinstance(cell, dict):
+        return one  # to be refused
+    if "depth" in cell:
+        raise FormatError("cells: cell.depth: version 1 has no such field")
+    return {**one, "cell": {**cell, "depth": 1}}
+
+
 def _unfit(schema: object) -> str:
     if isinstance(schema, str) and schema.startswith(FAMILY):
-        return f"a result of version {schema.removeprefix(FAMILY)[:20]!r}; this program reads version '1'"
+        return f"a result of version {schema.removeprefix(FAMILY)[:20]!r}; this program reads '1' and '2'"
     if isinstance(schema, str):
         return f"not the result of a benchmark but {schema[:60]!r}; expected {SCHEMA!r}"
     return f"not the result of a benchmark: there is no {SCHEMA!r} at its head"

@@ -6,9 +6,13 @@ check let expect. Refuses to promise: a machine that does not come back is not f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState, Phase
 from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import Entry
 from durability.campaign.settings import Settings
 
 # A guess for what was not measured: boot or return of the drive, prefill, verify and tidying up.
@@ -50,6 +54,38 @@ def left_s(state: CampaignState, *, took_s: float | None) -> float:
     return cycles_left(state) * (expected_cycle_s(state.plan) if took_s is None else took_s)
 
 
+class Pace:
+    """What a cycle takes on average, by the date and time of a log's entries, the check left out."""
+
+    def __init__(self) -> None:
+        self._began = self._over = ""
+        self._cycles = 0
+
+    def apply(self, entry: Entry) -> None:
+        """Take in the next entry."""
+        happening = entry.happening
+        if happening.kind == "cycle-began" and happening.cycle == 1:
+            self._began = entry.wall
+        elif happening.kind == "cycle-ended" and happening.cycle:
+            self._over, self._cycles = entry.wall, self._cycles + 1
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds; None before a cycle is over."""
+        if not self._began or not self._over:
+            return None
+        took = datetime.fromisoformat(self._over) - datetime.fromisoformat(self._began)
+        return took.total_seconds() / self._cycles
+
+
+def took_s(entries: Sequence[Entry]) -> float | None:
+    """What a cycle took on average, None before one is over."""
+    pace = Pace()
+    for entry in entries:
+        pace.apply(entry)
+    return pace.took_s
+
+
 def doing(state: CampaignState) -> str:
     """What is being done, in a few words."""
     if state.state != "running":
@@ -63,3 +99,9 @@ def _cycle(state: CampaignState, cycle: CycleState) -> str:
     if cycle.is_check:
         return "check"
     return f"cycle {cycle.began.cycle} ({arm_of(state.plan, cycle.began.cycle).name})"
+
+
+def hours(seconds: float) -> str:
+    """A long time in words: "40 min", "2 h 30 min"."""
+    minutes = max(1, round(seconds / 60))
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

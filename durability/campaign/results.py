@@ -16,6 +16,7 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.happenings import Cause, DriveCycle
 from durability.campaign.settings import Moment
 from durability.evidence.strength import CONFIDENCE, upper_bound
+from durability.units import counted, percent
 
 # Causes that the campaign's log shows, and that cannot depend on the drive.
 INDEPENDENT: frozenset[Cause] = frozenset({"switch", "not-a-cut", "operator", "agent", "not-armed"})
@@ -116,4 +117,38 @@ def tally(cycles: list[DriveCycle]) -> Tally:
         bound_if_lost=upper_bound(losses + unknown, cuts + unknown) if cuts and unknown else None,
         low=1 - upper_bound(cuts - losses, cuts, two_sided) if losses else None,
         high=upper_bound(losses, cuts, two_sided) if losses else None,
+    )
+
+
+def sentence(result: DriveResult) -> str:
+    """What a campaign says of a drive, in one sentence (rule 16)."""
+    tally = result.tally
+    left = _losses_elsewhere(result)
+    left += f" It takes part no more: {result.left}." if result.left else ""
+    sure = f"({100 * CONFIDENCE:.0f} %)"
+    if tally.losses:
+        assert tally.low is not None and tally.high is not None
+        cycle = result.first_loss[0] if result.first_loss is not None else 0
+        return (
+            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}:"
+            f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
+        )
+    if not tally.cuts:
+        return f"no cut with a verdict yet.{left}"
+    seen = f"no loss seen in {counted(tally.cuts, 'cut')}"
+    if tally.bound is not None:
+        return f"{seen}: at most {percent(tally.bound)} of cuts lose data {sure}.{left}"
+    assert tally.bound_if_lost is not None
+    return (
+        f"{seen}, but the outcome of {counted(tally.unknown, 'cut')} is not known, so there is no bound. If"
+        f" each of them lost data: at most {percent(tally.bound_if_lost)} {sure}.{left}"
+    )
+
+
+def _losses_elsewhere(result: DriveResult) -> str:
+    """Losses of arms whose power does not go under load, which are counted apart."""
+    return "".join(
+        f" LOSS in {arm.tally.losses} of {counted(arm.tally.cuts, 'cut')} of arm {arm.arm} ({arm.moment})."
+        for arm in result.arms
+        if arm.moment != "load" and arm.tally.losses
     )

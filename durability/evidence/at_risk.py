@@ -119,13 +119,13 @@ def _drive_seen(case: Case) -> DriveState:
 
 def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
     """What may have been acknowledged by `at_ns`, per writer: the frontiers of the newest kept receipt before
-    it, and those that came late and may be older."""
+    it, and those that came late and may be older. The receipt that brought those need not be kept."""
     if not case.timeline:
         return case.frontiers
     position = bisect_left(case.timeline, at_ns, key=lambda receipt: receipt.at_ns)
     frontiers = case.timeline[position - 1].frontiers if position else (0,) * plan.writers
     for held in case.held_up:
-        if held.from_ns <= at_ns <= held.until_ns:
+        if held.from_ns <= at_ns:
             frontiers = tuple(map(max, frontiers, held.frontiers))
     return frontiers
 

@@ -63,6 +63,18 @@ class Histogram:
         self._counts += other._counts
         self.max_value = max(self.max_value, other.max_value)
 
+    def since(self, earlier: Self) -> Self:
+        """What was counted since `earlier`, an older state of the same counts; all of it if that is not one.
+        The largest value is then known to its bucket only."""
+        later = type(self)()
+        later._counts = self._counts - earlier._counts
+        if (later._counts < 0).any():
+            later._counts, later.max_value = self._counts.copy(), self.max_value
+        elif len(later):
+            highest = int(np.flatnonzero(later._counts)[-1])
+            later.max_value = min(self._highest_in(highest), self.max_value)
+        return later
+
     def percentile(self, percent: float) -> int:
         """The smallest value (to the bucket, upwards) that `percent` of all do not exceed; 0 if there is
         none."""

@@ -22,7 +22,7 @@ from durability.formats.packing import ELEMENTS_MAX, Value, pack, unpack
 from durability.protocol import auth, wire
 from durability.protocol.wire import Field
 
-Purpose: TypeAlias = Annotated[str, wire.choice("run", "verify", "query", "agent", "operate", "join")]
+Purpose: TypeAlias = Annotated[str, wire.code()]  # `state_machine.PURPOSES`; a newer client may know more
 Role: TypeAlias = Annotated[str, wire.choice(*auth.ROLES)]
 Secret: TypeAlias = Annotated[bytes, wire.octets(auth.SECRET_BYTES, auth.SECRET_BYTES)]
 RunId: TypeAlias = Annotated[int, wire.integer(1, wire.U64_MAX)]
@@ -41,6 +41,7 @@ Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYT
 Statistics: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.STATISTICS_BYTES_MAX)]
 VerdictDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.VERDICT_BYTES_MAX)]
 Document: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.DOCUMENT_BYTES_MAX)]
+ResultSummary: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.RESULT_SUMMARY_BYTES_MAX)]
 AgentDocument: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.AGENT_DOCUMENT_BYTES_MAX)]
 Documents: TypeAlias = Annotated[
     tuple[Mapping[str, Value], ...], wire.documents(limits.LISTING_ROWS_MAX, limits.DOCUMENT_BYTES_MAX)
@@ -77,14 +78,16 @@ class _Layout:
     fields: tuple[Field, ...]
     bytes_max: int
     elements_max: int
+    since: int
 
 
 _BY_KIND: dict[type[Message], _Layout] = {}
 _BY_HEAD: dict[bytes, _Layout] = {}
 
 
-def _wire(code: int) -> Callable[[type[T]], type[T]]:
-    """Registers a message dataclass under `code`; its annotations carry the fields' checks."""
+def _wire(code: int, *, since: int = 3) -> Callable[[type[T]], type[T]]:
+    """Registers a message dataclass under `code`; its annotations carry the fields' checks. `since`: the
+    first version of the protocol that has it. A message of a release never changes: a new one is added."""
 
     def register(kind: type[T]) -> type[T]:
         assert issubclass(kind, Message)
@@ -99,6 +102,7 @@ def _wire(code: int) -> Callable[[type[T]], type[T]]:
             fields=checks,
             bytes_max=min(len(head) + sum(check.bytes_max for check in checks), limits.FRAME_BYTES_MAX),
             elements_max=limits.ELEMENTS_FROM_CLIENT_MAX if issubclass(kind, ClientMessage) else ELEMENTS_MAX,
+            since=since,
         )
         _BY_KIND[kind] = _BY_HEAD[head] = layout
         return kind
@@ -113,8 +117,9 @@ def _wire(code: int) -> Callable[[type[T]], type[T]]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello(ClientMessage):
     """First frame of a connection: the protocol versions that the client speaks, what it comes for, and who
-    it is. `secret` is that of the client, with the purpose "join" that of the code, on a local socket
-    empty."""
+    it is. `secret` is that of the client, with the purpose "join" that of the code, on a local socket empty.
+
+    No version changes this message and `Failure`, so that releases can refuse each other by name."""
 
     versions: Annotated[tuple[int, ...], wire.integers(1, 0xFFFF, 16)]
     purpose: Purpose
@@ -340,6 +345,24 @@ class Verdict(ClientMessage):
     document: VerdictDocument
 
 
+@_wire(0x25, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepResult(ClientMessage):
+    """A result of the benchmark to keep: its `body` and `summary` as `bench.kept_result` makes them. One that
+    is kept already is not kept twice, and nothing that is kept is ever replaced."""
+
+    summary: ResultSummary
+    body: Annotated[bytes, wire.octets(1, limits.EVIDENCE_BYTES_MAX)]
+
+
+@_wire(0x26, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultKept(ServerMessage):
+    """The result is durable; `result` is what the server calls it."""
+
+    result: Name
+
+
 # Purpose `query`.
 
 
@@ -420,6 +443,36 @@ class Campaigns(ServerMessage):
     """The names of all campaigns, in the order in which they began."""
 
     names: Names
+
+
+@_wire(0x3B, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListResults(ClientMessage):
+    """Asks for the newest `limit` kept results of the benchmark; a `Listing` answers. `drive`: a part of the
+    model or serial of a drive, `identity`: the hash of its serial, `host`: a part of the machine's name, ""
+    for any. A drive fits if either of the first two does."""
+
+    limit: Annotated[int, wire.integer(1, limits.LISTING_ROWS_MAX)]
+    drive: Name = ""
+    identity: Name = ""
+    host: Name = ""
+
+
+@_wire(0x3C, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchResult(ClientMessage):
+    """Asks for a kept result whole."""
+
+    result: Name
+
+
+@_wire(0x3D, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptResult(ServerMessage):
+    """A kept result: its row of the listing, and its body."""
+
+    row: Document
+    body: Annotated[bytes, wire.octets(1, limits.EVIDENCE_BYTES_MAX)]
 
 
 # Purpose `agent`.
@@ -512,6 +565,17 @@ class SteerCampaign(ClientMessage):
     action: Annotated[str, wire.choice("pause", "resume", "stop", "adopt")]
 
 
+@_wire(0x48, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InviteMachines(ClientMessage):
+    """Asks for a code that joins up to `machines` machines, each again after every boot, for `valid_s`
+    seconds; `name` as in `Invite`."""
+
+    name: Name
+    machines: Annotated[int, wire.integer(1, limits.MACHINES_OF_CODE_MAX)]
+    valid_s: Annotated[int, wire.integer(1, limits.MACHINE_CODE_S_MAX)]
+
+
 # Purpose `join`.
 
 
@@ -534,7 +598,22 @@ class Joined(ServerMessage):
     role: Role
 
 
+@_wire(0x52, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinMachine(ClientMessage):
+    """Joins a machine that keeps no credential: by a code for machines it is the client that it was before.
+    `machine` tells it from others of the same code."""
+
+    name: Name
+    machine: Name
+
+
 KINDS: tuple[type[Message], ...] = tuple(_BY_KIND)
+
+
+def since(kind: type[Message]) -> int:
+    """The first version of the protocol that has messages of this kind."""
+    return _BY_KIND[kind].since
 
 
 def bytes_max_of(kind: type[Message]) -> int:

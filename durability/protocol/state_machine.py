@@ -18,15 +18,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
-from durability import limits
+import durability
+from durability import limits, releases
 from durability.errors import AuthenticationError, DurabilityError, PeerError, ProtocolError, RefusedError
 from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
 
-PROTOCOL_VERSIONS = (3,)  # newest first
+# Newest first. A version is a set of messages and of fields in the documents within them. Who adds either
+# puts a new version in front, and keeps the one before as long as its release is to be talked to.
+PROTOCOL_VERSIONS = (4, 3)
 _PINGS_MAX = 4096  # unanswered ones that are remembered: minutes of silence, longer than any peer is kept
 
 State: TypeAlias = str
@@ -63,9 +66,15 @@ PURPOSES: Mapping[str, Table] = {
         "ended": {},
     },
     "verify": {
-        READY: {messages.Fetch: "fetching", messages.Evidence: "storing", messages.Verdict: "storing"},
+        READY: {
+            messages.Fetch: "fetching",
+            messages.Evidence: "storing",
+            messages.Verdict: "storing",
+            messages.KeepResult: "keeping",
+        },
         "fetching": {messages.CaseFile: READY},
         "storing": {messages.Stored: READY},
+        "keeping": {messages.ResultKept: READY},
     },
     "query": {
         READY: {
@@ -74,12 +83,15 @@ PURPOSES: Mapping[str, Table] = {
             messages.Show: "showing",
             messages.ListCampaigns: "listing-campaigns",
             messages.ShowCampaign: "showing-campaign",
+            messages.ListResults: "listing",
+            messages.FetchResult: "fetching-result",
         },
         "listing": {messages.Listing: READY},
         "exporting": {messages.CaseFile: READY},
         "showing": {messages.Shown: READY},
         "listing-campaigns": {messages.Campaigns: READY},
         "showing-campaign": {messages.Campaign: READY},
+        "fetching-result": {messages.KeptResult: READY},
     },
     "agent": {
         READY: {messages.AgentStatus: "asking"},
@@ -89,6 +101,7 @@ PURPOSES: Mapping[str, Table] = {
         READY: {
             messages.ListClients: "listing",
             messages.Invite: "inviting",
+            messages.InviteMachines: "inviting",
             messages.Rename: "changing",
             messages.Revoke: "changing",
             messages.StartCampaign: "changing",
@@ -99,7 +112,7 @@ PURPOSES: Mapping[str, Table] = {
         "changing": {messages.Stored: READY},
     },
     "join": {
-        READY: {messages.Join: "joining"},
+        READY: {messages.Join: "joining", messages.JoinMachine: "joining"},
         "joining": {messages.Joined: "joined"},
         "joined": {},
     },
@@ -123,6 +136,7 @@ class _Protocol:
         self._state: State = "start"
         self._pings: deque[int] = deque(maxlen=_PINGS_MAX)
         self._purpose = ""
+        self._version = 0
         self._closed = False
         self.undelivered: list[Message] = []
 
@@ -159,14 +173,23 @@ class _Protocol:
 
     def may_send(self, kind: type[Message]) -> bool:
         """Whether a message of this kind is legal now."""
-        return not self._closed and self.authenticated and self._after(kind, self._sends) is not None
+        legal = not self._closed and self.authenticated and self._after(kind, self._sends) is not None
+        return legal and not self._is_too_new(kind)
+
+    def _is_too_new(self, kind: type[Message]) -> bool:
+        """Whether the peer's release has no such message."""
+        return self.authenticated and messages.since(kind) > self._version
 
     def send(self, message: Message) -> None:
-        """Queue `message`. A `Failure` closes the session. Raises DurabilityError where it is not legal now,
-        and FormatError for a field beyond its bounds."""
+        """Queue `message`. A `Failure` closes the session. Raises RefusedError "version" where the peer's
+        release has no such message, DurabilityError where it is not legal now, and FormatError for a field
+        beyond its bounds."""
         if isinstance(message, Failure):
             self.fail(message.code, message.text)
             return
+        if self._is_too_new(type(message)):
+            needed = messages.since(type(message))
+            raise RefusedError("version", releases.too_old_for("this command", self._version, needed))
         if not self.may_send(type(message)):
             state = "closed" if self._closed else self._state
             raise DurabilityError(f"defect of this tool: {type(message).__name__} sent in state {state}")
@@ -213,7 +236,7 @@ class _Protocol:
             self._closed = True
             self._refused(messages.decode(body))
         state = self._after(kind, self._receives)
-        if state is None:
+        if state is None or self._is_too_new(kind):
             raise ProtocolError(f"{kind.__name__} is not legal in state {self._state}")
         message = messages.decode(body)
         self._state = state
@@ -239,7 +262,8 @@ class _Protocol:
         assert isinstance(failure, Failure)
         if failure.code == "authentication":
             raise AuthenticationError(failure.text)
-        raise RefusedError(failure.code, failure.text)
+        here = f" (this machine has durability {durability.__version__})" if failure.code == "version" else ""
+        raise RefusedError(failure.code, f"{failure.text}{here}")
 
     def _queue(self, message: Message) -> None:
         """Queue a legal message, and take its step."""
@@ -270,13 +294,21 @@ class _Protocol:
 
 class ClientProtocol(_Protocol):
     """The client's end. `purpose`: what it comes for. `client` and `secret` are the client's, as `Hello` has
-    them."""
+    them. `versions`: those of the protocol that it speaks."""
 
-    def __init__(self, purpose: str, *, client: str, secret: bytes, software: str) -> None:
+    def __init__(
+        self,
+        purpose: str,
+        *,
+        client: str,
+        secret: bytes,
+        software: str,
+        versions: tuple[int, ...] = PROTOCOL_VERSIONS,
+    ) -> None:
         super().__init__(sends=ClientMessage, receives=ServerMessage)
         self._purpose = purpose
         self._hello = messages.Hello(
-            versions=PROTOCOL_VERSIONS, purpose=purpose, client=client, secret=secret, software=software
+            versions=versions, purpose=purpose, client=client, secret=secret, software=software
         )
         self._welcome: messages.Welcome | None = None
 
@@ -292,19 +324,20 @@ class ClientProtocol(_Protocol):
 
     def _shake_hands(self, message: Message) -> None:
         assert isinstance(message, messages.Welcome)
-        if message.version not in PROTOCOL_VERSIONS:
+        if message.version not in self._hello.versions:
             raise ProtocolError(f"protocol version {message.version} was chosen, which was not offered")
         self._welcome = message
+        self._version = message.version
         self._open()
 
 
 class ServerProtocol(_Protocol):
     """The server's end. `receive` returns the client's `Hello`; the shell finds out who that is, and answers
-    with `welcome` or `fail`."""
+    with `welcome` or `fail`. `versions`: those of the protocol that the server speaks, newest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: tuple[int, ...] = PROTOCOL_VERSIONS) -> None:
         super().__init__(sends=ServerMessage, receives=ClientMessage)
-        self._version = 0
+        self._versions = versions
 
     def welcome(self, *, server_id: str, name: str, role: str, servers: tuple[str, ...] = ()) -> None:
         """Open the session with the client that the server knows as `name`. `servers`: addresses of the
@@ -321,17 +354,18 @@ class ServerProtocol(_Protocol):
 
     def _shake_hands(self, message: Message) -> Message:
         assert isinstance(message, messages.Hello)
+        self._version = self._negotiate(message)
+        if message.purpose not in PURPOSES:
+            self._refuse(releases.unknown_purpose(message.purpose, message.software))
         self._purpose = message.purpose
-        self._version = self._negotiate(message.versions)
         return message
 
-    def _negotiate(self, offered: tuple[int, ...]) -> int:
-        for version in PROTOCOL_VERSIONS:
-            if version in offered:
-                return version
-        text = (
-            f"the client speaks protocol version {', '.join(map(str, offered))}, this server "
-            f"{', '.join(map(str, PROTOCOL_VERSIONS))}: install the same release on both machines"
-        )
+    def _negotiate(self, hello: messages.Hello) -> int:
+        common = [version for version in self._versions if version in hello.versions]
+        if not common:
+            self._refuse(releases.no_common_version(hello.software, hello.versions, self._versions))
+        return common[0]
+
+    def _refuse(self, text: str) -> NoReturn:
         self.fail("version", text)
         raise ProtocolError(text)

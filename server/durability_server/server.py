@@ -13,8 +13,8 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from durability.errors import SetupError, StoreError
@@ -34,12 +34,15 @@ from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
 from durability_server.connections.turns import Turns
 from durability_server.power.controller import Controller
+from durability_server.runs.kept_results import KeptResults
 from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
+from durability_server.web.live_page import LivePage
+from durability_server.web.page_exchange import Pulse
 
 POWER_DIRECTORY = "power"  # in the state directory: the locks of switches
 GRACE_S = 2.0  # for connections to take what was sent to them, when the server ends
@@ -52,12 +55,20 @@ log = logging.getLogger(__name__)
 class Server:
     """One server on one store. `start`, then `stop` (a second does nothing); not to be used again."""
 
-    def __init__(self, *, store_url: str, announce: Announce = silence, advertise: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        store_url: str,
+        announce: Announce = silence,
+        advertise: str | None = None,
+        readers: bool = False,
+    ) -> None:
         """`advertise`: the address, HOST or HOST:PORT, at which others reach this server, if that is not the
-        one on which it listens. Raises UsageError."""
+        one on which it listens. `readers`: other processes of this user may read the store meanwhile. Raises
+        UsageError."""
         self._announce = announce
         self._advertise = None if advertise is None else parse_address(advertise)
-        self._store = Store(store_url)
+        self._store = Store(store_url, mode="with readers" if readers else "alone")
         self._thread = StoreThread()
         self._manager = ConnectionManager()
         self._registry = Registry(self._store, self._thread, boot_id=clock.read_boot_id())
@@ -67,6 +78,7 @@ class Server:
         self._listener = Listener(self._admit)
         self._local: LocalSocket | None = None
         self._admitted: set[asyncio.Task[None]] = set()
+        self.page = ""  # the address of the live page, for people
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -88,6 +100,17 @@ class Server:
     def sessions(self) -> tuple[Session, ...]:
         """Which clients speak for which runs, to be watched as `runs` are."""
         return self._registry.sessions
+
+    @property
+    def pulse(self) -> Pulse:
+        """What a live page beside this server cannot read from the store."""
+        committer = self._registry.committer
+        return Pulse(
+            commits=committer.commits,
+            commits_ns=committer.commits_ns,
+            failure=committer.failure or "",
+            silent_s={} if self._campaigns is None else self._campaigns.silent_s,
+        )
 
     async def start(
         self, host: str, port: int, *, directory: Path | None, listener: socket.socket | None = None
@@ -151,7 +174,10 @@ class Server:
         log.info("stopped")
 
     async def _open_store(self, directory: Path | None) -> None:
-        await self._thread.call(self._store.open)
+        migrated = await self._thread.call(self._store.open)
+        if migrated is not None:
+            log.warning("%s: %s", self._store.name, migrated)
+            self._announce("store", str(migrated))
         key, certificate = await self._thread.call(self._store.identity, _new_identity)
         identity = ServerIdentity(key=key, certificate=certificate)
         self._tls = identity.context()
@@ -179,6 +205,7 @@ class Server:
             client_requests=self._client_requests,
             campaigns=self._campaigns,
             requests=self._requests,
+            kept_results=KeptResults(self._store, self._thread),
             turns=Turns(),
             encode=self._encode,
             others=lambda: self.others,
@@ -263,38 +290,68 @@ async def serve(
     ready: Callable[[Server, str, int], Awaitable[None]] | None = None,
     announce: Announce = silence,
     advertise: str | None = None,
+    web: str | None = None,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
-    `directory`; `advertise` is as `Server` has it. `ready` gets the server and the address it listens on,
-    `announce` what happens. Tells a service manager that it is ready, and that it lives. Raises UsageError,
-    SetupError or StoreError if it cannot start."""
+    `directory`; `advertise` is as `Server` has it. `web`: an address for the live page, None for none.
+    `ready` gets the server and the address it listens on, `announce` what happens. Tells a service manager
+    that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
     sys.setswitchinterval(_SWITCH_S)
     held_back = HeldBack(announce)
-    server = Server(store_url=store_url, announce=held_back, advertise=advertise)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     signals = (signal.SIGTERM, signal.SIGINT)
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     try:
-        bound = await server.start(host, port, directory=directory)
-        gc.collect()
-        gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
-        if ready is not None:
-            await ready(server, *bound)
-        held_back.release()
-        notify("READY=1")
-        alive = loop.create_task(_tell_alive())
-        await stop.wait()
-        alive.cancel()
-        notify("STOPPING=1")
+        async with _live_page(web, store_url, held_back) as page:
+            server = Server(
+                store_url=store_url, announce=held_back, advertise=advertise, readers=page is not None
+            )
+            bound = await server.start(host, port, directory=directory)
+            await _start_page(page, server)
+            gc.collect()
+            gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
+            if ready is not None:
+                await ready(server, *bound)
+            held_back.release()
+            notify("READY=1")
+            alive = loop.create_task(_tell_alive())
+            await stop.wait()
+            alive.cancel()
+            notify("STOPPING=1")
         await server.stop()
     finally:
         for number in signals:
             loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def _live_page(web: str | None, store_url: str, announce: Announce) -> AsyncIterator[LivePage | None]:
+    """The live page at the address `web`, which is bound before anything else is begun; it is closed at the
+    end. Raises UsageError and SetupError."""
+    if web is None:
+        yield None
+        return
+    page = LivePage(web, store_url=store_url, announce=announce)
+    page.listen()
+    try:
+        yield page
+    finally:
+        await page.close()
+
+
+async def _start_page(page: LivePage | None, server: Server) -> None:
+    if page is None:
+        return
+    try:
+        server.page = await page.start(lambda: server.pulse)
+    except SetupError:
+        await server.stop()
+        raise
 
 
 async def _tell_alive() -> None:

@@ -77,7 +77,17 @@ def test_every_option_has_help(name: str) -> None:
 def test_connection_options_are_the_same_everywhere() -> None:
     """Each command that connects to a server has all connection options, with the same texts and defaults."""
     names = [name for name in COMMANDS if "server" in options_of(name)]
-    assert sorted(names) == ["compare", "export", "run", "runs", "show", "verify"]
+    assert sorted(names) == [
+        "accept",
+        "bench",
+        "compare",
+        "export",
+        "results",
+        "run",
+        "runs",
+        "show",
+        "verify",
+    ]
     assert set(ServerOptions.__dataclass_fields__) == {"server", "credential"}
     for field in ServerOptions.__dataclass_fields__:
         texts = {

@@ -6,8 +6,8 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
-from durability.campaign.results import ArmResult, DriveResult, Tally
-from durability_client.campaigns.campaign_text import sentence, status
+from durability.campaign.results import ArmResult, DriveResult, Tally, sentence
+from durability_client.campaigns.campaign_text import status
 from tests.core.campaign.campaign_world import settings_of
 
 CLEAN = Tally(cuts=59, losses=0, unknown=0, bound=0.0495, bound_if_lost=None, low=None, high=None)

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from release import bundle, make_release, sources, wheel
+from release import bundle, deb, make_release, sources, wheel
 from release.make_release import Release
 from tests.places import ROOT
 
@@ -106,3 +107,15 @@ def test_an_artefact_that_is_not_known_is_refused() -> None:
     )
     assert done.returncode == 1
     assert "no such artefact: whele" in done.stderr and "wheel" in done.stderr
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_package_that_nothing_checks(
+    required: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without lintian a package is an error where the lab is required, and a warning elsewhere."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DURABILITY_LAB_REQUIRED", "1" if required else "0")
+    with pytest.raises(FileNotFoundError, match="lintian") if required else nullcontext():
+        deb.check(tmp_path / "durability.deb")
+    assert ("lintian is not installed: durability.deb was not checked" in capsys.readouterr().err) != required

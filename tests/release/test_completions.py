@@ -101,3 +101,21 @@ def test_the_command_installs_them_itself(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith("bash completion installed in")
     assert "_durability_completion" in (tmp_path / ".bash_completions/durability.sh").read_text()
+
+
+@pytest.mark.parametrize("option", ["--install-completion", "--show-completion"])
+def test_an_unknown_shell(option: str, root: None, tmp_path: Path) -> None:
+    """A command that no known shell started ends with exit code 5, says which shells there are, and leaves
+    the home directory as it was."""
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount-proc", "durability", option],  # no process is above it
+        env=os.environ | {"HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 5
+    assert "completions are for bash, zsh and fish" in done.stderr
+    assert list(home.iterdir()) == []

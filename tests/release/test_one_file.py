@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -189,7 +192,7 @@ def test_killed_while_it_unpacks(archive: Path, tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL
     assert _started(archive, tmp_path).stdout.startswith("durability ")
     left = {path.suffix for path in (tmp_path / "durability/one-file").iterdir()} - {_tree(tmp_path).suffix}
-    assert left == {".lock", ".checked"}
+    assert left == {".lock", ".used", ".checked"}
 
 
 def test_two_first_starts_at_once(archive: Path, tmp_path: Path) -> None:
@@ -229,7 +232,7 @@ def test_a_disk_that_fills_up(archive: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == one_file_start.EXIT_ENVIRONMENT
     assert "cannot unpack" in done.stderr and "File too large" in done.stderr
-    assert [path.suffix for path in (tmp_path / "durability/one-file").iterdir()] == [".lock"]
+    assert {path.suffix for path in (tmp_path / "durability/one-file").iterdir()} == {".lock", ".used"}
 
 
 def test_a_disk_without_room(archive: Path, root: None, tmp_path: Path) -> None:
@@ -237,12 +240,12 @@ def test_a_disk_without_room(archive: Path, root: None, tmp_path: Path) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=50m", "durability-test", tmp_path], check=True)
     try:
         done = _started(archive, tmp_path)
-        left = [path.suffix for path in (tmp_path / "durability/one-file").iterdir()]
+        left = {path.suffix for path in (tmp_path / "durability/one-file").iterdir()}
     finally:
         subprocess.run(["umount", tmp_path], check=True)
     assert done.returncode == one_file_start.EXIT_ENVIRONMENT
     assert re.search(r"it needs \d+ MB, and (49|50|51|52) MB are free", done.stderr)
-    assert left == [".lock"]
+    assert left == {".lock", ".used"}
 
 
 def test_a_directory_of_another_user(archive: Path, root: None, tmp_path: Path) -> None:
@@ -269,7 +272,7 @@ def test_a_damaged_archive(archive: Path, tmp_path: Path) -> None:
     done = _started(copy, tmp_path)
     assert done.returncode == one_file_start.EXIT_ENVIRONMENT
     assert f"{copy} is damaged" in done.stderr and "copy it again" in done.stderr
-    assert [path.suffix for path in (tmp_path / "durability/one-file").iterdir()] == [".lock"]
+    assert {path.suffix for path in (tmp_path / "durability/one-file").iterdir()} == {".lock", ".used"}
 
 
 @pytest.mark.parametrize("python", ["2.7", "3.6", "3.10"])
@@ -311,3 +314,44 @@ def test_two_builds_of_the_file_are_alike(release: Release, archive: Path, tmp_p
     bundles = {python: release.bundle(python) for python in bundle.PYTHONS}
     (tmp_path / "out").mkdir()
     assert one_file.make(release.sources, bundles, tmp_path / "out").read_bytes() == archive.read_bytes()
+
+
+def test_other_versions_are_removed_after_a_month(archive: Path, cache: Path) -> None:
+    """Not one that was started since, nor one from which a command runs, whenever that was started."""
+    directory = cache / "durability/one-file"
+    ages_days = {"old": 40, "running": 40, "recent": 20}
+    for name, days in ages_days.items():
+        (directory / name / "bin").mkdir(parents=True)
+        (directory / f"{name}.checked").write_text("a boot")
+        used = directory / f"{name}.used"
+        used.touch()
+        os.utime(used, times=(0, time.time() - days * 86_400))
+    with (directory / "running.used").open("r+b") as opened:
+        fcntl.flock(opened, fcntl.LOCK_SH)
+        done = _started(archive, cache)
+    assert done.returncode == 0 and f"removing {directory / 'old'}," in done.stderr
+    assert {name: (directory / name).exists() for name in ages_days} == {
+        "old": False,
+        "running": True,
+        "recent": True,
+    }
+    assert not (directory / "old.checked").exists() and (directory / "running.checked").exists()
+    for name in ("running", "recent"):
+        shutil.rmtree(directory / name)
+    for left in (*directory.glob("r*.checked"), *directory.glob("[or]*.used")):
+        left.unlink()
+
+
+def test_a_command_that_runs_keeps_its_tree(archive: Path, cache: Path) -> None:
+    """The command itself, not only what started it, holds the lock that keeps its tree."""
+    command = [sys.executable, str(archive), "serve", "--listen", "127.0.0.1:0"]
+    environment = _environment(cache, XDG_STATE_HOME=str(cache / "state"))
+    (used,) = (cache / "durability/one-file").glob("*.used")
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith("Listening on")
+        with used.open("r+b") as opened:
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            process.terminate()
+            assert process.wait(60) == 0
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)

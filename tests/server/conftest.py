@@ -241,9 +241,9 @@ class Lab:
         self._servers: list[Server] = []
         self._clients: list[Client] = []
 
-    async def start(self, store_url: str, *, announce: Announce = silence) -> Running:
-        """Starts a server on a store and port 0, and joins it."""
-        server = Server(store_url=store_url, announce=announce)
+    async def start(self, store_url: str, *, announce: Announce = silence, readers: bool = False) -> Running:
+        """Starts a server on a store and port 0, and joins it. `readers` is as `Server` has it."""
+        server = Server(store_url=store_url, announce=announce, readers=readers)
         self._servers.append(server)
         address = await server.start("127.0.0.1", 0, directory=self.directory)
         if store_url not in self._joined:
@@ -251,14 +251,17 @@ class Lab:
         self.members[address] = self._joined[store_url]
         return Running(server=server, address=address)
 
-    async def join(self, address: tuple[str, int], line: str, *, name: str = "test") -> Member:
-        """Joins a server with the line that it gave."""
+    async def join(
+        self, address: tuple[str, int], line: str, *, name: str = "test", machine: str = ""
+    ) -> Member:
+        """Joins a server with the line that it gave; `machine`: as one that keeps nothing on a disk."""
         code = parse_join_code(line.rsplit(maxsplit=1)[-1])
         stranger = Member(fingerprint=code.fingerprint, client="", secret=code.secret)
         client = await self.connect(address, "join", member=stranger)
         assert isinstance(client.stream, SecureStream)
         fingerprint = client.stream.certificate_fingerprint
-        joined = await client.ask(messages.Join(name=name), messages.Joined)
+        asked = messages.JoinMachine(name=name, machine=machine) if machine else messages.Join(name=name)
+        joined = await client.ask(asked, messages.Joined)
         await client.close()
         return Member(fingerprint=fingerprint, client=joined.client, secret=joined.secret)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sqlite3
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,36 +51,3 @@ async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
     running = await lab.start(store_url)
     client = await lab.connect(running.address, "query", member=member)
     assert client.session.welcome.name == "test"
-
-
-async def test_a_store_of_release_0_1_is_taken_over(lab: Lab, tmp_path: Path) -> None:
-    """A store of format 1 gets what it lacks; its runs stay, and belong to the operator."""
-    url = f"sqlite:///{tmp_path / 'store.sqlite'}"
-    running = await lab.start(url)
-    plan = lab.plan()
-    client = await lab.connect(running.address, local=True)
-    await client.begin(plan, lab.facts())
-    await client.acknowledge(3, 4)
-    await running.server.stop()
-    with sqlite3.connect(tmp_path / "store.sqlite") as database:
-        for statement in (
-            "DROP INDEX runs_by_client",
-            "ALTER TABLE runs DROP COLUMN client",
-            "ALTER TABLE runs DROP COLUMN holder",
-            "ALTER TABLE runs DROP COLUMN epoch",
-            "ALTER TABLE runs DROP COLUMN saves",
-            "DROP TABLE servers",
-            "DROP TABLE wants",
-            "ALTER TABLE meta DROP COLUMN key",
-            "ALTER TABLE meta DROP COLUMN certificate",
-            "DROP TABLE clients",
-            "DROP TABLE invitations",
-            "UPDATE meta SET format = 1",
-        ):
-            database.execute(statement)
-    database.close()
-    again = Server(store_url=url)
-    address = await again.start("127.0.0.1", 0, directory=lab.directory)
-    case = await lab.exported(address, plan.run, lambda case: True)
-    assert case.frontiers == (3, 4)
-    await again.stop()

@@ -21,10 +21,10 @@ from unittest.mock import patch
 from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Entry, Judged, entry_from_value
+from durability.campaign.progress import took_s
 from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition, DriveTask
 from durability_client.campaigns import campaign_text
-from durability_client.campaigns.campaign_command import took_s
 from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import BARS
 from durability_client.system.terminal import fitted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 import durability
 from durability_lab.histories import libraries
+from release.programs import Programs, line_of
 from tests.places import ROOT
 
 NOT_SOURCES = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__")
@@ -79,13 +81,13 @@ def installed(wheel: Path) -> Path:
 
 
 def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
-    """Every module and type marker is in the wheel, what a guest boots with, the templates of a page, and no
-    test or tool is."""
+    """Every module and type marker is in the wheel, what a guest boots with, the templates of pages, the
+    profiles of accept, and no test or tool is."""
     wanted = {
         str(path.relative_to(top))
         for name, top in PACKAGES.items()
         for path in (top / name).rglob("*")
-        if path.suffix in {".py", ".typed"} or path.parent.name in {"guest", "host", "templates"}
+        if path.suffix in {".py", ".typed"} or path.parent.name in {"guest", "host", "profiles", "templates"}
     }
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -131,3 +133,37 @@ def test_a_target_is_described(installed: Path, tmp_path: Path) -> None:
     """`durability device` of a file says on which file system it lies, without a server."""
     text = _output(installed / "durability", "device", tmp_path / "target", "--json", cwd=tmp_path)
     assert '"mount_point"' in text
+
+
+@pytest.mark.timeout(600)
+def test_a_real_cut_from_the_installed_wheel(installed: Path, rig_machine: None, tmp_path: Path) -> None:
+    """The lab of the wheel provides a drive that ignores flushes, its client writes there, the power is cut:
+    the verdict is loss."""
+    machine = Programs(None, tmp_path, python=installed / "python")
+    drive_command = machine.command(
+        "lab", "drive", "flush-ignored", "--file-system", "ext4", "--size", "256MiB"
+    )
+    with (
+        subprocess.Popen(
+            drive_command, env=machine.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as drive,
+        machine.serving(),
+    ):
+        assert drive.stdin is not None
+        target = Path(line_of(drive, lambda line: line.startswith("on ")).split()[2]) / "target"
+        machine.join(machine, "bench-1")
+        with machine.started("run", target, "--size", "4M", "--json") as run:
+            line_of(run, lambda line: json.loads(line).get("acked", 0) > 100)
+            print("cut", file=drive.stdin, flush=True)
+            line_of(drive, lambda line: line.startswith("off"))
+            assert run.wait(120) == 5  # the target failed
+        print("on", file=drive.stdin, flush=True)
+        target = Path(line_of(drive, lambda line: line.startswith("on ")).split()[2]) / "target"
+        verify = (*machine.command("verify", target, "--attest-cut", "lab drive"), "--json")
+        done = subprocess.run(
+            verify, env=machine.environment, check=False, capture_output=True, text=True, timeout=200
+        )
+        print("quit", file=drive.stdin, flush=True)
+        assert drive.wait(60) == 0
+    assert done.returncode == 3, f"{done.stdout}{done.stderr}"
+    assert json.loads(done.stdout)["verdict"] == "loss"

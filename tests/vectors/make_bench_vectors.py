@@ -9,9 +9,9 @@ import sys
 
 import numpy as np
 
-from durability.bench.catalogue import APPEND, FLUSH_CONTROL, HEADLINE
+from durability.bench.catalogue import APPEND, CLASSIC, FLUSH_CONTROL, HEADLINE
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
-from durability.bench.result import SCHEMA, CellRounds, Medium, Result, encode
+from durability.bench.result import SCHEMA, CellRounds, LayerBlock, Medium, Result, encode
 from durability.bench.serials import hash_serials
 from durability.formats.facts import Machine, Moment, TargetWarning
 from durability.formats.histogram import FineHistogram
@@ -97,12 +97,13 @@ RESULT = Result(
     serials="shown",
     machine=Machine(cpu_model="CPU @ 3.00GHz", cpus=8, governor="performance", memory_bytes=34_359_738_368),
     media=(Medium(name="nvme0n1", rpm=None, link_bytes_per_s=7_876_923_076, link="16.0 GT/s PCIe x4"),),
+    layer_blocks=(LayerBlock(what="recordsize", of="tank/data", block_bytes=131_072),),
     before=Moment(
         load=0.15, busy_percent=1.5, steal_percent=0.0, used_bytes=10_737_418_240, size_bytes=53_687_091_200
     ),
     after=None,
     idle=(Idle(name="nvme0n1", seconds=1.0, flushes=0, writes=3, write_kib=12, reads=None),),
-    order=(0, 3, 1, 0),
+    order=(0, 3, 1, 0, 4),
     cells=(
         CellRounds(
             cell=HEADLINE,
@@ -149,6 +150,27 @@ RESULT = Result(
                     commit_ns=NO_LATENCIES,
                     sync_ns=NO_LATENCIES,
                     read_ns=NO_LATENCIES,
+                    bin_s=0.1,
+                    bins=(),
+                    work=None,
+                ),
+            ),
+            note="",
+        ),
+        CellRounds(
+            cell=CLASSIC[0].read,
+            engine="fio",
+            engine_version="fio-3.33",
+            rounds=(
+                Round(
+                    started_s=2.5,
+                    seconds=1.002,
+                    commits=0,
+                    writes=0,
+                    reads=3,
+                    commit_ns=NO_LATENCIES,
+                    sync_ns=NO_LATENCIES,
+                    read_ns=_latencies(1_200_000, 1_300_000, 9_000_000),
                     bin_s=0.1,
                     bins=(),
                     work=None,

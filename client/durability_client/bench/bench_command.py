@@ -30,18 +30,19 @@ from durability.errors import (
     EXIT_OK,
     EXIT_USAGE,
     DurabilityError,
+    FormatError,
     PeerError,
     SetupError,
     UsageError,
 )
 from durability.formats.documents import to_json
-from durability_client.bench import cut_verdicts, saved_results
+from durability_client.bench import cut_verdicts, kept_results, saved_results
 from durability_client.bench.measure import workspace
 from durability_client.bench.progress_bar import Bar
 from durability_client.bench.report import comparison_screen, html_page, one_screen, terminal_tables
 from durability_client.bench.runner import IDLE_QUICK_S, IDLE_S, Options, measure
 from durability_client.bench.stop_signals import StopSignals
-from durability_client.link.endpoint import Endpoint
+from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.system.terminal import Terminal
 from durability_client.target import safety_checks
 from durability_client.target.kernel_storage import KernelStorage
@@ -58,7 +59,7 @@ _TABLE_WIDTH_MIN = 80  # a narrower terminal wraps lines itself, which cuts no n
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
     """What the command line asks for. `accept_minutes` None: not asked for; `size_bytes` None: the mode's;
-    `seed` None: any."""
+    `seed` None: any; `keep_on`: the server that is to keep the result, None for none."""
 
     target: Path
     output: Path | None = None
@@ -74,6 +75,7 @@ class BenchOptions:
     show_serials: bool = False
     engine: Engine = "durability"
     html: Path | None = None
+    keep_on: Endpoint | None = None
     full: bool = False
     json: bool = False
 
@@ -84,6 +86,8 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     _check_outputs(options)
     workspace.check_size(wanted.cells, wanted.size_bytes)
     _check_target(options.target, wanted.consent)
+    if options.keep_on is not None:
+        asyncio.run(kept_results.require_server(options.keep_on))
     with StopSignals() as stop_signals:
         try:
             with Bar(err) as bar:
@@ -93,6 +97,8 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
             return _exit_code(ending)
         kept = _save(outcome.result, options.output, err)
         kept = _save_page(outcome.result, options, err) and kept
+        if options.keep_on is not None:
+            kept = _keep(outcome.result, options.keep_on, err) and kept
     if outcome.ending is None:
         _print(outcome.result, out, full=options.full, json=options.json)
         return EXIT_OK if kept else EXIT_ENVIRONMENT
@@ -104,12 +110,48 @@ def bench(options: BenchOptions, out: TextIO, err: TextIO) -> int:
     return _exit_code(outcome.ending)
 
 
-def show(path: Path, out: TextIO, *, html: Path | None, full: bool, json: bool) -> int:
-    """Print the result in a file, and make its page if that is asked for; the exit code."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowOptions:
+    """What is to be done with a saved result beside printing it."""
+
+    html: Path | None = None
+    keep_on: Endpoint | None = None
+    full: bool = False
+    json: bool = False
+
+
+def show(path: Path, options: ShowOptions, out: TextIO, err: TextIO) -> int:
+    """Print the result in a file, and make its page and have a server keep it if that is asked for; the exit
+    code. Raises SetupError, FormatError, UsageError, PeerError."""
     result = saved_results.load(path)
-    if html is not None:
-        saved_results.save_page(html_page.result_page(result), html, apart_from=[path])
-    _print(result, out, full=full, json=json)
+    if options.html is not None:
+        saved_results.save_page(html_page.result_page(result), options.html, apart_from=[path])
+    if options.keep_on is not None:
+        _say_kept(asyncio.run(kept_results.keep(options.keep_on, result)), err)
+    _print(result, out, full=options.full, json=options.json)
+    return EXIT_OK
+
+
+def show_kept(
+    endpoint: Endpoint,
+    name: str,
+    output: Path | None,
+    *,
+    full: bool,
+    json: bool,
+    out: TextIO,
+    err: TextIO,
+) -> int:
+    """Print a result that the server keeps, or save its file as `output`; the exit code. Raises PeerError,
+    FormatError, SetupError."""
+    if output is not None:
+        saved_results.check_result(output)
+    fetched = asyncio.run(kept_results.fetch(endpoint, name))
+    if output is not None:
+        saved_results.save_file(fetched.data, output)
+        _say(f"the result is in {output}", err)
+    else:
+        _print(fetched.result, out, full=full, json=json)
     return EXIT_OK
 
 
@@ -135,7 +177,7 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
     labelled = [(_label(path, paths), result) for path, result in zip(paths, loaded, strict=True)]
     if len(loaded) < 2:
         raise UsageError("compare needs two results or more")
-    comparison = compare(labelled, _proofs(options, loaded, err))
+    comparison = compare(labelled, _proofs(options, labelled, err))
     if options.html is not None:
         page = html_page.comparison_page(comparison, loaded)
         saved_results.save_page(page, options.html, apart_from=paths)
@@ -148,12 +190,22 @@ def compare_files(options: CompareOptions, out: TextIO, err: TextIO) -> int:
     return EXIT_USAGE if comparison.refusals else EXIT_OK
 
 
-def _proofs(options: CompareOptions, loaded: Sequence[Result], err: TextIO) -> tuple[Proof | None, ...]:
+def _proofs(
+    options: CompareOptions, labelled: Sequence[tuple[str, Result]], err: TextIO
+) -> tuple[Proof | None, ...]:
     """What cuts said of the drive of each result. A server that nobody asked for may be silent."""
     if options.endpoint is None:
         return ()
+    loaded = [result for _, result in labelled]
     if options.verdicts_of:
         return asyncio.run(cut_verdicts.named_verdicts(options.endpoint, options.verdicts_of, loaded))
+    for label, result in labelled:
+        if nameless := [drive.name for drive in result.facts.drives if not drive.serial]:
+            _say(
+                f"durability: {label}: {', '.join(nameless)} has no serial, so its cuts cannot be found on"
+                " the server; name them with --verdict-of RUN or CAMPAIGN",
+                err,
+            )
     try:
         return asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded))
     except (PeerError, SetupError) as error:
@@ -201,8 +253,7 @@ def _wanted(options: BenchOptions) -> Options:
     mode, cells = _cells(options)
     if options.only:
         cells = catalogue.select(cells, options.only)
-    if options.engine == "fio" and not any(cell.fio for cell in cells):
-        raise UsageError("--engine fio: fio can measure none of these cells; choose others with --only")
+    cells = _for_engine(cells, options)
     size_bytes = options.size_bytes
     if size_bytes is None:
         size_bytes = SIZE_ACCEPT_BYTES if mode == "accept" else SIZE_BYTES
@@ -221,6 +272,22 @@ def _wanted(options: BenchOptions) -> Options:
         idle_s=IDLE_QUICK_S if mode == "quick" else IDLE_S,
         wait_s=options.wait_s,
     )
+
+
+def _for_engine(cells: tuple[Cell, ...], options: BenchOptions) -> tuple[Cell, ...]:
+    """Those of `cells` that the engines measure. Raises UsageError for none, or for a profile of fio's."""
+    if options.engine == "fio":
+        if not any(cell.fio for cell in cells):
+            raise UsageError("--engine fio: fio can measure none of these cells; choose others with --only")
+        return cells
+    if any(cell.group == "classic" for cell in cells):
+        raise UsageError(
+            f"--profile {options.profile}: only fio measures its cells without a sync; add --engine fio"
+        )
+    found = tuple(cell for cell in cells if not cell.only_fio)
+    if not found:
+        raise UsageError(f"only fio can measure {cells[0].name}; add --engine fio")
+    return found
 
 
 def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
@@ -272,6 +339,24 @@ def _save_page(result: Result, options: BenchOptions, err: TextIO) -> bool:
     return True
 
 
+def _keep(result: Result, endpoint: Endpoint, err: TextIO) -> bool:
+    """Have the server keep a result that was just saved; whether it does. A partial one is not kept."""
+    again = "`durability bench --show FILE --keep` keeps it later"
+    if not result.complete:
+        _say(f"durability: a partial result is not kept on the server; {again}", err)
+        return False
+    try:
+        _say_kept(asyncio.run(kept_results.keep(endpoint, result)), err)
+    except DurabilityError as error:
+        _say(f"durability: the server did not keep the result: {error}; {again}", err)
+        return False
+    return True
+
+
+def _say_kept(name: str, err: TextIO) -> None:
+    _say(f"the server keeps the result as {name}", err)
+
+
 def _say(text: str, err: TextIO) -> None:
     print(plain_text.as_text(text), file=err)
 
@@ -280,9 +365,19 @@ def _print(result: Result, out: TextIO, *, full: bool, json: bool) -> None:
     if json:
         print(to_json(summary_document(result)), file=out, flush=True)
     elif full:
-        terminal_tables.show_result(result, _console(out))
+        terminal_tables.show_result(result, _console(out), joined=_has_server())
     else:
-        one_screen.show_screen(result, _console(out))
+        one_screen.show_screen(result, _console(out), joined=_has_server())
+
+
+def _has_server() -> bool:
+    """Whether a run on this machine finds a server without being told of one."""
+    server, credential = (os.environ.get(f"DURABILITY_{name}") for name in ("SERVER", "CREDENTIAL"))
+    try:
+        endpoint(server or None, Path(credential) if credential else None)
+    except (SetupError, FormatError, UsageError):
+        return False
+    return True
 
 
 def _console(out: TextIO) -> Terminal:

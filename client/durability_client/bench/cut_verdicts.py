@@ -12,19 +12,21 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 
 from durability import limits
+from durability.acceptance.evidence import campaign_proof
 from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.result import Result
 from durability.bench.serials import hashed
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.results import DriveResult, results
+from durability.campaign.results import results
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.strength import strength
 from durability.evidence.strength import weightiest as standing
 from durability.formats.case import Case, case_from_value
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.protocol.messages import Campaigns, List, ListCampaigns, Listing, Show, Shown
 from durability.units import parse_run
 from durability_client.link.campaign_log import CampaignLog, read_log
@@ -70,7 +72,7 @@ async def found_verdicts(endpoint: Endpoint, measured: Sequence[Result]) -> tupl
     known: list[Known] = []
     try:
         async with asyncio.timeout(SEARCH_S):
-            for look in (_look_at_campaigns, _look_at_runs):
+            for look in (_look_at_campaigns, partial(look_at_runs, serials=_serials(measured))):
                 # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
                 with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
                     await look(connection, known)
@@ -95,15 +97,35 @@ async def _look_at_campaigns(connection: Connection, known: list[Known]) -> None
             known += await _of_campaign(connection, name)
 
 
-async def _look_at_runs(connection: Connection, known: list[Known]) -> None:
-    """Every loss that is listed, since one is enough, and the newest durable runs."""
-    rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX), Listing)).rows
-    losses = [row for row in rows if row.get("verdict") == "loss"]
-    durable = [row for row in rows if row.get("verdict") == "durable"]
-    for row in (*losses, *durable[:DURABLE_RUNS_MAX]):
-        one = await _of_run(connection, parse_run(str(row["run"])))
-        if one is not None:
-            known.append(one)
+def _serials(measured: Sequence[Result]) -> frozenset[str]:
+    """The hashes of the serials of all measured drives."""
+    return frozenset(hashed(drive.serial) for one in measured for drive in one.facts.drives if drive.serial)
+
+
+async def look_at_runs(
+    connection: Connection, known: list[Known], serials: frozenset[str] | None = None
+) -> None:
+    """Every loss that is listed, since one is enough, and the newest durable runs on each drive. `serials`:
+    hashes of those of the drives looked for; None for all runs."""
+    names = [""] if serials is None else await _listed(connection, serials)
+    for name in names:
+        rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX, drive=name), Listing)).rows
+        losses = [row for row in rows if row.get("verdict") == "loss"]
+        durable = [row for row in rows if row.get("verdict") == "durable"]
+        for row in (*losses, *durable[:DURABLE_RUNS_MAX]):
+            one = await _of_run(connection, parse_run(str(row["run"])))
+            if one is not None:
+                known.append(one)
+
+
+async def _listed(connection: Connection, serials: frozenset[str]) -> list[str]:
+    """The serials, as far as listings have them, of the server's drives whose hashes are among `serials`. A
+    serial that may be longer than listings have them is one of them, to be looked at."""
+    rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX, by="drive"), Listing)).rows
+    names = dict.fromkeys(str(row.get("serial", "")) for row in rows)
+    return [
+        name for name in names if name and (hashed(name) in serials or len(name) >= limits.DRIVE_NAME_MAX)
+    ]
 
 
 async def _of_campaign(connection: Connection, name: str) -> list[Known]:
@@ -114,26 +136,14 @@ async def _of_campaign(connection: Connection, name: str) -> list[Known]:
         return []
     known = []
     for drive in results(log.state):
-        facts = await _facts_of(connection, log.state, drive.drive)
-        if drive.tally.cuts and facts is not None:
-            known.append(Known(facts=facts, proof=_campaign_proof(log.state, drive)))
+        facts = await facts_of(connection, log.state, drive.drive)
+        proof = campaign_proof(log.state, drive)
+        if proof is not None and facts is not None:
+            known.append(Known(facts=facts, proof=proof))
     return known
 
 
-def _campaign_proof(state: CampaignState, drive: DriveResult) -> Proof:
-    tally, source = drive.tally, f"campaign {state.plan.name}"
-    lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
-    return Proof(
-        cuts=tally.cuts,
-        losses=tally.losses,
-        bound=tally.bound,
-        cut_class=state.plan.cut_class,
-        source=source,
-        lost_in=lost_in,
-    )
-
-
-async def _facts_of(connection: Connection, state: CampaignState, drive: str) -> Facts | None:
+async def facts_of(connection: Connection, state: CampaignState, drive: str) -> Facts | None:
     """The facts of the drive's first run in the campaign that the server still has."""
     for past in state.cycles:
         mine = past.of(drive)
@@ -181,16 +191,32 @@ def _proof_of(result: Result, known: Iterable[Known], *, named: bool) -> Proof |
 
 def _is_same(theirs: Facts, result: Result, *, named: bool) -> bool:
     """Whether a run was on the drives that `result` measured."""
-    ours = result.facts
+    return same_drives(theirs, result.facts, named=named)
+
+
+def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
+    """Whether both are of the same drives. `named`: the user said so, which is enough for drives without a
+    serial if machine, name, model and size agree."""
     if not ours.drives or len(theirs.drives) != len(ours.drives):
         return False
     if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
-        return {hashed(one.serial) for one in theirs.drives} == {hashed(one.serial) for one in ours.drives}
+        return set(map(_identity, _owned(theirs))) == set(map(_identity, _owned(ours)))
     if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
         return False
     return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
         (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
     } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
+
+
+def _owned(facts: Facts) -> list[tuple[Drive, str]]:
+    return [(drive, hashed(facts.host.machine_id)) for drive in facts.drives]
+
+
+def _identity(owned: tuple[Drive, str]) -> tuple[str, str]:
+    """The hash of a drive's serial, with the machine's where hypervisors and loop devices give the same
+    serial on every machine."""
+    drive, machine = owned
+    return hashed(drive.serial), machine if drive.emulated or drive.name.startswith("loop") else ""
 
 
 def _drives(facts: Facts) -> str:

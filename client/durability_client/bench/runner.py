@@ -21,7 +21,7 @@ import durability
 from durability.bench.catalogue import Mode
 from durability.bench.cells import Cell
 from durability.bench.measurement import Engine, Idle, Round
-from durability.bench.result import CellRounds, Result
+from durability.bench.result import SCHEMA, CellRounds, Result
 from durability.bench.serials import hash_serials
 from durability.errors import DurabilityError, TargetError
 from durability.formats.documents import escaped
@@ -34,6 +34,7 @@ from durability_client.bench.measure.fio import Fio
 from durability_client.bench.measure.hardware_bounds import medium
 from durability_client.bench.measure.job import Task
 from durability_client.bench.measure.job_processes import JobError, Jobs
+from durability_client.bench.measure.layer_blocks import layer_blocks
 from durability_client.bench.measure.rounds import round_of, work_of
 from durability_client.bench.measure.workspace import LackError, Place
 from durability_client.system import host
@@ -42,7 +43,7 @@ from durability_client.target.safety_checks import Consent
 
 IDLE_S, IDLE_QUICK_S = 1.0, 0.3
 _LACKING = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}  # calls that this target does not have
-_EXTRA_S = 0.08  # that a round takes beyond its seconds, to begin with
+_EXTRA_S, _EXTRA_FIO_S = 0.08, 0.5  # that a round takes beyond its seconds, to begin with
 _OVERDUE_S = 5.0  # beyond its time, until a round is said to wait
 _BELIEVED_S = 5.0  # of rounds, until what they took is believed rather than what was planned
 
@@ -129,8 +130,9 @@ class _Measurement:
         path = KernelStorage(options.target).path
         self._place = self._keep(target.place_of(path, options.consent, size_bytes=options.size_bytes))
         self._facts: Facts = KernelStorage(self._place.where).facts()
+        self._layer_blocks = layer_blocks(self._facts)
         self._memory = self._memory_place()
-        self._entries = [_Entry(cell, "durability") for cell in options.cells]
+        self._entries = [_Entry(cell, "durability") for cell in options.cells if not cell.only_fio]
         if self._fio is not None:
             self._entries += [_Entry(cell, "fio") for cell in options.cells if cell.fio]
         self._meter = Meter([drive.name for drive in self._facts.drives])
@@ -165,7 +167,7 @@ class _Measurement:
             raise TargetError(
                 f"{self._options.target}: {_words(error.errno or 0, error.strerror or str(error))}"
             ) from error
-        self._jobs.start(max(cell.jobs for cell in cells))
+        self._jobs.start(max((cell.jobs for cell in cells if not cell.only_fio), default=0))
 
     def run(self) -> None:
         """All rounds. Raises whatever ends them early."""
@@ -204,7 +206,7 @@ class _Measurement:
             after = host.moment(self._room(), since=self._ticks)
         media = tuple(medium(drive) for drive in self._facts.drives)
         result = Result(
-            schema="durability.bench/1",
+            schema=SCHEMA,
             software=f"durability {durability.__version__}",
             created=self._created,
             mode=options.mode,
@@ -218,6 +220,7 @@ class _Measurement:
             serials="shown",
             machine=host.machine(),
             media=media,
+            layer_blocks=self._layer_blocks,
             before=self._before,
             after=after,
             idle=tuple(self._idle),
@@ -297,8 +300,9 @@ class _Measurement:
     def _measure_fio(self, cell: Cell, tasks: Sequence[Task]) -> Round:
         assert self._fio is not None
         before = self._meter.read()
-        measured, user_us, system_us = self._fio.run(cell, tasks)
+        measured, user_us, system_us = self._fio.run(cell, tasks, self._tell)
         busy = spent(before, self._meter.read())
+        target.sync(tasks)
         work = work_of(measured.operations, user_us=user_us, system_us=system_us, idle=self._alone, busy=busy)
         return replace(measured, started_s=self._since_first(before.at_ns), work=work)
 
@@ -331,6 +335,8 @@ class _Progress:
 
     @staticmethod
     def _planned_s(entry: _Entry) -> float:
+        if entry.engine == "fio":
+            return entry.cell.seconds + _EXTRA_FIO_S
         return entry.cell.seconds + entry.cell.warmup_s + _EXTRA_S
 
     def skip(self, entry: _Entry) -> None:

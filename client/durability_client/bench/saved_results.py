@@ -68,6 +68,11 @@ def save(result: Result, path: Path) -> None:
     output_files.create(path, encode(result), _RESULT)
 
 
+def save_file(data: bytes, path: Path) -> None:
+    """Write the file of a result, to the byte. Raises SetupError; then what was there still is."""
+    output_files.create(path, data, _RESULT)
+
+
 def save_page(page: str, path: Path, *, apart_from: Iterable[Path] = ()) -> None:
     """Write an HTML page in the same way, in the place of an earlier page too. Raises SetupError, and
     UsageError where `path` is one of the files that it is made of."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from typing import TextIO
 from durability import plain_text
 from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import Entry
+from durability.campaign.progress import took_s
 from durability.campaign.settings import Power, Settings
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, FormatError, RefusedError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
@@ -193,20 +193,6 @@ def read_file(path: Path) -> Settings:
         raise UsageError(f"{path}: {error}") from error
     directory = path.absolute().parent
     return replace(settings, power=tuple(_with_whole_paths(power, directory) for power in settings.power))
-
-
-def took_s(entries: Sequence[Entry]) -> float | None:
-    """What a cycle took on average, by the entries' date and time, None before one is over."""
-    began = over = None
-    cycles = 0
-    for entry in entries:
-        if entry.happening.kind == "cycle-began" and entry.happening.cycle == 1:
-            began = entry.wall
-        elif entry.happening.kind == "cycle-ended" and entry.happening.cycle:
-            over, cycles = entry.wall, cycles + 1
-    if began is None or over is None:
-        return None
-    return (datetime.fromisoformat(over) - datetime.fromisoformat(began)).total_seconds() / cycles
 
 
 def _with_whole_paths(power: Power, directory: Path) -> Power:

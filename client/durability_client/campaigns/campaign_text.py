@@ -11,8 +11,8 @@ from typing import Any
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.health import health_rows, health_warnings
-from durability.campaign.progress import doing, expected_cycle_s, left_s
-from durability.campaign.results import ArmResult, DriveResult, Tally, results
+from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
+from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE
@@ -35,12 +35,6 @@ START_QUESTION = "Begin? [y/N]"
 BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows how far it is."
 _COLUMNS = ("drive", "cuts", "clean", "loss", "kept", "left_out", "at_most")
 _ARM_COLUMNS = ("drive", "arm", "cut", "cuts", "clean", "loss", "kept", "left_out", "at_most")
-
-
-def hours(seconds: float) -> str:
-    """A long time in words: "40 min", "2 h 30 min"."""
-    minutes = max(1, round(seconds / 60))
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def what_check_does(settings: Settings) -> str:
@@ -148,40 +142,6 @@ def page(
             yield f"{result.drive} lost data in cycle {cycle}: `durability show {run}`"
     yield ""
     yield from health_text(state, bars=bars, whole=health)
-
-
-def sentence(result: DriveResult) -> str:
-    """What a campaign says of a drive, in one sentence (rule 16)."""
-    tally = result.tally
-    left = _losses_elsewhere(result)
-    left += f" It takes part no more: {result.left}." if result.left else ""
-    sure = f"({100 * CONFIDENCE:.0f} %)"
-    if tally.losses:
-        assert tally.low is not None and tally.high is not None
-        cycle = result.first_loss[0] if result.first_loss is not None else 0
-        return (
-            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}:"
-            f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
-        )
-    if not tally.cuts:
-        return f"no cut with a verdict yet.{left}"
-    seen = f"no loss seen in {counted(tally.cuts, 'cut')}"
-    if tally.bound is not None:
-        return f"{seen}: at most {percent(tally.bound)} of cuts lose data {sure}.{left}"
-    assert tally.bound_if_lost is not None
-    return (
-        f"{seen}, but the outcome of {counted(tally.unknown, 'cut')} is not known, so there is no bound. If"
-        f" each of them lost data: at most {percent(tally.bound_if_lost)} {sure}.{left}"
-    )
-
-
-def _losses_elsewhere(result: DriveResult) -> str:
-    """Losses of arms whose power does not go under load, which are counted apart."""
-    return "".join(
-        f" LOSS in {arm.tally.losses} of {counted(arm.tally.cuts, 'cut')} of arm {arm.arm} ({arm.moment})."
-        for arm in result.arms
-        if arm.moment != "load" and arm.tally.losses
-    )
 
 
 def status_value(state: CampaignState, silent_s: Mapping[str, float]) -> dict[str, Any]:

@@ -77,9 +77,8 @@ def _local(address: tuple[str, int] | None) -> Path | None:
     runs, or the system. Raises SetupError."""
     if address is not None and not is_loopback(address[0]):
         return None
-    paths = [
-        path for directory in (user_state_path(APPLICATION), _OF_THE_SYSTEM) for path in _sockets(directory)
-    ]
+    directories = dict.fromkeys((user_state_path(APPLICATION), _OF_THE_SYSTEM))  # in a container they are one
+    paths = [path for directory in directories for path in _sockets(directory)]
     if address is not None:
         paths = [path for path in paths if path.name == socket_name(address[1])]
     found = [path for path in paths if _answers(path)]

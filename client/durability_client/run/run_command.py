@@ -370,22 +370,23 @@ class _Run:
         )
         if failure.errno in _NO_IO_FAILURE:
             told = await self._end(ClientFailed(text=what))
-            advice = "This was not an I/O error and not a cut: fix it and run again"
+            seen, advice = "", "This was not an I/O error and not a cut: fix it and run again"
         else:
             looking = asyncio.create_task(self._look())
             told = await self._end(ending)
             look = await looking
             confirmed = await self._tell(look, failure)
             told = told or confirmed
-            seen = f"{look.text[:1].upper()}{look.text[1:]}"
-            advice = f"{seen}. {_ADVICE[look.drive]}"
+            seen = f"; {look.text}"
+            advice = _ADVICE[look.drive]
             if not confirmed:
-                advice = f"{seen}, which the server did not confirm. {_ADVICE['unseen']}"
+                seen += ", which the server did not confirm"
+                advice = _ADVICE["unseen"]
         acked = sum(self._writers.shared.frontiers()[: self._plan.writers])
         server = "the server has them all" if told else "the server did not confirm them all"
         raise TargetError(
             f"{self._storage.path}: {what}; all writers stopped after {acked} acknowledged operations,"
-            f" {server}. {advice}"
+            f" {server}{seen}. {advice}"
         )
 
     async def _look(self) -> DriveLook:

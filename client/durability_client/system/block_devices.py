@@ -80,10 +80,7 @@ def stack_of(names: tuple[str, ...], *, sys: Path = SYS) -> Stack:
 def drive(name: str, *, sys: Path = SYS) -> Drive:
     """The facts of the leaf `name`."""
     block = _class(name, sys)
-    model = _first_text(block / "device" / "model", block / "device" / "name")
-    vendor = _text(block / "device" / "vendor")
-    if vendor and vendor != "ATA" and not vendor.startswith("0x"):
-        model = f"{vendor} {model}".strip()
+    model = model_of(name, sys=sys)
     emulated = bool(_EMULATED_NAME.fullmatch(name) or _EMULATED_MODEL.search(model))
     rotational, fua = _number(block / "queue" / "rotational"), _number(block / "queue" / "fua")
     return Drive(
@@ -105,6 +102,14 @@ def drive(name: str, *, sys: Path = SYS) -> Drive:
         flushes=flushes_of(name, sys=sys),
         emulated=emulated,
     )
+
+
+def model_of(name: str, *, sys: Path = SYS) -> str:
+    """The model of the drive `name`, with its vendor where that says something."""
+    device = _class(name, sys) / "device"
+    model, vendor = _first_text(device / "model", device / "name"), _text(device / "vendor")
+    named = vendor and vendor != "ATA" and not vendor.startswith("0x")
+    return f"{vendor} {model}".strip() if named else model
 
 
 def size_of(name: str, *, sys: Path = SYS) -> int:

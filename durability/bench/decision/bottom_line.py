@@ -164,8 +164,8 @@ def _speed(summary: CellSummary | None) -> Speed | None:
 
 
 def _steady(result: Result, measured: Sequence[CellSummary]) -> tuple[Steadiness, str]:
-    """The word on the loads that were held for long, else on `measured`, and why."""
-    held = [summarise(one) for one in result.held() if one.engine == "durability"]
+    """The word on the commits that were held for long, else on `measured`, and why."""
+    held = [summarise(one) for one in result.held() if one.engine == "durability" and one.cell.sync != "none"]
     judged = held or measured
     if not judged:
         return "not judged", "no cell that commits was measured"

@@ -21,12 +21,14 @@ from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
 from durability.evidence.verdict import Word
 from durability.units import counted
 from durability_client.campaigns.entry_lines import entry_line
+from durability_lab.campaign_rig.boot_times import BootTimes
 from durability_lab.kernel_rig.drive_command import check_model
 from durability_lab.kernel_rig.real_campaign import real_campaign
 from durability_lab.support.loads import FileSystemName
 from durability_lab.support.operated_campaign import OperatedCampaign
 from durability_lab.truth.expected_verdict import FILTERS, expected_of
 from durability_lab.vm_rig.guest_campaign import guest_campaign
+from durability_lab.vm_rig.live_machine import LiveImage
 
 CampaignRig: TypeAlias = Literal["b", "c"]
 TIMES: Final = "cut_after_s = [0.3, 1]\noff_s = [0.1, 0.5]\nboot_within_s = 300\nready_within_s = 60"
@@ -37,7 +39,7 @@ _TOLD = frozenset({"checked", "cycle-ended", "drive-left", "not-back", "paused",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignOptions:
-    """What the command line says; `cuts` of each drive."""
+    """What the command line says; `cuts` of each drive; `live`: what the machine of rig c boots."""
 
     models: tuple[str, ...] = ("honest", "flush-ignored")
     cuts: int = 3
@@ -45,6 +47,7 @@ class CampaignOptions:
     seed: int = 0
     json: bool = False
     rig: CampaignRig = "b"
+    live: LiveImage | None = None
 
 
 async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int:
@@ -58,14 +61,17 @@ async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int
     async with _rig(options) as real:
         for drive in real.tested:
             tell(f"{drive.name} is {drive.model}")
-        times = TIMES if options.rig == "b" else GUEST_TIMES
-        lines = f"cuts = {options.cuts}\nseed = {options.seed}\n{times}"
+        limits = TIMES if options.rig == "b" else GUEST_TIMES
+        lines = f"cuts = {options.cuts}\nseed = {options.seed}\n{limits}"
         real.write_file(campaign=lines, file_system=options.file_system)
         await real.do("start", str(real.file), "--yes")
+        times = BootTimes()
         async for entries, state in real.follow():
             for entry in entries:
                 if entry.happening.kind in _TOLD:
                     tell(plain_text.as_line(entry_line(entry)))
+                if options.live is not None and (line := times.line(entry)):
+                    tell(line)
             if state.state != "running":
                 break
         shown = await real.do("show", real.name, *(["--json"] if options.json else []))
@@ -77,6 +83,8 @@ async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int
 
 
 def _check(options: CampaignOptions) -> None:
+    if options.live is not None and options.rig != "c":
+        raise UsageError("--live: only the machine of rig c boots an image, add --rig c")
     for model in options.models:
         check_model(model)
         if options.rig == "c" and model in FILTERS:
@@ -91,7 +99,7 @@ def _rig(options: CampaignOptions) -> AbstractAsyncContextManager[OperatedCampai
     if options.rig == "b":
         return real_campaign(options.models, seed=options.seed)
     bus: Literal["sata", "nvme"] = "sata" if options.file_system else "nvme"
-    return guest_campaign(options.models, seed=options.seed, bus=bus)
+    return guest_campaign(options.models, seed=options.seed, bus=bus, live=options.live)
 
 
 def _as_deserved(real: OperatedCampaign, state: CampaignState, *, err: TextIO) -> bool:

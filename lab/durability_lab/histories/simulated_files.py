@@ -50,7 +50,8 @@ class _Inode:
 
 
 class SimulatedFileSystem:
-    """The file system on `drive`; `make` comes first, then `mount`, after every loss of power as well."""
+    """The file system on `drive`; `make` comes first, then `mount`, after every loss of power as well: a
+    drive that got its power back is another one, on which what was mounted has failed."""
 
     def __init__(self, drive: Drive) -> None:
         self._drive = drive
@@ -67,6 +68,7 @@ class SimulatedFileSystem:
         self._last_checksum = 0
         self._committing = False
         self._failed = False
+        self._generation = self._drive.generation
 
     def make(self) -> None:
         """An empty file system."""
@@ -110,8 +112,11 @@ class SimulatedFileSystem:
 
     def require_alive(self) -> None:
         """Raises OSError where a commit has failed, or nothing is mounted."""
-        if self._failed or not self.mounted:
+        if self._has_failed() or not self.mounted:
             raise OSError(errno.EIO, "the file system has failed")
+
+    def _has_failed(self) -> bool:
+        return self._failed or self._drive.generation != self._generation
 
     def _apply(self, operation: tuple[Any, ...]) -> None:
         match operation:
@@ -138,7 +143,7 @@ class SimulatedFileSystem:
             if fiber is None:  # the writer that commits is gone, and will not end
                 raise OSError(errno.EIO, "a commit does not end")
             fiber.sleep(_WAIT_S)
-        if self._failed:
+        if self._has_failed():
             raise OSError(errno.EIO, "the file system has failed")
         self._committing = True
         operations, self._pending = self._pending, []
@@ -146,6 +151,8 @@ class SimulatedFileSystem:
             self._drive.flush()
             if operations:
                 self._append(operations)
+            if self._has_failed():
+                raise OSError(errno.EIO, "the drive was enumerated anew")
         except BaseException:
             self._failed = True
             raise

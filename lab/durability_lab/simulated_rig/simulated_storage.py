@@ -7,6 +7,7 @@ asks for beyond that (names beside the target, growing files) is refused.
 
 from __future__ import annotations
 
+import errno
 import tempfile
 import threading
 import time
@@ -35,29 +36,38 @@ SIZE_BYTES = 64 << 20
 
 
 class SimulatedFile:
-    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself, and a sync takes `sync_s`."""
+    """A `TargetFile` of a simulated drive; `fua` makes every write sync itself, and a sync takes `sync_s`.
+
+    A drive that gets its power back is another one to the kernel. So a file that was open before fails then,
+    and what was under way too: what the drive lost is not acknowledged by its next flush."""
 
     direct = True
 
     def __init__(self, drive: Drive, *, fua: bool, sync_s: float) -> None:
         self._drive = drive
+        self._generation = drive.generation
         self._fua = fua
         self._sync_s = sync_s
 
     def pwrite(self, buffer: Buffer, offset: int) -> None:
         """Write at once; with a sync method on each write it takes `sync_s` and is a FUA write."""
+        self._require_same_drive()
         if self._fua:
             self._take_time()
         self._drive.write(offset, memoryview(buffer), fua=self._fua)
+        self._require_same_drive()
 
     def sync(self) -> None:
         """Flush the drive in `sync_s`; nothing where each write was FUA."""
+        self._require_same_drive()
         if not self._fua:
             self._take_time()
             self._drive.flush()
+        self._require_same_drive()
 
     def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
         """Read from cache or media; gives the bytes read, fewer at the end. Raises OSError."""
+        self._require_same_drive()
         length = max(0, min(len(buffer), self._drive.size_bytes - offset))
         if length:  # beyond the end there is nothing to read, and no error
             memoryview(buffer)[:length] = self._drive.read(offset, length)
@@ -73,6 +83,10 @@ class SimulatedFile:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _require_same_drive(self) -> None:
+        if self._drive.generation != self._generation:
+            raise OSError(errno.EIO, "the drive was enumerated anew")
 
     def _take_time(self) -> None:
         if self._sync_s:  # even a sleep of nothing takes 50 us and more

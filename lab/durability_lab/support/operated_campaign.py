@@ -22,7 +22,15 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Entry, entry_from_value
 from durability.errors import PeerError, SetupError
 from durability.protocol.local_address import socket_name
-from durability.protocol.messages import Campaign, Invite, Invited, ShowCampaign
+from durability.protocol.messages import (
+    Campaign,
+    Clients,
+    Invite,
+    Invited,
+    InviteMachines,
+    ListClients,
+    ShowCampaign,
+)
 from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
@@ -33,6 +41,7 @@ _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()"
 _LISTENS = "Listening on "
 _STOP_S = 120.0  # an agent ends its runs first
 _LOOK_S = 0.1
+_CODE_S = 86_400 * 7  # longer than any campaign of the lab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +188,22 @@ class OperatedCampaign(ABC):
         await asyncio.to_thread(self._within, lambda: joining.start("join", *words))
         if await asyncio.to_thread(joining.wait):
             raise SetupError(f"join failed: {joining.log.read_text()}")
+
+    async def join_by_stick(self, make: Callable[[str, str], None]) -> None:
+        """Have `make` put the server's address and a code for one machine where the machine finds them."""
+        with closing(await connect(self._local, "operate")) as connection:
+            asked = InviteMachines(name=self.machine, machines=1, valid_s=_CODE_S)
+            invited = await connection.request(asked, Invited)
+        await asyncio.to_thread(make, self.address, invited.line.split()[-1])
+
+    async def until_joined(self) -> None:
+        """Wait until the machine has joined."""
+        while True:
+            with closing(await connect(self._local, "operate")) as connection:
+                rows = (await connection.request(ListClients(), Clients)).rows
+            if any((row["name"], row["state"]) == (self.machine, "joined") for row in rows):
+                return
+            await asyncio.sleep(_LOOK_S)
 
     async def durability(self, *words: str) -> Answer:
         """What the command `durability WORDS` answers, on the server's machine."""

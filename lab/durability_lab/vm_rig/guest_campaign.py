@@ -16,7 +16,7 @@ import asyncio
 import json
 import secrets
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -25,14 +25,16 @@ from durability_lab.support import bmc as bmcs
 from durability_lab.support.bmc import Bmc
 from durability_lab.support.cleanup import PID_SUFFIX, in_memory, watched_directory
 from durability_lab.support.operated_campaign import ModelDrive, OperatedCampaign
-from durability_lab.vm_rig import guest_machine
+from durability_lab.vm_rig import guest_machine, live_machine
 from durability_lab.vm_rig.guest_machine import Image, compile_bytecode, make_image
 from durability_lab.vm_rig.guest_programs import Bus, GuestDrive
+from durability_lab.vm_rig.live_machine import LiveImage
 from durability_lab.vm_rig.network import SERVER, Network
 from durability_lab.vm_rig.switched_machine import SwitchedMachine
 
 TARGET_SIZE = "4MiB"  # emulated, more takes long to fill and to verify
-_BY_ID = Path("/dev/disk/by-id")  # in the guest, as `guest/job` has it
+_BY_ID = Path("/dev/disk/by-id")  # in the guest, as `guest/job` has it, or as udev has it of QEMU's drives
+_UDEV_NAMES: Mapping[Bus, str] = {"nvme": "nvme-QEMU_NVMe_Ctrl", "sata": "ata-QEMU_HARDDISK"}
 _LOOK_S = 0.1
 _PASSWORD_FILE = "bmc.password"
 
@@ -102,6 +104,18 @@ class GuestCampaign(OperatedCampaign):
         self.guest.install(image, credential=self.credential.read_text().strip())
         await asyncio.to_thread(self._network.call, self.guest.plug_in)
 
+    async def start_live(self, image: LiveImage) -> None:
+        """Insert disc and stick, give the machine its power, and wait until it has joined."""
+        stick = self.directory / "stick"
+
+        def make(server: str, code: str) -> None:
+            live_machine.make_stick(stick, server=server, code=code, name=self.machine)
+
+        await self.join_by_stick(make)
+        self.guest.insert(image, stick=stick)
+        await asyncio.to_thread(self._network.call, self.guest.plug_in)
+        await self.until_joined()
+
     def end(self) -> None:
         """Kill all of it."""
         self.server.kill()
@@ -111,11 +125,12 @@ class GuestCampaign(OperatedCampaign):
 
 @asynccontextmanager
 async def guest_campaign(
-    models: Sequence[str], *, seed: int, bus: Bus = "sata"
+    models: Sequence[str], *, seed: int, bus: Bus = "sata", live: LiveImage | None = None
 ) -> AsyncIterator[GuestCampaign]:
     """A rig whose machine boots, with a drive of each model, at most six: `drive-1` and so on. A file system
-    needs the bus "sata" (see `guest_programs`). Raises SetupError for what this machine lacks."""
-    problem = await asyncio.to_thread(missing)
+    needs the bus "sata" (see `guest_programs`). `live`: the machine boots this image, and has joined when the
+    block begins. Raises SetupError for what this machine lacks."""
+    problem = await asyncio.to_thread(missing) or (live_machine.missing(live) if live else "")
     if problem:
         raise SetupError(f"cannot set up the virtual machine: {problem}")
     with (
@@ -123,20 +138,26 @@ async def guest_campaign(
         Network() as network,
         ExitStack() as stack,
     ):
-        await asyncio.to_thread(compile_bytecode)
-        image = await asyncio.to_thread(make_image, directory)
-        drives = [_drive(number, model, bus, seed + number) for number, model in enumerate(models, 1)]
+        drives = [
+            _drive(number, model, bus, seed + number, live=live is not None)
+            for number, model in enumerate(models, 1)
+        ]
         campaign = GuestCampaign(directory, network, drives)
         stack.callback(campaign.end)
         await campaign.start_server()
-        await campaign.join()
         await campaign.start_bmc()
-        await campaign.start_machine(image)
+        if live is None:
+            await campaign.join()
+            await asyncio.to_thread(compile_bytecode)
+            await campaign.start_machine(await asyncio.to_thread(make_image, directory))
+        else:
+            await campaign.start_live(live)
         yield campaign
 
 
-def _drive(number: int, model: str, bus: Bus, seed: int) -> tuple[ModelDrive, GuestDrive]:
+def _drive(number: int, model: str, bus: Bus, seed: int, *, live: bool) -> tuple[ModelDrive, GuestDrive]:
     serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
-    tested = ModelDrive(name=f"drive-{number}", model=model, device=_BY_ID / serial)
+    place = _BY_ID / (f"{_UDEV_NAMES[bus]}_{serial}" if live else serial)
+    tested = ModelDrive(name=f"drive-{number}", model=model, device=place)
     drive = GuestDrive(model=model, bus=bus, file_system=bus == "sata", serial=serial, seed=seed)
     return tested, drive

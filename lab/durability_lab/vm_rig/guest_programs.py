@@ -71,16 +71,21 @@ def machine_command(
     # spare, as each waits for the other. Several drives are worked on at the same time.
     processors = 1 if len(drives) == 1 else _PROCESSORS
     memory_mib = _MEMORY_MIB + _DRIVE_MEMORY_MIB * len(drives)
-    devices = [word for number, drive in enumerate(drives) for word in _devices(number, *drive)]
-    if any(drive.bus == "sata" for drive, _ in drives):
-        devices = ["-device", "ich9-ahci,id=sata", *devices]
     return [
         *(QEMU, *_MACHINE.split(), "-smp", str(processors), "-m", str(memory_mib)),
         *("-kernel", str(kernel), "-initrd", str(initramfs), "-append", _KERNEL_OPTIONS),
         *("-chardev", f"file,id=console,path={console},append=on", "-serial", "chardev:console"),
         *("-netdev", f"tap,id=network,ifname={TAP},script=no,downscript=no"),
-        *devices,
+        *drive_devices(drives),
     ]
+
+
+def drive_devices(drives: Sequence[tuple[GuestDrive, Path]]) -> list[str]:
+    """What QEMU is told of the drives, each with the socket of its nbdkit."""
+    devices = [word for number, drive in enumerate(drives) for word in _devices(number, *drive)]
+    if any(drive.bus == "sata" for drive, _ in drives):
+        devices = ["-device", "ich9-ahci,id=sata", *devices]
+    return devices
 
 
 def _devices(number: int, drive: GuestDrive, socket: Path) -> list[str]:

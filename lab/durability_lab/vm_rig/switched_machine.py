@@ -14,7 +14,8 @@ from __future__ import annotations
 import shlex
 import subprocess
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -23,10 +24,12 @@ from durability_lab.support.cleanup import PID_SUFFIX
 from durability_lab.vm_rig import initramfs
 from durability_lab.vm_rig.guest_machine import SIZE_BYTES, Image, python_settings
 from durability_lab.vm_rig.guest_programs import GuestDrive, drive_command, machine_command
+from durability_lab.vm_rig.live_machine import LiveImage, live_command
 from durability_lab.vm_rig.network import GUEST
 
 # nothing · the BMC does nothing, and says that it did · it has power and does not start
 MachineTrouble: TypeAlias = Literal["", "lies", "dead"]
+_Drives: TypeAlias = Sequence[tuple[GuestDrive, Path]]  # each with its socket
 _CHASSIS = Path(__file__).with_name("host") / "chassis"
 _PROCESS_ID = f"echo $$ >machine{PID_SUFFIX}"
 _WAIT = "until [ -e {ready} ]; do kill -0 $! || exit 1; sleep 0.02; done"
@@ -63,7 +66,19 @@ class SwitchedMachine:
             "drives": str(len(self._drives)),
         }
         (self._directory / "initramfs").write_bytes(image.initramfs + initramfs.settings(settings))
-        (self._directory / "machine").write_text(self._starts(image))
+        start = partial(
+            machine_command, image.kernel, self._directory / "initramfs", self._directory / "console"
+        )
+        (self._directory / "machine").write_text(self._starts(start))
+
+    def insert(self, image: LiveImage, *, stick: Path) -> None:
+        """Have it boot the live image, with a stick that says how to join."""
+        console = self._directory / "console"
+
+        def start(drives: _Drives) -> list[str]:
+            return live_command(image, stick=stick, console=console, drives=drives)
+
+        (self._directory / "machine").write_text(self._starts(start))
 
     def plug_in(self) -> None:
         """Give it power, as somebody's hand does; call it where its network is. Raises SetupError."""
@@ -98,8 +113,8 @@ class SwitchedMachine:
     def _media(self, number: int) -> Path:
         return self._directory / f"media-{number}"
 
-    def _starts(self, image: Image) -> str:
-        """The script that starts the drives and becomes QEMU."""
+    def _starts(self, start: Callable[[_Drives], list[str]]) -> str:
+        """The script that starts the drives and becomes QEMU: `start` of them is its command."""
         lines, drives = [_PROCESS_ID, "cuts=$(($(cat boots) - 1))"], []
         for number, drive in enumerate(self._drives):
             socket = self._directory / f"{number}.sock"
@@ -115,10 +130,7 @@ class SwitchedMachine:
             lines.append(f'{shlex.join(command)} "cuts=$cuts" 8>&- &')
             lines.append(_WAIT.format(ready=shlex.quote(str(ready))))
             drives.append((drive, socket))
-        machine = machine_command(
-            image.kernel, self._directory / "initramfs", self._directory / "console", drives
-        )
-        return "\n".join((*lines, f"exec {shlex.join(machine)}", ""))
+        return "\n".join((*lines, f"exec {shlex.join(start(drives))}", ""))
 
     def _switch(self, to: str) -> None:
         command = (self.chassis, "set", "power", to)

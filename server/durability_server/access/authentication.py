@@ -22,6 +22,7 @@ class Authentication:
 
     def __init__(self, store: Store, thread: StoreThread) -> None:
         self._clients = store.clients
+        self._machines = store.machines
         self._thread = thread
 
     async def caller(self, hello: Hello, *, local: bool) -> Caller:
@@ -31,8 +32,13 @@ class Authentication:
             caller = OPERATOR
         elif hello.purpose == "join":
             hash_ = auth.invitation_hash(hello.secret)
-            invitation = await self._thread.look_up(self._clients.invitation, hash_, now=int(time.time()))
-            caller = Caller(client="", name=invitation.name, role=invitation.role, invitation=hash_)
+            now = int(time.time())
+            code = await self._thread.look_up(self._machines.find, hash_, now=now)
+            if code is not None:
+                caller = Caller(client="", name=code.name, role="client", invitation=hash_, of_machines=True)
+            else:
+                invitation = await self._thread.look_up(self._clients.invitation, hash_, now=now)
+                caller = Caller(client="", name=invitation.name, role=invitation.role, invitation=hash_)
         else:
             client = await self._thread.look_up(self._clients.find, hello.client)
             shown = auth.client_hash(hello.secret)

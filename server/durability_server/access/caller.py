@@ -20,12 +20,14 @@ _PURPOSES: Mapping[Role, frozenset[str]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """The client with the id `client`, known as `name`; "" is the operator on the server's own machine.
-    `invitation`: the hash of the code with which the caller joins, b"" for one that has joined."""
+    `invitation`: the hash of the code with which the caller joins, b"" for one that has joined;
+    `of_machines`: that code joins machines again and again."""
 
     client: str
     name: str
     role: Role
     invitation: bytes = b""
+    of_machines: bool = False
 
     def require(self, purpose: str) -> None:
         """Raises RefusedError "forbidden" where this caller may not come for that."""

@@ -14,6 +14,7 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.store.client_store import Client, Invitation
+from durability_server.store.machine_store import MachineCode
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -36,6 +37,7 @@ class ClientRequests:
     ) -> None:
         self._announce = announce
         self._clients = store.clients
+        self._machines = store.machines
         self._thread = thread
         self._fingerprint = fingerprint
         self._on_revoked = on_revoked
@@ -46,37 +48,67 @@ class ClientRequests:
         match message:
             case messages.Join():
                 return await self._join(caller, message.name)
+            case messages.JoinMachine():
+                return await self._join(caller, message.name, machine=message.machine)
             case messages.Invite():
                 return await self.invite(message.role, message.name)
+            case messages.InviteMachines():
+                return await self._invite_machines(message)
             case messages.ListClients():
-                rows = await self._thread.ask(self._clients.listing, now=_now())
-                return messages.Clients(rows=rows)
+                clients = await self._thread.ask(self._clients.listing, now=_now())
+                codes = await self._thread.ask(self._machines.listing, now=_now())
+                return messages.Clients(rows=(*clients, *codes))
             case messages.Rename():
                 await self._thread.call(self._clients.rename, message.client, message.name)
             case messages.Revoke():
-                revoke = self._clients.revoke
-                revoked = await self._thread.call(revoke, message.client, wall=clock.wall(), now=_now())
-                self._on_revoked(revoked)
+                await self._revoke(message.client)
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return messages.Stored()
 
     async def invite(self, role: auth.Role | str, name: str) -> messages.Invited:
         """A new join code, and the line to type with it."""
-        secret = secrets.token_bytes(join_code.SECRET_BYTES)
-        code = join_code.JoinCode(secret=secret, fingerprint=self._fingerprint[: join_code.FINGERPRINT_BYTES])
+        code = self._new_code()
         now = _now()
         (known,) = (one for one in auth.ROLES if one == role)
         invitation = Invitation(
-            hash=auth.invitation_hash(secret), role=known, name=name, expires=now + CODE_S
+            hash=auth.invitation_hash(code.secret), role=known, name=name, expires=now + CODE_S
         )
         await self._thread.call(self._clients.invite, invitation, wall=clock.wall(), now=now)
+        return self._invited(code, CODE_S)
+
+    async def _invite_machines(self, message: messages.InviteMachines) -> messages.Invited:
+        """A new code for machines, and the line with it."""
+        code = self._new_code()
+        kept = MachineCode(
+            hash=auth.invitation_hash(code.secret),
+            name=message.name,
+            machines=message.machines,
+            expires=_now() + message.valid_s,
+        )
+        await self._thread.call(self._machines.invite, kept, wall=clock.wall(), now=_now())
+        return self._invited(code, message.valid_s)
+
+    def _new_code(self) -> join_code.JoinCode:
+        secret = secrets.token_bytes(join_code.SECRET_BYTES)
+        return join_code.JoinCode(secret=secret, fingerprint=self._fingerprint[: join_code.FINGERPRINT_BYTES])
+
+    def _invited(self, code: join_code.JoinCode, valid_s: int) -> messages.Invited:
         return messages.Invited(
             line=f"durability join {self.where} {code}",
-            expires=clock.wall(clock.now_ns() + CODE_S * 1_000_000_000),
+            expires=clock.wall(clock.now_ns() + valid_s * 1_000_000_000),
         )
 
-    async def _join(self, caller: Caller, name: str) -> messages.Joined:
+    async def _revoke(self, client: str) -> None:
+        """A code for machines goes with all machines that joined by it."""
+        now, wall = _now(), clock.wall()
+        machines = await self._thread.call(self._machines.revoke, client, wall=wall, now=now)
+        if machines is None:
+            machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
+        for revoked in machines:
+            self._on_revoked(revoked)
+
+    async def _join(self, caller: Caller, name: str, *, machine: str = "") -> messages.Joined:
         secret = secrets.token_bytes(auth.SECRET_BYTES)
         client = Client(
             id=secrets.token_hex(_ID_BYTES),
@@ -84,9 +116,16 @@ class ClientRequests:
             role=caller.role,
             hash=auth.client_hash(secret),
         )
-        join = self._clients.join
-        kept = await self._thread.call(join, caller.invitation, client, wall=clock.wall(), now=_now())
-        self._announce(kept.name, f"joined as {kept.role}")
+        if caller.of_machines:
+            join = self._machines.join
+            kept, again = await self._thread.call(
+                join, caller.invitation, machine, client, wall=clock.wall(), now=_now()
+            )
+            self._announce(kept.name, "joined again after a boot" if again else f"joined as {kept.role}")
+        else:
+            use_up = self._clients.join
+            kept = await self._thread.call(use_up, caller.invitation, client, wall=clock.wall(), now=_now())
+            self._announce(kept.name, f"joined as {kept.role}")
         return messages.Joined(client=kept.id, secret=secret, name=kept.name, role=kept.role)
 
 

@@ -97,6 +97,14 @@ class Campaigns:
                 return name
         return ""
 
+    @property
+    def silent_s(self) -> dict[str, dict[str, float]]:
+        """By campaign that is not over and by machine: for how long its agent has said nothing."""
+        logs = self._logs.items()
+        return {
+            name: log.silent_s() for name, log in logs if log.state.settings and log.state.state != "ended"
+        }
+
     # Requests.
 
     async def answer(self, caller: Caller, message: Message) -> Message:

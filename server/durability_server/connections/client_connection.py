@@ -34,6 +34,8 @@ from durability_server.campaigns.campaigns import REQUESTS as CAMPAIGN_REQUESTS
 from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.turns import LARGE_BYTES, Turns
+from durability_server.runs.kept_results import REQUESTS as RESULT_REQUESTS
+from durability_server.runs.kept_results import KeptResults
 from durability_server.runs.requests import Requests
 from durability_server.runs.session import Session
 
@@ -57,6 +59,7 @@ _LONG_ANSWERS = (
     messages.Campaign,
     messages.CaseFile,
     messages.Clients,
+    messages.KeptResult,
     messages.Listing,
     messages.Shown,
 )
@@ -73,6 +76,7 @@ class Services:
     client_requests: ClientRequests
     campaigns: Campaigns
     requests: Requests
+    kept_results: KeptResults
     turns: Turns
     encode: Callable[[Message], Awaitable[bytes]]  # elsewhere than in the event loop
     others: Callable[[], tuple[str, ...]]  # addresses of the other servers on the store
@@ -315,6 +319,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _answer(self, caller: Caller, message: Message) -> Message:
         if isinstance(message, CAMPAIGN_REQUESTS):
             return await self._services.campaigns.answer(caller, message)
+        if isinstance(message, RESULT_REQUESTS):
+            return await self._services.kept_results.answer(caller, message)
         if self._protocol.purpose in ("join", "operate"):
             return await self._services.client_requests.answer(caller, message)
         return await self._services.requests.answer(self, message)

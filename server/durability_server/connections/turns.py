@@ -15,15 +15,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from durability.errors import RefusedError
-from durability.protocol.messages import Export, List, ListClients, Message, Show, ShowCampaign
+from durability.protocol.messages import (
+    Export,
+    FetchResult,
+    KeepResult,
+    List,
+    ListClients,
+    ListResults,
+    Message,
+    Show,
+    ShowCampaign,
+)
 
 UNDER_WAY_MAX = 8  # requests of one client
 LARGE_BYTES = 128 << 10  # a message with more is large
 LARGE_MAX = 16  # large messages of one client, from the time that they begin to come until they are answered
 LONG: tuple[type[Message], ...] = (
     Export,
+    FetchResult,
+    KeepResult,
     List,
     ListClients,
+    ListResults,
     Show,
     ShowCampaign,
 )  # may read all that the store has

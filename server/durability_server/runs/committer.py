@@ -56,6 +56,8 @@ class Committer:
         self._closing = False
         self._not_before_s = 0.0
         self.failure: str | None = None
+        self.commits = 0  # that succeeded, and how long they took together
+        self.commits_ns = 0
 
     def begin_without(self, why: str) -> None:
         """The store cannot be written from the start, because of `why`; it is tried again until it can."""
@@ -120,6 +122,7 @@ class Committer:
         if not self._saving and self.failure is None:
             return
         snapshots = _snapshots(self._saving)
+        began_ns = clock.now_ns()
         try:
             lost = await self._thread.call(self._store.save, list(snapshots.values()))
         except Exception as error:
@@ -128,6 +131,8 @@ class Committer:
             self._failed(waiting, StoreError(str(error)))
             await asyncio.sleep(0 if self._closing else RETRY_S)
             return
+        self.commits += 1
+        self.commits_ns += clock.now_ns() - began_ns
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
         for number, (run, snapshot) in enumerate(snapshots.items(), 1):
             del self._saving[run]

@@ -7,7 +7,7 @@ store's thread; each is one transaction. Refuses to keep a secret: it has their 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
@@ -91,15 +91,8 @@ class ClientStore:
         RefusedError "too-many"."""
         with self._database.transaction() as db:
             invitation = _open_invitation(db, hash_, now=now)
-            if db.execute(select(func.count()).select_from(tables.clients)).scalar_one() >= CLIENTS_MAX:
-                raise RefusedError("too-many", f"the server has {CLIENTS_MAX} clients, its maximum")
-            name = _free_name(db, invitation.name or client.name)
-            kept = Client(id=client.id, name=name, role=invitation.role, hash=client.hash)
-            db.execute(
-                insert(tables.clients).values(
-                    id=kept.id, name=kept.name, role=kept.role, hash=kept.hash, joined=wall
-                )
-            )
+            named = replace(client, name=invitation.name or client.name, role=invitation.role)
+            kept = add_client(db, named, wall=wall)
             used = tables.invitations.c.hash == hash_
             db.execute(update(tables.invitations).where(used).values(used=wall))
         return kept
@@ -151,6 +144,17 @@ class ClientStore:
             open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
             waiting = db.execute(open_.order_by(invitations.created)).all()
         return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))
+
+
+def add_client(db: Connection, client: Client, *, wall: str) -> Client:
+    """Adds `client`, whose name becomes one that no other has; returns it as it is kept. Raises RefusedError
+    "too-many"."""
+    if db.execute(select(func.count()).select_from(tables.clients)).scalar_one() >= CLIENTS_MAX:
+        raise RefusedError("too-many", f"the server has {CLIENTS_MAX} clients, its maximum")
+    kept = replace(client, name=_free_name(db, client.name))
+    row = {"id": kept.id, "name": kept.name, "role": kept.role, "hash": kept.hash, "joined": wall}
+    db.execute(insert(tables.clients).values(row))
+    return kept
 
 
 def _listed(rows: Sequence[Row[Any]], runs_of: dict[str, int]) -> tuple[dict[str, Value], ...]:

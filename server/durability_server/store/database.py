@@ -2,13 +2,15 @@
 
 SQLite with a write-ahead log and synchronous=FULL, or PostgreSQL with synchronous_commit=on. One connection
 writes; each thread that reads has another one, so that no question keeps a commit waiting. Several servers
-may share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. Refuses a
-PostgreSQL server that runs with fsync=off, a file system on which SQLite cannot have its log, and an SQLite
-file that another server has open. One thread may use `transaction`, any `reading`.
+may share a PostgreSQL database; what only one of them may do at a time takes an advisory lock. An SQLite file
+is one process's alone, unless that one lets others read it. Refuses a PostgreSQL server that runs with
+fsync=off, a file system on which SQLite cannot have its log, and an SQLite file that another server has open.
+One thread may use `transaction`, any `reading`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import sqlite3
@@ -17,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -25,6 +27,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from durability.errors import StoreError, UsageError
+
+# Who else may have an SQLite file open: nobody, processes that only read it; or this one only reads.
+Mode: TypeAlias = Literal["alone", "with readers", "reader"]
 
 _LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the file
 _HELD: set[Path] = set()  # files of SQLite that servers of this process have open
@@ -47,8 +52,10 @@ _POSTGRESQL_OPTIONS = {
 class Database:
     """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the first transaction opens it."""
 
-    def __init__(self, url: str) -> None:
-        """Raises UsageError for a URL that is neither."""
+    def __init__(self, url: str, *, mode: Mode = "alone") -> None:
+        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. Raises UsageError
+        for a URL that is neither."""
+        self._mode = mode
         try:
             parsed = make_url(url)
         except ArgumentError:
@@ -56,8 +63,8 @@ class Database:
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.is_shared = not self.is_sqlite  # other servers may use it at the same time
-        self._engine = _sqlite_engine(parsed) if self.is_sqlite else _postgresql_engine(parsed)
-        self._file = Path(parsed.database or "") if self.is_sqlite else None
+        self._engine = _sqlite_engine(parsed, mode) if self.is_sqlite else _postgresql_engine(parsed)
+        self.file = Path(parsed.database or "") if self.is_sqlite else None
         self._hold: ExitStack | None = None  # of the file, with SQLite
         self._connection: Connection | None = None
         self._readers: dict[int, Connection] = {}  # by thread
@@ -67,14 +74,14 @@ class Database:
         """A transaction that is durable when the block ends and undone when it raises. `alone`: no other
         server has such a one at the same time, so that what was looked up stays true until the end. Raises
         StoreError for all that the database refuses; the next transaction connects again if need be."""
+        if self._mode == "reader":
+            raise StoreError(f"{self.name}: it was opened to be read only")
         try:
-            self._connection = self._kept(self._connection)
-            if self._connection is None:
-                self._connection = self._connect()
-            with self._connection.begin():
+            connection = self._writing()
+            with connection.begin():
                 if alone and self.is_shared:
-                    self._connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-                yield self._connection
+                    connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+                yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
         finally:
@@ -91,8 +98,13 @@ class Database:
             reader = self._kept(self._readers.pop(thread, None))
             if reader is None:
                 reader = self._engine.connect().execution_options(**{_READING: True})
+                if self.is_sqlite and self._mode == "reader":
+                    reader.exec_driver_sql("PRAGMA query_only = ON")
+                    reader.rollback()
                 if self.is_shared:  # a run that is saved between two statements would be half of the one
-                    reader = reader.execution_options(isolation_level="REPEATABLE READ")
+                    reader = reader.execution_options(
+                        isolation_level="REPEATABLE READ", postgresql_readonly=self._mode == "reader"
+                    )
             self._readers[thread] = reader
             with reader.begin():
                 yield reader
@@ -103,12 +115,21 @@ class Database:
             if reader is not None and not self._usable(reader):
                 _close(self._readers.pop(thread))
 
+    @contextmanager
+    def sqlite(self) -> Iterator[sqlite3.Connection]:
+        """SQLite's own connection to the file, outside a transaction; no other process has the file
+        meanwhile. Raises StoreError."""
+        try:
+            yield cast(sqlite3.Connection, self._writing().connection.dbapi_connection)
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            raise StoreError(f"{self.name}: {_reason(error)}") from error
+
     def room(self) -> tuple[int, int]:
         """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
         tell."""
-        if self._file is None:
+        if self.file is None:
             return 0, 0
-        room = os.statvfs(self._file.parent)
+        room = os.statvfs(self.file.parent)
         return room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
 
     def close(self) -> None:
@@ -121,6 +142,12 @@ class Database:
         if self._hold is not None:
             self._hold.close()
             self._hold = None
+
+    def _writing(self) -> Connection:
+        self._connection = self._kept(self._connection)
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
 
     def _kept(self, connection: Connection | None) -> Connection | None:
         """The connection; None where PostgreSQL has ended it since it was used, as in a restart."""
@@ -139,9 +166,11 @@ class Database:
         return not (connection.closed or connection.invalidated or connection.in_transaction())
 
     def _connect(self) -> Connection:
-        if self._file is not None and self._hold is None:
+        if self.file is not None and self._hold is None:
             hold = ExitStack()
-            hold.enter_context(_held(self._file))
+            hold.enter_context(_held(self.file))
+            if self._mode == "with readers":
+                hold.enter_context(_locked(self.file))
             self._hold = hold
         connection = self._engine.connect()
         try:
@@ -169,24 +198,33 @@ def _reason(error: Exception) -> str:
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _sqlite_engine(url: URL, mode: Mode) -> Engine:
     if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
         raise UsageError(f"{url}: the store must be a file: sqlite:///FILE")
     file = Path(url.database)
+    if mode == "reader":
+        return _sqlite_engine_of(url, mode)
     try:
         # The store holds the secrets of the runs: no other user may read it.
         os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise StoreError(f"cannot open the store {file}: {error.strerror}") from error
-    return _sqlite_engine_of(url)
+    return _sqlite_engine_of(url, mode)
+
+
+# The first file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,
+# for which a full disk may have no room.
+_OPENED: dict[Mode, str] = {
+    "alone": "vfs=unix-excl",
+    "with readers": "vfs=unix",
+    "reader": "vfs=unix&mode=ro",
+}
 
 
 @cache
-def _sqlite_engine_of(url: URL) -> Engine:
+def _sqlite_engine_of(url: URL, mode: Mode) -> Engine:
     """One for each file, because an engine keeps the statements that it has compiled."""
-    # This file system layer of SQLite keeps other processes out, and needs no shared memory beside the file,
-    # for which a full disk may have no room.
-    file = f"file:{quote(str(Path(url.database or '').absolute()))}?vfs=unix-excl"
+    file = f"file:{quote(str(Path(url.database or '').absolute()))}?{_OPENED[mode]}"
     connect = partial(sqlite3.connect, file, uri=True, timeout=_LOCK_WAIT_S, check_same_thread=False)
     engine = create_engine(url, poolclass=NullPool, creator=connect)
     event.listen(engine, "connect", _sqlite_connected)
@@ -215,6 +253,22 @@ def _held(file: Path) -> Iterator[None]:
         yield
     finally:
         _HELD.discard(name)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    """Keeps other servers from `file` that let others read it as well; SQLite keeps out those that do not.
+    The descriptor stays open as long as SQLite's own: closing one gives up all of SQLite's locks. Raises
+    StoreError."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{file}: {_IN_USE}") from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _prepare_sqlite(connection: Connection, name: str) -> None:

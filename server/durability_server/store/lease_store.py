@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeAlias, cast
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
+    Connection,
     Select,
     and_,
     bindparam,
@@ -50,6 +51,13 @@ def _lasts(expires: ColumnElement[int]) -> ColumnElement[bool]:
     """Whether a time has not come. One that is further away than any can be was set before the database's
     clock was put back: who lives will set it anew."""
     return and_(expires > _NOW, expires <= _NOW + LEASE_MS)
+
+
+def living(db: Connection) -> tuple[str, ...]:
+    """The addresses of all servers that live on the store."""
+    servers = tables.servers.c
+    found = db.execute(select(servers.address).where(_lasts(servers.expires)).order_by(servers.id)).scalars()
+    return tuple(address or "without an address" for address in found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,19 +9,18 @@ taken since.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Row,
     and_,
     bindparam,
     func,
     insert,
-    inspect,
     or_,
     select,
     update,
@@ -34,11 +33,14 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import drive_listing, tables
+from durability_server.store import drive_listing, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore
-from durability_server.store.database import Database
+from durability_server.store.database import Database, Mode
 from durability_server.store.lease_store import LeaseStore
+from durability_server.store.live_rows import RunNow
+from durability_server.store.machine_store import MachineStore
+from durability_server.store.migrations import STORE_FORMAT, Migrated, open_store
 from durability_server.store.records import (
     MovedError,
     Registration,
@@ -46,6 +48,7 @@ from durability_server.store.records import (
     RunSnapshot,
     StoredRun,
 )
+from durability_server.store.result_store import NewResult, ResultStore
 from durability_server.store.run_rows import (
     PARTS,
     changing_columns,
@@ -61,7 +64,6 @@ from durability_server.store.run_rows import (
     unverified,
     verdicts_of,
 )
-from durability_server.store.tables import STORE_FORMAT
 from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
@@ -74,36 +76,45 @@ SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
 
 
 class Store:
-    """The store in the database that `url` names. `open` comes first."""
+    """The store in the database that `url` names. `open` comes first, or `open_to_read`."""
 
-    def __init__(self, url: str) -> None:
-        self._database = Database(url)
+    def __init__(self, url: str, *, mode: Mode = "alone") -> None:
+        self._database = Database(url, mode=mode)
         self.name = self._database.name
         self.server_id = ""
         self.clients = ClientStore(self._database)
+        self.machines = MachineStore(self._database)
         self.leases = LeaseStore(self._database)
         self.campaigns = CampaignStore(self._database, self.leases)
+        self.results = ResultStore(self._database)
         self._marked = False  # whether what an earlier server left live is stored as `server-down`
 
-    def open(self) -> None:
-        """Makes or checks the tables."""
-        with self._database.transaction() as db:
-            knows_drives = inspect(db).has_table(tables.run_drives.name)
-            tables.metadata.create_all(db)
+    def open(self) -> Migrated | None:
+        """Makes the tables, or has those of an earlier release migrated, which it returns. Raises StoreError
+        for a store that this release cannot read."""
+        migrated = open_store(self._database)
+        with self._database.reading() as db:
+            self.server_id = db.execute(select(tables.meta.c.server_id)).scalar_one()
+        return migrated
+
+    def open_to_read(self) -> None:
+        """Checks the tables, which a server that lives has made, for a process beside that server. Only what
+        reads may be called then."""
+        with self._database.reading() as db:
             row = db.execute(select(tables.meta.c.format, tables.meta.c.server_id)).first()
-            if row is None:
-                self.server_id = secrets.token_hex(8)
-                db.execute(insert(tables.meta).values(format=STORE_FORMAT, server_id=self.server_id))
-            elif row.format not in (1, STORE_FORMAT):
-                raise StoreError(
-                    f"{self.name}: format {row.format} is not {STORE_FORMAT}: use the release that wrote it"
-                )
-            else:
-                self.server_id = row.server_id
-                if row.format == 1:
-                    tables.add_what_format_1_lacks(db)
-                if not knows_drives:
-                    drive_listing.add_drives_of_all_runs(db)
+        if row is None or row.format != STORE_FORMAT:
+            found = "no format" if row is None else f"format {row.format}"
+            raise StoreError(f"{self.name}: {found} is not {STORE_FORMAT}: is a server running on it?")
+        self.server_id = row.server_id
+        self._marked = True  # by that server
+
+    def known_identity(self) -> tuple[bytes, bytes]:
+        """The server's key and certificate, PEM, which it has made. Raises StoreError."""
+        with self._database.reading() as db:
+            kept = db.execute(select(tables.meta.c.key, tables.meta.c.certificate)).first()
+        if kept is None or kept.key is None:
+            raise StoreError(f"{self.name}: there is no certificate yet")
+        return bytes(kept.key), bytes(kept.certificate)
 
     def mark_left_live(self) -> str | None:
         """Marks runs as `server-down` that a server left live which is over.
@@ -327,6 +338,11 @@ class Store:
                 insert(tables.evidence).values(run=format_run(run), name=free, bytes=len(data), data=data)
             )
 
+    def keep_result(self, new: NewResult) -> str:
+        """Keeps a result of the benchmark; what it is called. Raises RefusedError "quota"."""
+        self._require_room()
+        return self.results.add(new)
+
     def _require_room(self) -> None:
         free_bytes, total_bytes = self._database.room()
         kept_bytes = min(KEPT_BYTES_MAX, total_bytes // KEPT_SHARE)
@@ -375,6 +391,23 @@ class Store:
                 weightiest(given[row.run]),
             )
             for row in rows
+        )
+
+    def live_runs(self, limit: int) -> tuple[RunNow, ...]:
+        """The newest `limit` runs whose clients are connected."""
+        return tuple(run for run in self._now(limit, live_rows.is_live()) if run.session_end == "live")
+
+    def runs_now(self, runs: Sequence[int]) -> tuple[RunNow, ...]:
+        """Those of these runs that the store has, newest first, as they were last saved."""
+        return self._now(len(runs), live_rows.named(runs))
+
+    def _now(self, limit: int, chosen: ColumnElement[bool]) -> tuple[RunNow, ...]:
+        held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
+        with self._database.reading() as db:
+            rows = live_rows.rows_now(db, limit, chosen, held_at=held_at)
+        return tuple(
+            replace(run, session_end=self._seen(row.session_end, row.held_at, row.holder))
+            for row, run in rows
         )
 
     def documents(self, run: int) -> tuple[tuple[Value, ...], tuple[dict[str, Value], ...]]:

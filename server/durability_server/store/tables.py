@@ -1,8 +1,11 @@
 """The tables of the store. Times are nanoseconds of the server's CLOCK_BOOTTIME; run ids 16 hex digits.
 
-    meta       one row: format of the store, id of the server, its key and certificate (PEM)
+    meta       one row: format of the store, id of the server, its key and certificate (PEM), the release that
+               made the store or gave it this format
     clients    one row per client: its id, its name, what it may do, the hash of its secret; none is removed
     invitations one row per join code: its hash, what it gives, when it ends, when it was used
+    machine_codes one row per code for machines without a disk: its hash, what it gives, when it ends or ended
+    machines   one row per machine that joined by such a code: which client it is
     servers    one row per server that runs on the store, renewed until it ends (`lease_store`)
     wants      one row per run that a server wants of another one (`lease_store`)
     runs       one row per run: what was registered, and what changes while it goes on
@@ -16,19 +19,19 @@
     verdicts   every verdict that was ever given, whole; none is replaced
     evidence   the bytes behind the findings
     power_offs what power controllers confirmed, one row per run and confirmed off (`case.PowerOff`)
+    results    one row per result of the benchmark that a client keeps; none is changed
+    result_drives one row per drive that a kept result is of
     campaigns  one row per campaign: its name, and which server conducts it
     campaign_entries  the log of each campaign (`durability.campaign.happenings`); none is changed
 
 Documents (facts, statistics, errors, verdicts, entries) are msgpack: exactly the values that came over the
-wire.
+wire. Whoever changes a table, or adds one, adds a step to `migrations`.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Connection, ForeignKey, Index, MetaData, Table, update
+from sqlalchemy import Column, ForeignKey, Index, MetaData, Table
 from sqlalchemy.types import BigInteger, Integer, LargeBinary, String, Text
-
-STORE_FORMAT = 2
 
 metadata = MetaData()
 
@@ -52,6 +55,7 @@ meta = Table(
     Column("server_id", String(64), nullable=False),
     Column("key", LargeBinary, nullable=True),
     Column("certificate", LargeBinary, nullable=True),
+    _text("software"),
 )
 
 clients = Table(
@@ -74,6 +78,25 @@ invitations = Table(
     _number("expires"),  # seconds of Unix
     _text("created"),
     _text("used"),
+)
+
+machine_codes = Table(
+    "machine_codes",
+    metadata,
+    Column("hash", LargeBinary(32), primary_key=True),
+    _text("name"),
+    _number("machines"),  # that may join by it
+    _number("expires"),  # seconds of Unix
+    _text("created"),
+    _text("revoked"),
+)
+
+machines = Table(
+    "machines",
+    metadata,
+    Column("hash", LargeBinary(32), ForeignKey("machine_codes.hash"), primary_key=True),
+    Column("machine", String(256), primary_key=True),
+    Column("client", String(32), ForeignKey("clients.id"), nullable=False),
 )
 
 servers = Table(
@@ -155,7 +178,6 @@ credits = Table("credits", metadata, _run(), Column("data", LargeBinary, nullabl
 
 statistics = Table("statistics", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
-# Version 0.1 had none of it: its stores get the table when they are opened.
 errors = Table("errors", metadata, _run(), Column("data", LargeBinary, nullable=False))
 
 events = Table(
@@ -199,6 +221,34 @@ power_offs = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
+# Stores of earlier releases get these two when they are opened.
+results = Table(
+    "results",
+    metadata,
+    Column("result", String(16), primary_key=True),
+    Column("number", Integer, nullable=False, unique=True),  # in the order in which they came
+    _text("client"),  # whose result it is; "" is the operator on the server's machine
+    _text("wall"),
+    _text("host"),
+    _text("sha256"),  # of the file in the body
+    _number("file_bytes"),
+    _number("bytes"),
+    Column("summary", LargeBinary, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("results_by_client", "client"),
+)
+
+result_drives = Table(
+    "result_drives",
+    metadata,
+    Column("result", String(16), ForeignKey("results.result"), primary_key=True, nullable=False),
+    Column("number", Integer, primary_key=True),
+    Column("identity", String(64), nullable=False),
+    _text("model"),
+    _text("serial"),
+    Index("result_drives_by_identity", "identity"),
+)
+
 campaigns = Table(
     "campaigns",
     metadata,
@@ -216,19 +266,3 @@ campaign_entries = Table(
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
 )
-
-
-def add_what_format_1_lacks(db: Connection) -> None:
-    """A store of release 0.1 has all its tables and lacks these columns. Its runs are the operator's."""
-    binary = meta.c.key.type.compile(db.dialect)
-    for statement in (
-        "ALTER TABLE runs ADD COLUMN client TEXT NOT NULL DEFAULT ''",
-        "CREATE INDEX runs_by_client ON runs (client)",
-        "ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''",
-        "ALTER TABLE runs ADD COLUMN epoch BIGINT NOT NULL DEFAULT 0",
-        "ALTER TABLE runs ADD COLUMN saves BIGINT NOT NULL DEFAULT 0",
-        f"ALTER TABLE meta ADD COLUMN key {binary}",
-        f"ALTER TABLE meta ADD COLUMN certificate {binary}",
-    ):
-        db.exec_driver_sql(statement)
-    db.execute(update(meta).values(format=STORE_FORMAT))

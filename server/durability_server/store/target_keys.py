@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 
-from durability import plain_text
+from durability import limits, plain_text
 from durability.formats.facts import Drive, Facts
 from durability.formats.packing import pack
 from durability.formats.plan import Plan
@@ -41,9 +41,6 @@ def target_keys(facts: Facts) -> TargetKeys:
     )
 
 
-_NAME_CHARACTERS_MAX = 100  # of what a drive calls itself: 40 and 20 for NVMe
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDrive:
     """A drive that a run was made on: who it is, and what people call it. `identity`: hash of the serial,
@@ -60,8 +57,8 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     drives = {
         RunDrive(
             identity=_hash(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
-            model=plain_text.as_line(drive.model)[:_NAME_CHARACTERS_MAX],
-            serial=plain_text.as_line(drive.serial)[:_NAME_CHARACTERS_MAX],
+            model=plain_text.as_line(drive.model)[: limits.DRIVE_NAME_MAX],
+            serial=plain_text.as_line(drive.serial)[: limits.DRIVE_NAME_MAX],
         )
         for drive in facts.drives
     }

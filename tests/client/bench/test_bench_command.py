@@ -119,6 +119,8 @@ def test_json_is_one_document(environment: dict[str, str], place: Path, tmp_path
         (("PLACE", "--size", "1KiB", "--only", "fdatasync-memory"), "expected at least 1MiB"),
         (("PLACE", "--accept", "--minutes", "0"), "minutes, not 0"),
         (("PLACE", "--engine", "fio", "--only", "mix"), "fio can measure none of these cells"),
+        (("PLACE", "--profile", "classic"), "--profile classic: only fio measures its cells without a sync"),
+        (("PLACE", "--profile", "dedicated-server", "--only", "q16"), "only fio can measure"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

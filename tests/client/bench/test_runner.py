@@ -445,7 +445,7 @@ def test_an_absent_fio_is_named(clean: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_an_error_of_fio_is_passed_on(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """fio that cannot do what it is asked to ends the measurement with its own words."""
     monkeypatch.setattr(
-        "durability_client.bench.measure.fio._options", lambda cell: iter(["--ioengine=no-such-engine"])
+        "durability_client.bench.measure.fio.options", lambda cell: iter(["--ioengine=no-such-engine"])
     )
     try:
         outcome = measure(_options(clean, tiny(fio=True), fio=True), Ear())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from durability.bench.catalogue import PROBE, STANDARD
+from durability.bench.catalogue import PROBE, PROFILES, STANDARD
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, DiskWork, Idle, Latencies, Round, Work
 from durability.bench.result import SCHEMA, CellRounds, Medium, Result
@@ -164,6 +164,7 @@ def simulate(
         "serials": "shown",
         "machine": Machine(cpu_model="CPU", cpus=2, governor="performance", memory_bytes=1 << 34),
         "media": (Medium(name="sda", rpm=None, link_bytes_per_s=600_000_000, link="SATA 6.0 Gbps"),),
+        "layer_blocks": (),
         "before": Moment(load=0.1, busy_percent=1.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
         "after": Moment(load=1.0, busy_percent=60.0, steal_percent=0.0, used_bytes=1, size_bytes=1 << 40),
         "idle": (Idle(name="sda", seconds=1.0, flushes=0, writes=2, write_kib=8, reads=0),),
@@ -173,6 +174,16 @@ def simulate(
         "cells": measured,
     }
     return Result(**{**fields, **changes})
+
+
+def classic_result(device: Device | None = None) -> Result:
+    """The classic profile on a simulated drive, its classic cells by fio."""
+    result = simulate(device or Device(noise=0.0), cells=PROFILES["classic"], profile="classic")
+    cells = tuple(
+        replace(one, engine="fio", engine_version="fio-3.33") if one.cell.only_fio else one
+        for one in result.cells
+    )
+    return replace(result, cells=cells)
 
 
 def throttled(cell: Cell) -> Result:

@@ -10,6 +10,7 @@ from durability.bench.catalogue import (
     ACCEPT_MINUTES_MIN,
     CONTROLS,
     HEADLINE,
+    HELD_FILL,
     LADDER,
     PROFILES,
     QUICK,
@@ -71,7 +72,8 @@ def test_a_profile_is_found_by_its_name() -> None:
 
 
 def test_accept_takes_the_time_that_it_is_given() -> None:
-    """Two long rounds fill what the standard cells leave; the paced ones of these have a p99.9."""
+    """Four long rounds fill what the standard cells leave; the paced ones of these have a p99.9. One writes
+    most of the free space, and two sync nothing."""
     cells = accept(10)
     for cell, standard in zip(cells, STANDARD, strict=False):
         assert replace(cell, seconds=standard.seconds) == standard
@@ -80,7 +82,10 @@ def test_accept_takes_the_time_that_it_is_given() -> None:
     assert [cell.place for cell in paced] == ["target", "memory"]
     for cell in paced:
         assert supported(round(cell.seconds * cell.rounds * 1e6) // cell.pace_us, 99.9)
-    assert [(cell.rounds, cell.group) for cell in cells[len(STANDARD) :]] == [(1, "sustained")] * 2
+    held = cells[len(STANDARD) :]
+    assert [(cell.rounds, cell.group) for cell in held] == [(1, "sustained")] * 4
+    assert [cell.name for cell in held if cell.fills] == [HELD_FILL.name]
+    assert [cell.sync for cell in held] == ["fdatasync", "fdatasync", "none", "none"]
     assert 9.5 * 60 <= planned_s(cells) <= 10 * 60
     with pytest.raises(UsageError, match=r"2 to 1440 minutes, not 0\.5"):
         accept(0.5)

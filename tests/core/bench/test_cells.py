@@ -23,6 +23,7 @@ CHANGES: dict[str, Any] = {
     "pace_us": 500,
     "data": "zeros",
     "place": "memory",
+    "depth": 16,
 }
 PROMISED: tuple[dict[str, Any], ...] = (
     {

@@ -83,3 +83,17 @@ def test_steps_are_the_distribution(values: list[int]) -> None:
     steps = histogram.steps()
     assert steps[-1] == (max(values), len(values))
     assert all(sum(value <= limit for value in values) == count for limit, count in steps)
+
+
+def test_what_was_counted_since_an_earlier_state() -> None:
+    """The counts that were added, with the largest of them to its bucket; of a state that is not an earlier
+    one, everything."""
+    earlier, later = Histogram(), Histogram()
+    for histogram in (earlier, later):
+        histogram.record(np.array([7, 1_000_000], dtype=np.uint64))
+    later.record(np.array([5, 5, 300], dtype=np.uint64))
+    since = later.since(earlier)
+    assert len(since) == 3 and since.percentile(50) == 5
+    assert 300 <= since.max_value <= 300 * 33 / 32
+    assert len(later.since(later)) == 0
+    assert len(earlier.since(later)) == len(earlier) and earlier.since(later).max_value == 1_000_000

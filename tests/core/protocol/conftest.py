@@ -50,6 +50,8 @@ SAMPLES: tuple[Message, ...] = (
     messages.Evidence(run=1, name="lost-000", data=b"\x00\xff"),
     messages.Stored(),
     messages.Verdict(run=1, document={"verdict": "durable"}),
+    messages.KeepResult(summary={"mode": "quick"}, body=b"x"),
+    messages.ResultKept(result="0123456789ab"),
     messages.List(limit=10),
     messages.Listing(rows=({"run": "1"}, {"run": "2"})),
     messages.Export(run=1),
@@ -59,6 +61,9 @@ SAMPLES: tuple[Message, ...] = (
     messages.Campaigns(names=("ssd", "shelf-3")),
     messages.ShowCampaign(name="ssd", after=12),
     messages.Campaign(entries=({"number": 13},), silent_s={"b": 0.5}, note="elsewhere"),
+    messages.ListResults(limit=10, drive="990 PRO", identity="sha256:0123456789abcdef", host="b"),
+    messages.FetchResult(result="0123456789ab"),
+    messages.KeptResult(row={"result": "0123456789ab"}, body=b"x"),
     messages.AgentStatus(status={"task": 3, "drives": []}),
     messages.AgentTask(task={"kind": "wait", "number": 0}),
     messages.ListClients(),
@@ -69,7 +74,9 @@ SAMPLES: tuple[Message, ...] = (
     messages.Revoke(client="shelf 4"),
     messages.StartCampaign(settings={"name": "ssd"}, check_only=True),
     messages.SteerCampaign(name="ssd", action="pause"),
+    messages.InviteMachines(name="shelf", machines=16, valid_s=86_400),
     messages.Join(name="b7"),
+    messages.JoinMachine(name="live-3", machine="0123456789abcdef"),
     messages.Joined(client="c1", secret=bytes(32), name="b7", role="client"),
 )
 

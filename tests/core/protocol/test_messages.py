@@ -111,8 +111,8 @@ WRONG: list[tuple[list[Any], str]] = [
     ([0x15, [1], False], "control: expected an integer"),
     ([0x15, [1], b"1"], "control: expected an integer"),
     (
-        [0x01, [1], "admin", "", bytes(32), ""],
-        "purpose: expected one of run, verify, query, agent, operate, join",
+        [0x01, [1], "Admin", "", bytes(32), ""],
+        "purpose: expected a code of lower-case letters",
     ),
     ([0x01, [1], "run", "", bytes(33), ""], "secret: expected 0 to 32 bytes"),
     ([0x01, [1], "run", "", "x" * 32, ""], "secret: expected 0 to 32 bytes"),

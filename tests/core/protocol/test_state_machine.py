@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import durability
 from durability import limits
 from durability.errors import AuthenticationError, DurabilityError, ProtocolError, RefusedError
 from durability.protocol import messages
@@ -78,6 +79,8 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Stored,
         messages.Verdict,
         messages.Stored,
+        messages.KeepResult,
+        messages.ResultKept,
     ],
     "query": [
         messages.List,
@@ -90,12 +93,18 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Campaigns,
         messages.ShowCampaign,
         messages.Campaign,
+        messages.ListResults,
+        messages.Listing,
+        messages.FetchResult,
+        messages.KeptResult,
     ],
     "agent": [messages.AgentStatus, messages.AgentTask, messages.AgentStatus, messages.AgentTask],
     "operate": [
         messages.ListClients,
         messages.Clients,
         messages.Invite,
+        messages.Invited,
+        messages.InviteMachines,
         messages.Invited,
         messages.Rename,
         messages.Stored,
@@ -231,10 +240,51 @@ def test_a_client_of_another_version_is_told_which_versions_there_are(make_ends:
     client, server = make_ends()
     client.start()
     client.outgoing()
-    hello = Hello(versions=(7, 9), purpose="run", client="", secret=b"", software="future")
-    with pytest.raises(ProtocolError, match="the client speaks protocol version 7, 9, this server 3"):
+    hello = Hello(versions=(7, 9), purpose="run", client="", secret=b"", software="durability 9.1")
+    with pytest.raises(
+        ProtocolError, match=r"this client \(durability 9.1\) speaks protocol 7 and 9, the server"
+    ):
         server.receive(frame(encode(hello)))
-    with pytest.raises(RefusedError, match="install the same release") as refusal:
+    with pytest.raises(RefusedError, match=r"Upgrade the server's machine: .*durability-9\.1-py3") as refusal:
+        client.receive(server.outgoing())
+    assert refusal.value.code == "version"
+
+
+def test_an_older_client_is_told_to_upgrade() -> None:
+    """Where the client is the older one, the line installs the server's release on the client's machine."""
+    client, server = (
+        ClientProtocol("run", client="c1", secret=bytes(32), software="durability 0.0.9"),
+        ServerProtocol(versions=(6, 5)),
+    )
+    client.start()
+    with pytest.raises(ProtocolError):
+        server.receive(client.outgoing())
+    with pytest.raises(RefusedError, match="Upgrade the client's machine") as refusal:
+        client.receive(server.outgoing())
+    assert "durability 0.0.9" in str(refusal.value) and durability.__version__ in str(refusal.value)
+
+
+def test_neighbours_speak_the_newest_version_that_both_know() -> None:
+    """A newer server answers an older client in the client's version, and the other way round."""
+    for spoken, offered, chosen in (((4, 3), (3,), 3), ((3,), (4, 3), 3), ((4, 3), (4, 3), 4)):
+        client = ClientProtocol("query", client="c1", secret=bytes(32), software="x", versions=offered)
+        server = ServerProtocol(versions=spoken)
+        client.start()
+        server.receive(client.outgoing())
+        server.welcome(server_id="s", name="n", role="client")
+        client.receive(server.outgoing())
+        assert client.welcome.version == chosen
+
+
+def test_a_purpose_of_a_newer_release_is_refused_by_name(make_ends: MakeEnds) -> None:
+    """A client that comes for what this server does not know is told to upgrade the server."""
+    client, server = make_ends()
+    client.start()
+    client.outgoing()
+    hello = Hello(versions=(4, 3), purpose="web", client="", secret=b"", software="durability 9.1")
+    with pytest.raises(ProtocolError, match="does not know the purpose 'web'"):
+        server.receive(frame(encode(hello)))
+    with pytest.raises(RefusedError, match=r"durability-9\.1-py3") as refusal:
         client.receive(server.outgoing())
     assert refusal.value.code == "version"
 
@@ -243,8 +293,8 @@ def test_a_version_that_was_not_offered_is_refused(make_ends: MakeEnds) -> None:
     """A server cannot choose what the client does not speak."""
     client, _ = make_ends()
     client.start()
-    chosen = Welcome(version=4, server_id="x", name="", role="client", servers=())
-    with pytest.raises(ProtocolError, match="protocol version 4 was chosen, which was not offered"):
+    chosen = Welcome(version=9, server_id="x", name="", role="client", servers=())
+    with pytest.raises(ProtocolError, match="protocol version 9 was chosen, which was not offered"):
         client.receive(frame(encode(chosen)))
 
 
@@ -388,7 +438,7 @@ def test_before_authentication_frames_are_small(make_ends: MakeEnds) -> None:
     ("purpose", "longest"),
     [
         ("run", messages.Register),
-        ("verify", messages.Evidence),
+        ("verify", messages.KeepResult),
         ("query", Failure),
         ("agent", messages.AgentStatus),
         ("operate", messages.StartCampaign),

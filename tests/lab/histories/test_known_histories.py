@@ -91,6 +91,16 @@ def test_what_a_drive_lost_counts_though_a_later_run_wrote_over_it() -> None:
     assert (answers(found), found.wrong) == (("loss (findings)",), ())
 
 
+@pytest.mark.parametrize("target", ["device", "file"])
+def test_a_drive_whose_power_flickers_is_another_one(target: str) -> None:
+    """Its kernel enumerates it anew, so a run that goes on gets an error: no flush of the drive that came
+    back acknowledges what it lost. Found by the search, in which such a run went on."""
+    lines = ("run", "cut what=drive", "boot", "pass")
+    head = f"durability.history/1\nseed 1\ntarget {target}\ndrive honest\ncounters no\n"
+    found = play(History.parse(head + "\n".join(lines) + "\n"))
+    assert (answers(found), found.wrong) == (("durable",), ()), found.told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:

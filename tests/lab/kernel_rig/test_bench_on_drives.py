@@ -40,7 +40,7 @@ from durability_lab.support.loads import FileSystemName
 
 pytestmark = pytest.mark.usefixtures("rig_machine")
 
-SUSTAINED = accept()[-2]
+SUSTAINED = accept()[-4]
 SEED = random.SystemRandom().getrandbits(32)
 
 

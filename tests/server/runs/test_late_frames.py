@@ -84,6 +84,7 @@ class Network:
     pause=st.tuples(st.integers(200, 1600), st.integers(0, 500)),
 )
 @example(stalls=[], pause=(498, 496))
+@example(stalls=[(548, 500)], pause=(200, 0))
 def test_an_acknowledgement_is_no_newer_than_it_may_be(
     stalls: list[tuple[int, int]], pause: tuple[int, int]
 ) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from durability.formats.facts import Drive, Facts
 from durability_server.store import tables
@@ -151,7 +151,10 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
     before = listed(store_fixture)
     store_fixture.store.close()
     engine = create_engine(store_url)
-    tables.run_drives.drop(engine)
+    with engine.begin() as db:
+        tables.run_drives.drop(db)
+        db.execute(text("ALTER TABLE meta DROP COLUMN software"))
+        db.execute(text("UPDATE meta SET format = 2"))
     engine.dispose()
     store = Store(store_url)
     store.open()

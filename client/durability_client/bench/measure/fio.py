@@ -1,19 +1,26 @@
-"""fio as a second opinion: the same cells through its psync engine, so asked that its figures mean the same.
+"""fio: the cells that it can measure as this tool does, and those that only it measures, so asked that its
+figures mean the same.
 
-One sync per write in flight and one file per job, since asynchronous engines do not order a sync after writes
-in flight, and with several files to a job fio syncs another than it wrote. No ramp time: what of it is
-counted has differed between versions. What fio calls latency of a write leaves the sync out, so only the rate
-and the syncs are taken. Refuses to guess: an absent fio is a SetupError, an error of fio's a TargetError.
+A cell of one operation in flight uses the psync engine: one sync per write and one file per job, since
+asynchronous engines do not order a sync after writes in flight, and with several files to a job fio syncs
+another than it wrote. Cells of the classic profile use libaio, as KDiskMark does; other cells with several
+operations in flight use libaio with O_DIRECT and posixaio without, since buffered libaio waits for each. No
+ramp time: what of it is counted has differed between versions. What fio calls latency of a write leaves the
+sync out, so of cells with a sync only the rate and the syncs are taken. Refuses to guess: an absent fio is a
+SetupError, a report that lacks a figure or contradicts itself is one too, an error of fio's is a TargetError.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,11 +28,21 @@ import numpy as np
 from durability.bench.cells import Cell
 from durability.bench.measurement import NO_LATENCIES, Latencies, Round
 from durability.errors import SetupError, TargetError
+from durability.formats.documents import COUNT_MAX, shown
 from durability.formats.histogram import FineHistogram
 from durability_client.bench.measure.job import Task, bin_ns_of
+from durability_client.bench.measure.job_processes import JobError
 from durability_client.system.programs import find_tool
 
 _GRACE_S = 30.0  # beyond the runtime, until fio is given up
+_LOOK_S = 0.5  # between calls of who watches
+_END_S = 5.0  # a killed process that is still there then waits for the drive
+_REPORT_CHARACTERS_MAX = 64 << 20
+_LACKING = {errno.EINVAL, errno.EOPNOTSUPP}  # what opening with O_DIRECT gives where that is not supported
+
+
+class ReportError(ValueError):
+    """What fio printed is not the report that its options ask for."""
 
 
 class Fio:
@@ -41,57 +58,129 @@ class Fio:
         if done.returncode or not self.version.startswith("fio-"):
             raise SetupError(f"--engine fio: {program} --version answers {done.stdout or done.stderr!r}")
 
-    def run(self, cell: Cell, tasks: Sequence[Task]) -> tuple[Round, float, float]:
+    def run(
+        self, cell: Cell, tasks: Sequence[Task], watch: Callable[[], None] = lambda: None
+    ) -> tuple[Round, float, float]:
         """One round of `cell`, without `started_s` and `work`; processor time of fio's jobs in user and in
-        kernel mode, in microseconds. Raises TargetError."""
-        command = (self._program, *_options(cell), *_jobs(tasks))
-        report = self._report(command, timeout_s=cell.seconds + _GRACE_S)
+        kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError, and
+        JobError if the target has no O_DIRECT."""
+        command = (self._program, *options(cell), *_jobs(tasks))
+        report = self._report(command, cell, timeout_s=cell.seconds + _GRACE_S, watch=watch)
         try:
-            job = report["jobs"][0]
-            if job["error"]:
-                raise TargetError(f"fio: {cell.name}: {os.strerror(job['error'])}")
-            spent_us = job["job_runtime"] * 10.0  # per cent of milliseconds
-            return _round(cell, job), job["usr_cpu"] * spent_us, job["sys_cpu"] * spent_us
-        except (KeyError, IndexError, TypeError) as error:
-            raise SetupError(f"fio: {cell.name}: its report cannot be read ({error!r})") from error
+            return round_of_report(cell, report)
+        except ReportError as error:
+            raise SetupError(
+                f"{self.version}: {cell.name}: its report cannot be read: {error}; measure without --engine"
+                " fio, or install another fio"
+            ) from error
 
-    def _report(self, command: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,  # so that its jobs can be ended with it
-        )
-        try:
-            output, errors = process.communicate(timeout=timeout_s)
-        except BaseException as error:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise TargetError(f"fio did not end within {timeout_s:.0f} s: {' '.join(command)}") from error
+    def _report(
+        self, command: Sequence[str], cell: Cell, *, timeout_s: float, watch: Callable[[], None]
+    ) -> dict[str, Any]:
+        output, errors, code = _output_of(command, timeout_s=timeout_s, watch=watch)
         try:
             document = json.loads(output[output.index("{") :])  # notes come before the report
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
-        if not isinstance(document, dict) or (process.returncode and not document.get("jobs")):
-            said = (errors or output).strip()[:400]
-            raise TargetError(f"fio ended with code {process.returncode}: {said}")
+        if not isinstance(document, dict) or (code and not document.get("jobs")):
+            said = shown((errors or output).strip())
+            raise TargetError(f"fio ended with code {code}: {said or 'it said nothing'}")
+        failed = _errno_of(document)
+        if failed in _LACKING and cell.direct:
+            raise JobError(failed, os.strerror(failed))
+        if failed or code:
+            said = shown(errors.strip()) or os.strerror(failed)
+            raise TargetError(f"fio: {cell.name}: it ended with code {code}: {said}")
         return document
 
 
-def _options(cell: Cell) -> Iterator[str]:
+def _output_of(
+    command: Sequence[str], *, timeout_s: float, watch: Callable[[], None]
+) -> tuple[str, str, int]:
+    """What fio printed, on both streams, and its exit code; its jobs end with it."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,  # so that a Ctrl-C of the terminal is ours alone
+    )
+    deadline = time.monotonic() + timeout_s
+    try:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=_LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                watch()
+                if time.monotonic() >= deadline:
+                    raise TargetError(
+                        f"fio did not end within {timeout_s:.0f} s: {' '.join(command)}"
+                    ) from None
+    except BaseException:
+        if process.returncode is None:
+            _kill_with_jobs(process.pid)
+        with suppress(subprocess.TimeoutExpired):  # before its files are removed
+            process.communicate(timeout=_END_S)
+        raise
+    if len(output) > _REPORT_CHARACTERS_MAX:
+        raise SetupError(
+            f"fio printed {len(output):,} characters, at most {_REPORT_CHARACTERS_MAX:,} are read"
+        )
+    return output, errors, process.returncode
+
+
+def _kill_with_jobs(fio: int) -> None:
+    """Kill the process `fio`, its group, and its jobs, which are sessions of their own and would wait for it
+    for ever. It is stopped first, so that it begins no further job."""
+    with suppress(ProcessLookupError):
+        os.kill(fio, signal.SIGSTOP)
+        jobs = _children(fio)
+        os.killpg(fio, signal.SIGKILL)
+        for job in jobs:
+            with suppress(ProcessLookupError):
+                os.kill(job, signal.SIGKILL)
+
+
+def _children(parent: int) -> list[int]:
+    """The processes whose parent is `parent`; none where there is no /proc."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            ppid = (entry / "stat").read_text().rpartition(") ")[2].split()[1]
+            if int(ppid) == parent:
+                found.append(int(entry.name))
+    return found
+
+
+def _engine(cell: Cell) -> str:
+    if cell.group == "classic":
+        return "libaio"
+    if cell.depth == 1:
+        return "psync"
+    return "libaio" if cell.direct else "posixaio"
+
+
+def _order(cell: Cell) -> str:
+    """fio's name of what is done in which order."""
+    random = "rand" if cell.pattern == "random" else ""
+    return random + {"mix": "rw", "read": "read"}.get(cell.workload, "write")
+
+
+def options(cell: Cell) -> Iterator[str]:
     """The options that all jobs share."""
-    yield "--ioengine=psync"
-    yield f"--rw={'randwrite' if cell.pattern == 'random' else 'write'}"
+    yield f"--ioengine={_engine(cell)}"
+    yield f"--iodepth={cell.depth}"
+    yield f"--rw={_order(cell)}"
+    if cell.read_percent:
+        yield f"--rwmixread={cell.read_percent}"
     yield f"--bs={cell.block_bytes}"
     yield f"--direct={int(cell.direct)}"
     if cell.sync == "dsync":
         yield "--sync=dsync"
-    else:
+    elif cell.sync != "none":
         yield f"--{cell.sync}={cell.writes_per_sync}"
     yield "--time_based"
     yield f"--runtime={round(cell.seconds * 1000)}ms"
@@ -99,6 +188,8 @@ def _options(cell: Cell) -> Iterator[str]:
     yield "--fallocate=none"
     yield "--allow_file_create=0"
     yield "--group_reporting"
+    yield "--lat_percentiles=1"  # from the request to its answer, queue included
+    yield "--clat_percentiles=0"
     yield "--output-format=json+"
 
 
@@ -111,28 +202,89 @@ def _jobs(tasks: Sequence[Task]) -> Iterator[str]:
         yield f"--randseed={task.seed & ((1 << 63) - 1)}"
 
 
-def _round(cell: Cell, job: dict[str, Any]) -> Round:
-    commits = job["write"]["total_ios"]
-    syncs = _latencies(job["sync"]["lat_ns"].get("bins", {}))
-    return Round(
+def _errno_of(report: Mapping[str, Any]) -> int:
+    """The error that ended fio's jobs, 0 for none."""
+    jobs = report.get("jobs")
+    first = jobs[0] if isinstance(jobs, list) and jobs else None
+    found = first.get("error") if isinstance(first, dict) else None
+    return found if isinstance(found, int) else 0
+
+
+def round_of_report(cell: Cell, report: Mapping[str, Any]) -> tuple[Round, float, float]:
+    """The round that fio's report (`--output-format=json+`, all jobs as one group) is of, and processor time.
+    Raises ReportError for a figure that is missing, is none, or contradicts another."""
+    jobs = report.get("jobs")
+    if not isinstance(jobs, list) or len(jobs) != 1 or not isinstance(jobs[0], dict):
+        raise ReportError("jobs: expected one group of all jobs")
+    job = jobs[0]
+    writes, write_ms = (0, 0) if cell.workload == "read" else _done(cell, job, "write")
+    reads, read_ms = _done(cell, job, "read") if cell.workload in ("read", "mix") else (0, 0)
+    runtime_ms = max(write_ms, read_ms)
+    if not runtime_ms:
+        raise ReportError("runtime: 0 ms")
+    spent_us = _number(job, "job_runtime") * 10.0  # per cent of milliseconds
+    synced = _latencies(job, "sync") if cell.has_sync else NO_LATENCIES
+    found = Round(
         started_s=0.0,
-        seconds=job["write"]["runtime"] / 1000,
-        commits=commits,
-        writes=commits,
-        reads=0,
-        commit_ns=NO_LATENCIES,
-        sync_ns=syncs if cell.has_sync and len(syncs) == commits else NO_LATENCIES,
-        read_ns=NO_LATENCIES,
+        seconds=runtime_ms / 1000,
+        commits=writes,
+        writes=writes,
+        reads=reads,
+        commit_ns=_fitting(_latencies(job, "write"), writes) if cell.sync == "none" else NO_LATENCIES,
+        sync_ns=_fitting(synced, writes),
+        read_ns=_fitting(_latencies(job, "read"), reads) if reads else NO_LATENCIES,
         bin_s=bin_ns_of(cell) / 1e9,
         bins=(),
         work=None,
     )
+    return found, _number(job, "usr_cpu") * spent_us, _number(job, "sys_cpu") * spent_us
 
 
-def _latencies(bins: dict[str, int]) -> Latencies:
+def _done(cell: Cell, job: Mapping[str, Any], direction: str) -> tuple[int, int]:
+    """Calls that completed, and how long they took in milliseconds."""
+    part = _part(job, direction)
+    calls, moved, runtime_ms = (_count(part, name) for name in ("total_ios", "io_bytes", "runtime"))
+    if moved != calls * cell.block_bytes:
+        raise ReportError(f"{direction}.io_bytes: {moved} in {calls} calls of {cell.block_bytes} bytes")
+    return calls, runtime_ms
+
+
+def _part(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = holder.get(name)
+    if not isinstance(found, dict):
+        raise ReportError(f"{name}: expected an object")
+    return found
+
+
+def _count(holder: Mapping[str, Any], name: str) -> int:
+    found = holder.get(name)
+    if type(found) is not int or not 0 <= found < 1 << 62:
+        raise ReportError(f"{name}: expected a count, found {shown(repr(found))}")
+    return found
+
+
+def _number(holder: Mapping[str, Any], name: str) -> float:
+    found = holder.get(name)
+    if not isinstance(found, int | float) or not 0 <= found < 1e12:
+        raise ReportError(f"{name}: expected a number, found {shown(repr(found))}")
+    return float(found)
+
+
+def _fitting(latencies: Latencies, calls: int) -> Latencies:
+    """The latencies if there is one of each call; fio counts some syncs of its own."""
+    return latencies if len(latencies) == calls else NO_LATENCIES
+
+
+def _latencies(job: Mapping[str, Any], direction: str) -> Latencies:
     """The buckets of fio, by the value that stands for each."""
+    bins = _part(_part(job, direction), "lat_ns").get("bins", {})
+    if not isinstance(bins, dict) or not all(key.isdecimal() and len(key) < 19 for key in bins):
+        raise ReportError(f"{direction}.lat_ns.bins: expected counts of nanoseconds")
+    counts = [_count(bins, key) for key in bins]
+    if sum(counts) > COUNT_MAX:
+        raise ReportError(f"{direction}.lat_ns.bins: {sum(counts)} latencies, at most {COUNT_MAX} can be")
     histogram = FineHistogram()
-    if bins:
-        values = np.array([int(value) for value in bins], dtype=np.uint64)
-        histogram.record(np.repeat(values, list(bins.values())))
+    if counts:
+        values = np.array([int(key) for key in bins], dtype=np.uint64)
+        histogram.record(np.repeat(values, counts))
     return Latencies.of(histogram)

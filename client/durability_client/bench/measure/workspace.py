@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from durability.bench.cells import MIB, Cell
+from durability.bench.filled import FILLED_SHARE
 from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
 from durability_client.bench.measure.job import Task
@@ -41,7 +42,9 @@ _NAMES = re.compile(re.escape(_NAME) + r"[0-9a-f]{16}")
 _LOCK = "lock"
 _LOCK_TEXT = "durability bench made this directory; it may be removed when no bench is running\n"
 _MODE = 0o600
-_WRITTEN_BEFORE = frozenset({"overwrite", "mix", "flush"})  # workloads that go on in the file that they find
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+# Workloads that go on in the file that they find.
+_WRITTEN_BEFORE = frozenset({"overwrite", "mix", "read", "flush"})
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -159,7 +162,7 @@ class Directory:
 
     def begin(self, cell: Cell, seed: int) -> list[Task]:
         """One file per job, or one for all: those of `prepare`, or new ones in the cell's state."""
-        span = self._size_bytes // (1 if cell.shared else cell.jobs)
+        span = self._fill_bytes() if cell.fills else self._size_bytes // (1 if cell.shared else cell.jobs)
         paths = []
         for number in range(1 if cell.shared else cell.jobs):
             if _goes_on(cell):
@@ -206,6 +209,18 @@ class Directory:
             os.close(self._lock_fd)
         return ""
 
+    def _fill_bytes(self) -> int:
+        """Most of the free space, in whole MiB. Raises LackError where that is memory, or less than all other
+        cells have."""
+        mount = mount_of(self._own)
+        if mount is not None and mount.type in _IN_MEMORY:
+            raise LackError(f"needs a drive, but TARGET is in memory ({mount.type})")
+        file_system = os.statvfs(self._own)
+        span = int(file_system.f_bavail * file_system.f_frsize * FILLED_SHARE) // MIB * MIB
+        if span < self._size_bytes:
+            raise LackError(f"needs more free space than {span >> 20} MiB, to write most of it")
+        return span
+
     def _file(self, kind: str, number: int) -> Path:
         return self._own / f"{kind}-{number:02d}"
 
@@ -217,7 +232,9 @@ class Directory:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
         try:
             if cell.workload != "append":
-                if cell.file_state == "fresh":
+                if cell.fills:
+                    _preallocate_most(fd, span_bytes)
+                elif cell.file_state == "fresh":
                     _preallocate(fd, span_bytes)
                 os.ftruncate(fd, span_bytes)
             os.fsync(fd)
@@ -256,6 +273,10 @@ class Device:
         """Each job's share of the device, in whole MiB. Raises LackError for a cell that needs files."""
         if cell.needs_file_system:
             raise LackError("needs a file system, but TARGET is a device")
+        if cell.fills:
+            span = int(self._storage.size("") * FILLED_SHARE) // MIB * MIB
+            task = Task(cell=cell, path=str(self._storage.path), offset_bytes=0, span_bytes=span, seed=seed)
+            return [task]
         span = self._size_bytes // (1 if cell.shared else cell.jobs) // MIB * MIB
         return [
             Task(
@@ -293,6 +314,17 @@ def _needed_bytes(cell: Cell) -> int:
     """Whole MiB to a job, and no block twice in one commit."""
     blocks = max(1, cell.writes_per_sync) * (1 if cell.shared else cell.jobs)
     return max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
+
+
+def sync(tasks: Sequence[Task]) -> None:
+    """Write back what another program wrote to the files of `tasks`, so that none of it is written during
+    another measurement. Raises OSError."""
+    for path in dict.fromkeys(task.path for task in tasks):
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def remove_leftovers(parent: Path) -> list[Path]:
@@ -426,6 +458,16 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _preallocate_most(fd: int, size_bytes: int) -> None:
+    """The same for most of the free space, of which a user may have less. Raises LackError."""
+    try:
+        _preallocate(fd, size_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EDQUOT, errno.ENOSPC):
+            raise
+        raise LackError(f"needs {size_bytes >> 20} MiB, more than this user may have here") from error
 
 
 def _preallocate(fd: int, size_bytes: int) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
-from durability.bench.catalogue import COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
+from durability.bench.catalogue import CLASSIC, COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
 from durability.bench.compare import Comparison, Row
 from durability.bench.decision.proof import ProofWord
 from durability.bench.summary import CellSummary
@@ -119,16 +119,26 @@ def figures_of(row: Row | None, number: int) -> tuple[str, str, str, str]:
     return figures.rate(summary.rate), figures.megabytes(summary), figures.time(summary.commit.p99), times
 
 
+def _classic(comparison: Comparison) -> Iterator[tuple[str, Row]]:
+    """The classic rows that all results have, by the labels that people know."""
+    rows = {row.cell.name: row for row in comparison.rows if row.engine == "fio"}
+    for one in CLASSIC:
+        for cell, doing in ((one.read, "read"), (one.write, "write without a sync")):
+            if cell.name in rows:
+                yield f"{one.label} {doing} (fio)", rows[cell.name]
+
+
 def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
     """The cells that decide, each result with a bar."""
     known = [
         row for name in _NAMES for row in comparison.rows if row.cell.name == name and row.basis == "rate"
     ]
-    rows = [row for row in known if row.engine == "durability"]
+    named = [(_NAMES[row.cell.name], row) for row in known if row.engine == "durability"]
+    named[1:1] = _classic(comparison)
     label_width = max((len(fitted(label, _LABEL_MAX)) for label in comparison.labels), default=0)
-    for row in rows:
+    for name, row in named:
         rates = [one.rate.median if one.rate else 0.0 for one in row.summaries]
-        yield Text(_NAMES[row.cell.name], style="bold")
+        yield Text(name, style="bold")
         for label, rate, summary in zip(comparison.labels, rates, row.summaries, strict=True):
             words = f"{figures.count(rate)}/s, {figures.megabytes(summary)} MB/s"
             room = width - label_width - len(words) - 6

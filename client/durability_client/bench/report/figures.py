@@ -12,6 +12,7 @@ import numpy as np
 
 from durability import plain_text
 from durability.bench.compare import Row
+from durability.bench.decision.classic import ClassicRow
 from durability.bench.intervals import Spread, paired_ratio
 from durability.bench.plausibility import ControlTime
 from durability.bench.result import CellRounds, Result
@@ -21,6 +22,7 @@ from durability.units import duration
 
 DASH = "\N{EN DASH}"
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
+CLASSIC_HEADINGS = ("fio", "read MB/s", "IOPS", "write MB/s", "IOPS", "synced MB/s", "IOPS")
 SPARK_BARS = 20
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -39,6 +41,20 @@ def megabytes(summary: CellSummary) -> str:
     """What the operations move, in 10^6 bytes per second."""
     moved = summary.bytes_per_s
     return DASH if moved is None else count(moved.median / 1e6)
+
+
+def classic(row: ClassicRow) -> tuple[str, ...]:
+    """MB/s and IOPS of reads, of writes, and of writes with a sync each."""
+    return tuple(
+        word
+        for one in (row.read, row.write, row.synced)
+        for word in ((DASH, DASH) if one is None else (megabytes(one), rate(one.rate)))
+    )
+
+
+def share(part: float | None) -> str:
+    """A part of a whole in per cent."""
+    return DASH if part is None else f"{part:.1%}" if part < 0.0995 else f"{part:.0%}"
 
 
 def interval(spread: Spread | None) -> str:

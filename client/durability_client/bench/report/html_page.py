@@ -18,8 +18,11 @@ from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
+from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import bottom_line, megabytes
+from durability.bench.decision.classic import classic_rows, classic_version, sync_cost
 from durability.bench.decision.proof import ProofWord
+from durability.bench.filled import filled
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
 from durability.bench.plausibility import control_times, plausibility
@@ -77,6 +80,10 @@ def result_page(result: Result) -> str:
         line=line,
         speeds=tuple(one for one in (line.one, line.many) if one is not None),
         standing="" if line.rate is None else standing_svg(line.rate, line.standing),
+        classic=(classic := classic_rows(result)),
+        classic_version=classic_version(result),
+        sync_cost=sync_cost(classic),
+        best_sizes=best_sizes(result),
         verdict=plausibility(result),
         warnings=(*result.facts.warnings, *result_warnings(result)),
         headline=_headline(summaries),
@@ -84,6 +91,7 @@ def result_page(result: Result) -> str:
         figures=(*charts.latency_figures(result), *charts.curve_figures(summaries)),
         ladder=tuple(charts.ladder_figures(result)),
         controls=control_times(result),
+        fill=filled(result),
         held=tuple(
             replace(figure, caption=figures.held(one))
             for one, figure in zip(result.held(), time_figures(result.held()), strict=True)

@@ -15,7 +15,10 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
+from durability.bench.catalogue import HEADLINE
+from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line, megabytes
+from durability.bench.decision.classic import classic_rows, sync_cost
 from durability.bench.decision.published_drives import KINDS
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
@@ -38,40 +41,55 @@ Point: TypeAlias = tuple[str, float, str]  # of a curve: its name, its height, a
 _DECADES = (10.0, 1e5)  # commits per second on the axis of published drives
 
 
-def show_screen(result: Result, console: Console) -> None:
-    """Title, four lines, pictures, warnings, and where all figures are: as much of it as fits `HEIGHT_MAX`
-    lines, the four lines in any case."""
+def show_screen(result: Result, console: Console, *, joined: bool = True) -> None:
+    """Title, four lines, classic rates, pictures, warnings, and where all figures are: as much of it as fits
+    `HEIGHT_MAX` lines, the four lines and the classic rates in any case. `joined`: this machine has a server,
+    so the next command works on it."""
     found, width = bottom_line(result), min(console.width, WIDTH_MAX)
-    head = [Text(fitted(_title(result), width), style="bold"), Text(), *_four_lines(found, width), Text()]
+    head = [
+        Text(fitted(_title(result), width), style="bold"),
+        Text(),
+        *_four_lines(found, width, joined=joined),
+        Text(),
+    ]
+    classic = list(classic_lines(result, width))
     standing, curves = list(_standing(found, width)), list(_curves(result, width))
     warnings = (*result_warnings(result), *result.facts.warnings)
     told = [_warning(warning.text, width) for warning in warnings]
-    room = HEIGHT_MAX - len(head) - 2  # an empty line and the last
+    room = HEIGHT_MAX - len(head) - len(classic) - 2  # an empty line and the last
     shown = standing if len(standing) <= room else []
     room -= len(shown)
     curves = curves[: max(0, room - bool(told))]
     told = told[: max(1, room - len(curves))]
-    pictures = [*shown, *curves]
+    pictures = [*classic, *shown, *curves]
     hidden = f"; {counted(len(warnings) - len(told), 'more warning')}" if len(told) < len(warnings) else ""
     last = Text(f"All tables: durability bench --show FILE --full{hidden}", style="dim")
     for line in (*head, *pictures, *([Text()] if pictures else []), *told, last):
         console.print(line, soft_wrap=True)
 
 
-def show_lines(result: Result, console: Console) -> None:
+def show_lines(result: Result, console: Console, *, joined: bool = True) -> None:
     """The four lines of the bottom line alone."""
-    for line in _four_lines(bottom_line(result), min(console.width, WIDTH_MAX)):
+    for line in _four_lines(bottom_line(result), min(console.width, WIDTH_MAX), joined=joined):
         console.print(line, soft_wrap=True)
 
 
-def _four_lines(found: BottomLine, width: int) -> Iterator[Text]:
+def _four_lines(found: BottomLine, width: int, *, joined: bool) -> Iterator[Text]:
     for number, line in enumerate(_speeds(found, width)):
         yield labelled("speed" if not number else "", line)
     yield from said("steady", found.steady, found.steady_reason, width)
     yield from said("honest?", found.honesty, found.honesty_reason, width)
     # On one line however narrow, to be copied.
-    yield labelled("", Text(plain_text.as_line(f"next: {found.command}")))
+    for words in next_lines(found.command, joined=joined):
+        yield labelled("", Text(words))
     yield from said("place", "", found.standing, width)
+
+
+def next_lines(command: str, *, joined: bool) -> Iterator[str]:
+    """What to type next, each on a line of its own; a machine without a server gets one first."""
+    if not joined:
+        yield "next: durability serve  # on a machine that stays up; type here the line that it prints"
+    yield plain_text.as_line(f"{'next' if joined else 'then'}: {command}")
 
 
 def _warning(text: str, width: int) -> Text:
@@ -161,14 +179,20 @@ def _at(rate: float, room: int) -> int:
 def _curves(result: Result, width: int) -> Iterator[Text]:
     """Rate by writers, bandwidth by block size, and the rate over time, each as a spark."""
     cells = [summarise(one) for one in result.cells if one.engine == "durability" and one.rounds]
-    headline = [one for one in cells if one.cell.group == "commit"][:1]
+    headline = [one for one in cells if one.cell.group == "commit" and one.cell.jobs == 1][:1]
     held = [one for one in cells if one.cell.group == "sustained"][:1]
-    jobs = [one for one in cells if one.cell.group == "jobs" and not one.cell.shared]
+    jobs = [
+        one
+        for one in cells
+        if one.cell.group == "jobs" and not one.cell.shared and one.cell.block_bytes == HEADLINE.block_bytes
+    ]
     blocks = [one for one in cells if one.cell.group == "block size" and one.cell.jobs == 1]
     if jobs and headline:
         yield _curve("writers", [_by_writers(one) for one in (*headline, *jobs)], "commits/s", width)
     if blocks and headline:
         yield _curve("block", [_by_block(one) for one in (*headline, *blocks)], "by size of a commit", width)
+    for best in best_sizes(result):
+        yield from said("", "", best.text, width)
     for one in held or headline:
         seconds = len(one.series) * one.bin_s
         spark = figures.spark(one.series, _SPARK_BARS)
@@ -176,6 +200,23 @@ def _curves(result: Result, width: int) -> Iterator[Text]:
             yield labelled(
                 "time", Text.assemble((spark, "cyan"), f"  commits/s of 1 writer over {seconds:,.0f} s")
             )
+
+
+def classic_lines(result: Result, width: int) -> Iterator[Text]:
+    """The classic rates, each beside the same with syncs, and what a sync takes away; none without them."""
+    rows = classic_rows(result)
+    if not rows:
+        return
+    table: list[tuple[str, ...]] = [figures.CLASSIC_HEADINGS]
+    table += [(row.label, *figures.classic(row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for number, (label, *words) in enumerate(table):
+        line = f"{label:<{widths[0]}}"
+        for word, size in zip(words, widths[1:], strict=True):
+            line += "  " + word.rjust(size)
+        yield Text(line, style="" if number else "dim")
+    if cost := sync_cost(rows):
+        yield from said("cost", "", cost, width)
 
 
 def _by_writers(one: CellSummary) -> Point:

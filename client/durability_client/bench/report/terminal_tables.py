@@ -17,6 +17,8 @@ from rich.text import Text
 from durability import plain_text
 from durability.bench.cells import GROUPS, Group
 from durability.bench.compare import Comparison, Row
+from durability.bench.decision.block_size import best_sizes
+from durability.bench.filled import filled
 from durability.bench.inflation import inflations
 from durability.bench.plausibility import ControlTime, Plausibility, control_times, plausibility
 from durability.bench.result import Result
@@ -25,7 +27,7 @@ from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
 from durability_client.bench.report import circumstances, figures
 from durability_client.bench.report.comparison_screen import show_answer
-from durability_client.bench.report.one_screen import show_lines
+from durability_client.bench.report.one_screen import classic_lines, show_lines
 
 _NAMES = len("before/after")  # the longest of a fact
 _SPARK_BARS = 10
@@ -76,11 +78,14 @@ class Sheet:
         return self.names_width() + sum(_GAP + width for width in (*self.widths(), *self.beside_widths()))
 
 
-def show_result(result: Result, console: Console) -> None:
+def show_result(result: Result, console: Console, *, joined: bool = True) -> None:
     """The bottom line, the facts, the figures of all cells, fio's beside, the verdict and the warnings; then
     the bottom line again, where it can be seen without scrolling."""
-    show_lines(result, console)
+    show_lines(result, console, joined=joined)
     console.print()
+    if classic := list(classic_lines(result, min(console.width, _PROSE_WIDTH_MAX))):
+        for row in (*classic, Text()):
+            console.print(row, soft_wrap=True)
     for name, text in circumstances.in_brief(result):
         _show_fact(name, text, console)
     console.print()
@@ -93,6 +98,10 @@ def show_result(result: Result, console: Console) -> None:
         _say(console, line)
     for one in result.held():
         _say(console, f"sustained load: {one.cell.name}: {figures.held(one)}", "bold")
+    if (fill := filled(result)) is not None:
+        _say(console, f"sustained load: {fill.text}")
+    for best in best_sizes(result):
+        _say(console, best.text)
     _show_verdict(plausibility(result), console)
     for probe in inflations(result.cells):
         if probe.inflated:
@@ -100,7 +109,7 @@ def show_result(result: Result, console: Console) -> None:
     for warning in (*result.facts.warnings, *result_warnings(result)):
         _say(console, f"warning: {warning.text} [{warning.code}]", "yellow")
     console.print()
-    show_lines(result, console)
+    show_lines(result, console, joined=joined)
 
 
 def _show_fact(name: str, text: str, console: Console) -> None:

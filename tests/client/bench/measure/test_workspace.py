@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
+from durability.bench.catalogue import HELD_FILL
 from durability.bench.cells import MIB, Cell
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.plan import Plan
@@ -384,3 +386,30 @@ def test_a_size_in_which_a_cell_is_not_itself_is_refused(cell: Cell) -> None:
     check_size([cell], 8 * MIB)
     with pytest.raises(UsageError, match=f"too small for {cell.name}"):
         check_size([tiny(), cell], 3 * MIB)
+
+
+def test_the_load_that_fills_has_most_of_the_free_space(
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: MakeLoop, opened: Callable[..., Place]
+) -> None:
+    """In a file system it gets 80 % of what is free, preallocated and given back; on a device as much of
+    it."""
+    _, directory = make_mount()
+    cell = replace(HELD_FILL, seconds=0.01)
+    place = _prepared(opened(directory), cell)
+    room = os.statvfs(directory)
+    free_bytes = room.f_bavail * room.f_frsize
+    (task,) = place.begin(cell, 1)
+    assert 0.75 * free_bytes < task.span_bytes <= 0.8 * free_bytes
+    assert Path(task.path).stat().st_blocks * 512 >= task.span_bytes
+    place.end(cell)
+    assert os.statvfs(directory).f_bavail * room.f_frsize > 0.95 * free_bytes
+    device = _prepared(opened(make_loop(100 * MIB), DESTROY, size_bytes=8 * MIB), cell)
+    assert [one.span_bytes for one in device.begin(cell, 1)] == [80 * MIB]
+
+
+def test_the_load_that_fills_is_left_out_where_it_cannot_be(opened: Callable[..., Place]) -> None:
+    """It takes no memory, and no space that the other cells have already."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        place = _prepared(opened(Path(memory)), HELD_FILL)
+        with pytest.raises(LackError, match=r"TARGET is in memory \(tmpfs\)"):
+            place.begin(HELD_FILL, 1)

@@ -12,7 +12,7 @@ from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
 from durability_client.bench.report.comparison_screen import show_comparison_screen
 from durability_client.bench.report.one_screen import HEIGHT_MAX
-from tests.core.bench.results import Device, simulate
+from tests.core.bench.results import Device, classic_result, simulate
 
 CONSUMER = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), cells=STANDARD)
 PROTECTED = simulate(Device(write_ns=60_000), cells=STANDARD, seed=4)
@@ -73,3 +73,11 @@ def test_a_hostile_label_moves_no_cursor() -> None:
     label = "a\x1b[2J\r\u202e"
     text = "\n".join(_shown(compare([(label, CONSUMER), ("b", PROTECTED)]), 80))
     assert not {"\x1b", "\r", "\u202e"} & set(text)
+
+
+def test_classic_rows_stand_by_their_labels() -> None:
+    """Of two results of the profile; the answer is still about commits."""
+    first, second = classic_result(), classic_result(Device(write_ns=40_000, noise=0.0))
+    lines = _shown(compare([("ssd1", first), ("ssd2", second)], (PROVEN, PROVEN)), 80)
+    assert "SEQ1M Q8T1 read (fio)" in lines and len(lines) <= HEIGHT_MAX
+    assert "commits" in lines[0]

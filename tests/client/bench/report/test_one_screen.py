@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from durability.bench.catalogue import STANDARD, accept
+from durability.bench.catalogue import CLASSIC, STANDARD, accept
 from durability.bench.result import Result, decode
 from durability_client.bench.report.one_screen import HEIGHT_MAX, show_screen
-from tests.core.bench.results import Device, drive, facts, simulate, throttled
+from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
 
 EXAMPLE = decode((DOCS / "examples/accept.json").read_bytes())
@@ -20,7 +20,8 @@ RESULTS = {
     "example": EXAMPLE,
     "honest": HONEST,
     "few cells": simulate(Device(flushes=0.0), cells=STANDARD[:1]),
-    "throttled": throttled(accept()[-2]),
+    "throttled": throttled(accept()[-4]),
+    "classic": classic_result(),
     "partial": replace(HONEST, complete=False, stopped="interrupted (Ctrl-C)"),
 }
 
@@ -49,10 +50,36 @@ def test_the_screen_opens_with_the_four_lines() -> None:
     assert [label for label in labels if label] == ["speed", "steady", "honest?", "place"]
     assert lines[2].split()[1:7] == ["1", "writer", "6,989", "commits/s", "28.6", "MB/s"]
     assert lines[3].split()[:5] == ["16", "writers", "28,577", "commits/s", "117"]
-    assert any(
-        line.strip() == "next: durability run /srv/disk/durability-run --server HOST:PORT" for line in lines
-    )
+    assert any(line.strip() == "next: durability run /srv/disk/durability-run" for line in lines)
     assert lines[-1] == "All tables: durability bench --show FILE --full; 2 more warnings"
+
+
+def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
+    """Both lines can be typed as they stand: the remark is one of the shell."""
+    out = io.StringIO()
+    show_screen(EXAMPLE, Console(file=out, width=80), joined=False)
+    lines = [line.strip() for line in out.getvalue().splitlines()]
+    at = lines.index(
+        "next: durability serve  # on a machine that stays up; type here the line that it prints"
+    )
+    assert lines[at + 1] == "then: durability run /srv/disk/durability-run"
+    assert len(lines) <= HEIGHT_MAX
+
+
+def test_classic_rates_stand_beside_the_same_with_syncs() -> None:
+    """A row for each label, with MB/s and IOPS of reads, writes and commits, and the ratio in one line."""
+    lines = _shown(RESULTS["classic"], 80)
+    head = next(number for number, line in enumerate(lines) if line.startswith("fio "))
+    assert " ".join(lines[head].split()) == "fio read MB/s IOPS write MB/s IOPS synced MB/s IOPS"
+    assert [line[:11].strip() for line in lines[head + 1 : head + 5]] == [row.label for row in CLASSIC]
+    assert [len(line.split()) for line in lines[head + 1 : head + 5]] == [8] * 4
+    assert lines[head + 5].startswith("cost    with a sync after each write, RND4K Q1T1 keeps ")
+
+
+def test_the_block_sizes_end_in_a_line() -> None:
+    """The best of them, and whether it fits."""
+    text = " ".join(" ".join(_shown(HONEST, 120)).split())
+    assert "best size for 1 writer: " in text and "it fits the blocks of ext4 (4 KiB)" in text
 
 
 def test_pictures_stand_below() -> None:

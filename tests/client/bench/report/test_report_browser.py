@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.client.bench.report import chromium
+from tests import chromium
 from tests.client.bench.report.test_html_page import NAMES, pages
 
 _PHONE = 400
@@ -25,17 +23,6 @@ _CUT = """
   return box.right > svg.right + 4 || box.left < svg.left - 4 || box.bottom > svg.bottom + 4;
 }).map(text => text.textContent)
 """
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Browser]:
-    """A browser for all of these, unless there is none and DURABILITY_LAB_REQUIRED=1 does not ask for it."""
-    problem = chromium.missing()
-    if problem and os.environ.get("DURABILITY_LAB_REQUIRED") != "1":
-        pytest.skip(problem)
-    assert not problem, problem
-    with chromium.browser(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 @pytest.mark.parametrize(("name", "dark"), [*((name, False) for name in NAMES), ("result", True)])

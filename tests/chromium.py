@@ -57,8 +57,8 @@ class Browser:
         self.complaints: list[str] = []
         self.requests: list[str] = []
 
-    def open(self, path: Path, *, width: int = 1280, dark: bool = False) -> None:
-        """Show the file `path` in a window so many pixels wide."""
+    def open(self, path: Path | str, *, width: int = 1280, dark: bool = False) -> None:
+        """Show the file `path`, or what a server has at an address, in a window so many pixels wide."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.complaints, self.requests = [], []
@@ -69,7 +69,7 @@ class Browser:
         self._ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
-        self._ask("Page.navigate", url=path.absolute().as_uri())
+        self._ask("Page.navigate", url=path if isinstance(path, str) else path.absolute().as_uri())
         self._read_until(lambda message: message.get("method") == "Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:

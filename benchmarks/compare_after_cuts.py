@@ -1,0 +1,74 @@
+"""What `compare` says of three drives before and after a campaign that cuts their power, as Markdown.
+
+    python benchmarks/compare_after_cuts.py --seed 7 --cuts 59
+
+One drive has a volatile cache and honours flushes, one has no volatile cache and so behaves as a protected
+one, one ignores flushes. Each is measured with the same cells. Then a real campaign (server, agent,
+operator's commands as processes) cuts their power under load. Needs root and the packages of the lab. Every
+sentence is printed as the command gave it; nothing is judged here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from drives import measured_on
+
+from durability.bench.catalogue import COMMIT_CONTROL, FLUSH_CONTROL, HEADLINE, WRITE_CONTROL
+from durability.bench.cells import MIB
+from durability.bench.result import encode
+from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
+
+MODELS = {"honest": "honest", "protected": "write-through", "liar": "flush-ignored"}
+CELLS = (HEADLINE, WRITE_CONTROL, COMMIT_CONTROL, FLUSH_CONTROL)
+
+
+def main() -> None:
+    """Measure, compare, cut, compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--cuts", type=int, default=59)
+    options = parser.parse_args()
+    asyncio.run(_run(options.seed, options.cuts))
+
+
+async def _run(seed: int, cuts: int) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        files = {name: Path(directory) / f"{name}.json" for name in MODELS}
+        async with real_campaign(list(MODELS.values()), seed=seed) as campaign:
+            for drive, path in zip(campaign.drives.drives, files.values(), strict=True):
+                result = measured_on(drive.path, CELLS, seed=seed, seconds=0.3, size_bytes=4 * MIB)
+                path.write_bytes(encode(result))
+            print("| drives | cuts | answer | caveat |\n|---|---|---|---|")
+            await _compare(campaign, files, "none")
+            campaign.write_file(campaign=f"cuts = {cuts}\nseed = {seed}\n{TIMES}")
+            began_s = time.monotonic()
+            await campaign.do("start", str(campaign.file), "--yes")
+            state = await campaign.until(lambda one: one.state != "running")
+            print(
+                f"campaign: {state.reason} after {time.monotonic() - began_s:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+            await _compare(campaign, files, f"{cuts} planned")
+
+
+async def _compare(campaign: RealCampaign, files: dict[str, Path], cuts: str) -> None:
+    """A row for each pair of drives."""
+    for (one, first), (two, other) in combinations(files.items(), 2):
+        done = await campaign.durability("compare", str(first), str(other), "--json")
+        found: dict[str, Any] = json.loads(done.out)
+        print(f"| {one}, {two} | {cuts} | {found['answers'][0]} | {found['caveat'] or 'none'} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

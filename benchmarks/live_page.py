@@ -1,0 +1,106 @@
+"""What open browsers cost a run: the lag of acknowledgements without a live page, and with one that many
+browsers show.
+
+Rounds are pairs, whose order changes from round to round. Each browser holds a stream of events of the first
+page and reads all that comes; all of them share this machine's processors with server, run and drive.
+
+    python benchmarks/live_page.py [--directory DIR] [--writers 1] [--seconds 10] [--rounds 5] [--streams 50]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+from ack_lag import measure
+
+FIGURES = ("commits/s", "lag p50 us", "lag p99 us", "longest gap ms")
+
+
+async def _browse(port: int, streams: int, opened: Event) -> None:
+    async def read() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
+        waiting.discard(asyncio.current_task())
+        if not waiting:
+            opened.set()
+        while await reader.read(1 << 16):
+            pass
+
+    waiting: set[asyncio.Task[None] | None] = set()
+    tasks = [asyncio.create_task(read()) for _ in range(streams)]
+    waiting.update(tasks)
+    await asyncio.gather(*tasks)
+
+
+def _browsers(port: int, streams: int, opened: Event) -> None:
+    asyncio.run(_browse(port, streams, opened))
+
+
+@contextmanager
+def browsers(page: str, *, streams: int) -> Iterator[None]:
+    """So many streams of the page are open."""
+    context = multiprocessing.get_context("spawn")
+    opened = context.Event()
+    port = urlsplit(page).port
+    process = context.Process(target=_browsers, args=(port, streams, opened), daemon=True)
+    process.start()
+    if not opened.wait(60):
+        raise SystemExit("the page does not answer")
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def round_of(directory: Path, writers: int, seconds: float, *, streams: int) -> tuple[float, ...]:
+    """The figures of one run; `streams` 0: without a live page."""
+    if streams:
+        beside = partial(browsers, streams=streams)
+        lag, acks = measure(directory, writers, seconds, web="127.0.0.1:0", beside=beside)
+    else:
+        lag, acks = measure(directory, writers, seconds)
+    p50, p99 = np.percentile(lag, (50, 99)) / 1000
+    return len(lag) / seconds, float(p50), float(p99), float(np.diff(acks).max()) / 1e6
+
+
+def main() -> None:
+    """Print the figures of each round, then the medians of the ratios of pairs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=Path("/var/tmp"))
+    parser.add_argument("--writers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--streams", type=int, default=50)
+    arguments = parser.parse_args()
+    ratios: list[list[float]] = [[] for _ in FIGURES]
+    for number in range(arguments.rounds):
+        found: dict[int, tuple[float, ...]] = {}
+        order = (0, arguments.streams) if number % 2 == 0 else (arguments.streams, 0)
+        for streams in order:
+            found[streams] = round_of(
+                arguments.directory, arguments.writers, arguments.seconds, streams=streams
+            )
+            figures = "  ".join(
+                f"{name} {value:,.0f}" for name, value in zip(FIGURES, found[streams], strict=True)
+            )
+            print(f"round {number + 1}, {streams:3} browsers: {figures}", flush=True)
+        for index, values in enumerate(ratios):
+            values.append(found[arguments.streams][index] / found[0][index])
+    for name, values in zip(FIGURES, ratios, strict=True):
+        print(f"{name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})")
+
+
+if __name__ == "__main__":
+    main()

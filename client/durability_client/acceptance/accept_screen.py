@@ -1,0 +1,105 @@
+"""The decision on one screen of 80 by 24: the word first and last, and the lines that decide between them.
+
+The report page has all lines with their reasons; this has as many as fit, the worst first. Rendering only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from durability import plain_text
+from durability.acceptance.decision import Decision, Line, decided_of_all
+from durability.acceptance.document import Report
+from durability.acceptance.profile import Word
+from durability.units import counted, format_size
+
+WIDTH_MAX = 120
+HEIGHT_MAX = 22  # of a terminal of 24, with the line that names the report and the prompt
+STYLES: dict[Word, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
+_WORD, _KIND = 10, 17  # widths of columns
+_ORDER: tuple[Word, ...] = ("refuse", "not shown", "pass")
+
+
+def show_report(report: Report, console: Console) -> None:
+    """Title, decision, lines, decision: as many lines as fit, the whole in any case."""
+    width = min(console.width, WIDTH_MAX)
+    whole = decided_of_all([one.word for one in report.decisions])
+    rows = _one(report.decisions[0], width) if len(report.decisions) == 1 else _several(report, width)
+    lines = list(rows)
+    room = HEIGHT_MAX - 5
+    if len(lines) > room:
+        hidden = len(lines) - room + 1
+        lines = [*lines[: room - 1], Text(f"{hidden} more: the report has all lines", style="dim")]
+    why = report.decisions[0].why if len(report.decisions) == 1 else _counts(report.decisions)
+    console.print(_decision(whole, why, width), soft_wrap=True)
+    for title in _titles(report):
+        console.print(_fitted(title, width), style="dim", soft_wrap=True)
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    console.print(_fitted("It shows what these tests saw of this drive, and no more.", width), style="dim")
+    console.print(_decision(whole, why, width), soft_wrap=True)
+
+
+def _titles(report: Report) -> Iterator[str]:
+    """The drive, if it is one; then what judges it, when and for whom."""
+    if len(report.decisions) == 1:
+        subject = report.decisions[0].evidence.subject
+        yield f"{subject.model} · {format_size(subject.size_bytes)} · serial {subject.serial or 'unknown'}"
+    yield f"profile {report.profile.name} · {report.created[:16].replace('T', ' ')} UTC · by {report.by}"
+
+
+def _one(decision: Decision, width: int) -> Iterator[Text]:
+    required = sorted(
+        (line for line in decision.lines if line.criterion.required),
+        key=lambda line: _ORDER.index(line.word),
+    )
+    wished = sorted(
+        (line for line in decision.lines if not line.criterion.required),
+        key=lambda line: _ORDER.index(line.word),
+    )
+    yield from (_line(line, width) for line in required)
+    if wished:
+        yield Text("wished, which decides nothing:", style="dim")
+        yield from (_line(line, width) for line in wished)
+
+
+def _line(line: Line, width: int) -> Text:
+    limit = f" ({line.limit})" if line.limit else ""
+    figure = f"{line.figure}{limit}"
+    text = Text(f"{line.word:<{_WORD}}", style=STYLES[line.word] if line.criterion.required else "dim")
+    text.append(f"{line.criterion.kind:<{_KIND}}", style="not bold default")
+    text.append(_cut(figure, width - _WORD - _KIND), style="not bold default")
+    return text
+
+
+def _several(report: Report, width: int) -> Iterator[Text]:
+    for decision in sorted(report.decisions, key=lambda one: _ORDER.index(one.word)):
+        subject = decision.evidence.subject
+        text = Text(f"{decision.word:<{_WORD}}", style=STYLES[decision.word])
+        drive = f"{subject.model} {subject.serial}"
+        text.append(_cut(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
+        yield text
+
+
+def _counts(decisions: Sequence[Decision]) -> str:
+    words = [one.word for one in decisions]
+    counts = [f"{words.count(word)} {word}" for word in reversed(_ORDER) if word in words]
+    return f"{counted(len(decisions), 'drive')}: {', '.join(counts)}"
+
+
+def _decision(word: Word, why: str, width: int) -> Text:
+    text = Text(f"{word.upper():<{_WORD}}", style=STYLES[word])
+    text.append(_cut(why, width - _WORD), style="not bold default")
+    return text
+
+
+def _fitted(text: str, width: int) -> Text:
+    return Text(_cut(text, width))
+
+
+def _cut(text: str, width: int) -> str:
+    line = plain_text.as_line(text)
+    return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,0 +1,307 @@
+"""Gathers the evidence on each drive: results from files and the server, campaigns and runs from the server.
+
+What is named is taken as it is. What is not named is looked for on the server by the drives' serials, as
+`compare` does, and only there. Refuses a campaign that says nothing, and to join evidence of two drives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from durability import plain_text
+from durability.acceptance.evidence import (
+    CampaignEvidence,
+    DriveEvidence,
+    Measured,
+    campaign_evidence,
+    subject_of,
+)
+from durability.bench.decision.proof import Proof
+from durability.bench.kept_result import is_result_id
+from durability.bench.serials import hashed
+from durability.errors import FormatError, PeerError, RefusedError, UsageError
+from durability.formats.facts import Facts
+from durability.protocol.messages import Campaigns, ListCampaigns, Listing, ListResults
+from durability_client.bench import saved_results
+from durability_client.bench.cut_verdicts import CAMPAIGNS_MAX, Known, facts_of, look_at_runs, same_drives
+from durability_client.bench.kept_results import fetch_over
+from durability_client.link.campaign_log import CampaignLog, read_log
+from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import Connection, connect
+
+SEARCH_S = 60.0  # for what nobody named
+RESULTS_MAX = 20  # rows of a drive that are looked through for the newest result that fits
+DRIVES_MAX = 64  # on one report
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What was asked for. `campaigns`: by name; `results`: files, or what the server calls a kept result;
+    `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them."""
+
+    campaigns: tuple[str, ...]
+    results: tuple[str, ...]
+    drive: str
+
+
+@dataclass(slots=True)
+class _Drive:
+    """What was found of one drive so far."""
+
+    facts: list[Facts] = field(default_factory=list)
+    campaigns: list[CampaignEvidence] = field(default_factory=list)
+    runs: list[Proof] = field(default_factory=list)
+    results: list[Measured] = field(default_factory=list)
+
+    def is_of(self, facts: Facts, *, named: bool) -> bool:
+        return any(same_drives(one, facts, named=named) for one in self.facts)
+
+    def evidence(self) -> DriveEvidence:
+        proofs = [one.proof for one in self.campaigns if one.proof is not None]
+        rows = [row for one in self.campaigns for row in one.rows]
+        results = sorted(self.results, key=lambda one: one.result.created, reverse=True)
+        measured = [one.result.facts for one in results]
+        facts = [*measured, *(one for one in self.facts if one not in measured)]
+        return DriveEvidence(
+            subject=subject_of(facts, rows),
+            facts=tuple(facts),
+            campaigns=tuple(self.campaigns),
+            proofs=(*proofs, *self.runs),
+            results=tuple(results),
+        )
+
+
+async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[DriveEvidence, ...]:
+    """The evidence on each drive. `say`: for what could not be looked for. Raises UsageError where no drive
+    is found, SetupError, FormatError, and PeerError if the server was asked for something by name."""
+    drives: list[_Drive] = []
+    for measured in await _results_of(endpoint, wanted.results):
+        _join(drives, measured)
+    if wanted.campaigns:
+        if endpoint is None:
+            raise UsageError("--campaign needs a server: type `durability join`, or add --server")
+        await _named_campaigns(endpoint, wanted.campaigns, drives)
+    if endpoint is not None:
+        try:
+            async with asyncio.timeout(SEARCH_S):
+                await _search(endpoint, wanted, drives)
+        except (PeerError, TimeoutError) as error:
+            if not drives:
+                raise PeerError(f"nothing was found on the server: {error or 'it took too long'}") from error
+            say(f"the server was not searched for more evidence: {error or 'it took too long'}")
+    else:
+        say("no server is known, so no campaign and no kept result is looked for")
+    chosen = [one for one in drives if one.facts and _is_meant(one, wanted.drive)]
+    if not chosen:
+        raise UsageError(_nothing(wanted, drives))
+    if len(chosen) > DRIVES_MAX:
+        raise UsageError(f"{len(chosen)} drives are too many for one report; choose with --drive")
+    return tuple(one.evidence() for one in chosen)
+
+
+def _nothing(wanted: Wanted, drives: Sequence[_Drive]) -> str:
+    if drives:
+        return f"--drive {wanted.drive}: the evidence is of other drives, {len(drives)} in all"
+    if wanted.drive:
+        return (
+            f"--drive {wanted.drive}: no campaign and no kept result of it is known. Give its whole serial,"
+            " as `durability runs` lists it, or name evidence with --campaign and --bench"
+        )
+    return "nothing is named to accept: add --campaign NAME, --bench FILE or --drive SERIAL"
+
+
+def _is_meant(drive: _Drive, text: str) -> bool:
+    if not text:
+        return True
+    wanted = text.strip().lower()
+    return any(
+        wanted in one.model.lower()
+        or wanted == one.serial.lower()
+        or hashed(text.strip()) == hashed(one.serial)
+        for facts in drive.facts
+        for one in facts.drives
+    )
+
+
+# Results of the benchmark.
+
+
+async def _results_of(endpoint: Endpoint | None, names: Iterable[str]) -> list[Measured]:
+    measured = []
+    for name in names:
+        path = Path(name)
+        if is_result_id(name) and not path.exists():  # noqa: ASYNC240 - a name, before anything else is done
+            if endpoint is None:
+                raise UsageError(f"--bench {name}: no such file, and no server is known that keeps it")
+            with closing(await connect(endpoint, "query")) as connection:
+                measured.append(await _kept(connection, name))
+        else:
+            measured.append(_saved(path))
+    return measured
+
+
+def _saved(path: Path) -> Measured:
+    result = saved_results.load(path)
+    return Measured(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), result=result)
+
+
+async def _kept(connection: Connection, name: str) -> Measured:
+    fetched = await fetch_over(connection, name)
+    owner = plain_text.as_line(str(fetched.row.get("client_name") or "the operator"))
+    return Measured(
+        name=f"kept result {name} of {owner}",
+        sha256=hashlib.sha256(fetched.data).hexdigest(),
+        result=fetched.result,
+    )
+
+
+def _join(drives: list[_Drive], measured: Measured) -> None:
+    facts = measured.result.facts
+    mine = next((one for one in drives if one.is_of(facts, named=True)), None)
+    if mine is None:
+        mine = _Drive()
+        drives.append(mine)
+    if all(one.sha256 != measured.sha256 for one in mine.results):
+        mine.facts.append(facts)
+        mine.results.append(measured)
+
+
+# Campaigns and runs.
+
+
+async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: list[_Drive]) -> None:
+    try:
+        with closing(await connect(endpoint, "query")) as connection:
+            for name in dict.fromkeys(names):
+                if not await _add_campaign(connection, name, drives, only_known=False):
+                    raise UsageError(f"--campaign {name}: no run of it has begun on any drive")
+    except RefusedError as error:
+        if error.code != "forbidden":
+            raise
+        raise UsageError(
+            f"--campaign {', '.join(names)}: this client is not shown campaigns. Type this command on the"
+            " server's machine, or join as viewer (`durability clients invite --role viewer`)"
+        ) from error
+
+
+async def _add_campaign(connection: Connection, name: str, drives: list[_Drive], *, only_known: bool) -> bool:
+    """Whether the campaign says something of any of `drives`, to which its drives are added unless
+    `only_known`."""
+    log = CampaignLog(name=name)
+    await read_log(connection, log)
+    if log.state.settings is None:
+        return False
+    found = False
+    for drive in log.state.plan.drives:
+        facts = await facts_of(connection, log.state, drive.name)
+        if facts is None:
+            continue
+        mine = next((one for one in drives if one.is_of(facts, named=not only_known)), None)
+        if mine is None:
+            if only_known:
+                continue
+            mine = _Drive()
+            drives.append(mine)
+        mine.facts.append(facts)
+        mine.campaigns.append(campaign_evidence(log.state, drive.name))
+        found = True
+    return found
+
+
+async def _search(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive]) -> None:
+    """Look for what was not named, of the drives that were, or of the drive in words."""
+    if wanted.drive and not drives:
+        await _search_results(endpoint, wanted.drive, drives)
+        await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
+    elif not drives:
+        return
+    elif not wanted.campaigns:
+        await _search_campaigns(endpoint, drives, only_known=True)
+    if not wanted.results:
+        for drive in list(drives):
+            await _newest_result(endpoint, drive)
+    known: list[Known] = []
+    with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
+        await look_at_runs(connection, known)
+    for drive in drives:
+        named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
+        mine = [one for one in known if drive.is_of(one.facts, named=False)]
+        drive.facts += [one.facts for one in mine[:1]]
+        drive.runs += _worth_telling(drive, [one.proof for one in mine], named)
+
+
+def _worth_telling(drive: _Drive, proofs: Sequence[Proof], named: set[str]) -> list[Proof]:
+    """Of single runs: the first loss that no campaign tells of, and the longest series, unless the runs are
+    those of a campaign that is there."""
+    losses = [one for one in proofs if one.losses and one.source.removeprefix("run ") not in named]
+    clean = [one for one in proofs if not one.losses]
+    if drive.campaigns:
+        return losses[:1] if not any(one.proof and one.proof.losses for one in drive.campaigns) else []
+    return [*losses[:1], *sorted(clean, key=lambda one: one.cuts)[-1:]]
+
+
+async def _search_campaigns(
+    endpoint: Endpoint, drives: list[_Drive], *, only_known: bool, wanted: str = ""
+) -> None:
+    found: list[_Drive] = drives if only_known else []
+    # A refusal ends its connection: clients are not shown campaigns.
+    with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
+        names = (await connection.request(ListCampaigns(), Campaigns)).names
+        for name in names[-CAMPAIGNS_MAX:]:
+            with suppress(FormatError):  # of a later release: others can be read
+                await _add_campaign(connection, name, found, only_known=only_known)
+    if only_known:
+        return
+    for one in filter(lambda each: _is_meant(each, wanted), found):
+        mine = next((drive for drive in drives if drive.is_of(one.facts[0], named=False)), None)
+        if mine is None:
+            drives.append(one)
+        else:
+            mine.facts += one.facts
+            mine.campaigns += one.campaigns
+
+
+async def _search_results(endpoint: Endpoint, text: str, drives: list[_Drive]) -> None:
+    request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))
+    with closing(await connect(endpoint, "query")) as connection:
+        rows = (await connection.request(request, Listing)).rows
+        seen: set[str] = set()
+        for row in rows:
+            identity = repr([drive.get("identity") for drive in row.get("drives") or ()])  # type: ignore[union-attr]
+            if identity not in seen and row.get("complete"):
+                seen.add(identity)
+                measured = await _kept(connection, str(row["result"]))
+                _join(drives, measured)
+    for drive in drives:
+        await _newest_result(endpoint, drive)
+
+
+async def _newest_result(endpoint: Endpoint, drive: _Drive) -> None:
+    """Add the newest kept result of the drive that is whole, one of `bench --accept` before others. If
+    campaigns are known it must be of the machine that they cut, or of the operator: what another client says
+    of a drive with this serial is no evidence."""
+    serials = [one.serial for one in drive.facts[0].drives]
+    if not serials or not all(serials):
+        return
+    request = ListResults(limit=RESULTS_MAX, identity=hashed(serials[0]))
+    with closing(await connect(endpoint, "query")) as connection:
+        rows = [row for row in (await connection.request(request, Listing)).rows if row.get("complete")]
+        machines = {"", *(one.result.machine for one in drive.campaigns)}
+        if drive.campaigns:
+            rows = [row for row in rows if row.get("client_name") in machines]
+        rows.sort(key=lambda row: row.get("mode") != "accept")  # stable: the newest stays first
+        for row in rows:
+            measured = await _kept(connection, str(row["result"]))
+            if any(one.sha256 == measured.sha256 for one in drive.results):
+                return
+            if drive.is_of(measured.result.facts, named=False):
+                drive.facts.append(measured.result.facts)
+                drive.results.append(measured)
+                return

@@ -1,0 +1,187 @@
+"""The three pictures of a sheet: the cuts, the drive after each cut, and the rate under a held load.
+
+Each says in words what it shows, and what is missing where there is nothing to show. Judges nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, Measured
+from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
+from durability.bench.cells import Cell
+from durability.bench.measurement import Round
+from durability.campaign.health import HealthRow
+from durability.units import counted, percent
+from durability_client.bench.report import figures
+from durability_client.bench.report.charts import Figure
+from durability_client.bench.report.scales import Scale, linear_ticks
+from durability_client.bench.report.svg import Drawing
+
+_WIDTH, _HEIGHT = 300.0, 132.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 6.0, 8.0, 22.0
+_ROWS_MAX = 6  # of cuts
+_GAP = 2.0
+_POINTS_MAX = 240
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value of the health of a drive, and how it is called."""
+
+    name: str
+    unit: str
+    of: Callable[[HealthRow], float | None]
+
+
+_VALUES = (
+    _Value("Time until ready", "s", lambda row: row.ready_s),
+    _Value("Time to mount", "s", lambda row: row.mount_s),
+    _Value("Commit p99", "ms", lambda row: None if row.commit_p99_us is None else row.commit_p99_us / 1000),
+)
+
+
+def pictures(evidence: DriveEvidence) -> tuple[Figure, Figure, Figure]:
+    """The three of one drive."""
+    return _cuts(evidence), _after_cuts(evidence), _load(evidence)
+
+
+def _cuts(evidence: DriveEvidence) -> Figure:
+    cycles = [(campaign, one) for campaign in evidence.campaigns for one in campaign.cycles]
+    drawing = Drawing(_WIDTH, _HEIGHT)
+    if not cycles:
+        return _empty(drawing, "Cuts", "No campaign has cut this drive's power.")
+    size, per_row = _grid(len(cycles))
+    for number, (_, one) in enumerate(cycles):
+        row, column = divmod(number, per_row)
+        place = (column * size, row * size)
+        drawing.box(place, size - _GAP, size - _GAP, f"cut {one.word}")
+        if one.word == "loss":  # told apart without colours too
+            x, y = place
+            end = size - _GAP
+            drawing.line((x, y), (x + end, y + end), "cross")
+            drawing.line((x + end, y), (x, y + end), "cross")
+    words = [one.word for _, one in cycles]
+    clean = words.count("durable") + words.count("kept")
+    parts = [
+        f"{counted(clean, 'clean cut')}",
+        counted(words.count("loss"), "loss", "losses"),
+        f"{words.count('nothing')} without an answer",
+    ]
+    caption = ", ".join(part for part in parts if not part.startswith("0 ") or part.startswith("0 clean"))
+    best = max((one.bound for one in evidence.proofs if one.bound is not None), default=None)
+    if best is not None:
+        caption += f". At most {percent(best)} of cuts may lose data"
+    return Figure(
+        title="Cuts", caption=f"{caption}. A square is a cut.", svg=drawing.finish("Cuts", caption, "chart")
+    )
+
+
+def _grid(count: int) -> tuple[float, int]:
+    """The side of a square, and squares in a row, so that all fit."""
+    size = 24.0
+    while math.ceil(count / max(1, int(_WIDTH // size))) * size > _HEIGHT:
+        size *= 0.94
+    return size, max(1, int(_WIDTH // size))
+
+
+def _after_cuts(evidence: DriveEvidence) -> Figure:
+    drawing = Drawing(_WIDTH, _HEIGHT)
+    for value in _VALUES:
+        series = [(one, known) for one in evidence.campaigns if (known := _known(one, value))]
+        if series:
+            campaign, points = max(series, key=lambda pair: len(pair[1]))
+            _draw(drawing, [number for _, number in points], "cycles", len(points))
+            caption = (
+                f"{value.name}, cycle by cycle of campaign {campaign.name}:"
+                f" {min(n for _, n in points):.3g} to {max(n for _, n in points):.3g} {value.unit}."
+            )
+            return Figure(
+                title=f"After each cut: {value.name.lower()}",
+                caption=caption,
+                svg=drawing.finish("After each cut", caption, "chart"),
+            )
+    return _empty(drawing, "After each cut", "No campaign measured how the drive came back.")
+
+
+def _known(campaign: CampaignEvidence, value: _Value) -> list[tuple[int, float]]:
+    return [
+        (row.cycle, number) for row in campaign.rows if row.cycle and (number := value.of(row)) is not None
+    ]
+
+
+def _load(evidence: DriveEvidence) -> Figure:
+    drawing = Drawing(_WIDTH, _HEIGHT)
+    found = _held(evidence.results)
+    if found is None:
+        return _empty(drawing, "Rate under load", "No result of bench --accept: no load was held for long.")
+    measured, cell, one = found
+    factor, unit = _unit(cell)
+    rates = [count / one.bin_s * factor for count in one.bins]
+    seconds = len(rates) * one.bin_s
+    _draw(drawing, rates, "seconds", seconds)
+    what = "one writer's commits" if cell is HELD_COMMIT else _WHAT[cell.name]
+    caption = f"{unit} of {what} over {figures.count(seconds)} s, {measured.name}."
+    return Figure(
+        title=f"Rate under load, {unit}",
+        caption=caption,
+        svg=drawing.finish("Rate under load", caption, "chart"),
+    )
+
+
+_WHAT = {
+    HELD_COMMIT.name: "one writer's commits",
+    HELD_WRITERS.name: "16 writers' commits of 64 KiB",
+    HELD_UNSYNCED.name: "16 writers without a sync",
+    HELD_FILL.name: "a load that fills the free space",
+}
+
+
+def _held(results: Sequence[Measured]) -> tuple[Measured, Cell, Round] | None:
+    """The first long round of the newest result that has one: of the load that fills, else of commits."""
+    for cell in (HELD_FILL, HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED):
+        for measured in results:
+            for one in measured.result.rounds_of(cell.name):
+                if len(one.bins) > 1 and any(one.bins):
+                    return measured, cell, one
+    return None
+
+
+def _unit(cell: Cell) -> tuple[float, str]:
+    if cell.name == HELD_COMMIT.name:
+        return 1.0, "commits/s"
+    return cell.block_bytes * max(1, cell.writes_per_sync) / 1e6, "MB/s"
+
+
+def _draw(drawing: Drawing, values: Sequence[float], below: str, extent: float) -> None:
+    """Values as steps from left to right, from 0 to their most."""
+    values = _thinned(values)
+    high = max(max(values) * 1.1, 1e-6)
+    y = Scale(low=0, high=high, start=_HEIGHT - _BOTTOM, end=_TOP)
+    for tick in linear_ticks(high, most=3):
+        drawing.line((_LEFT, y.at(tick)), (_WIDTH - _RIGHT, y.at(tick)), "grid")
+        drawing.text((_LEFT - 5, y.at(tick) + 4), figures.count(tick) if tick else "0", "tick", "end")
+    step = (_WIDTH - _LEFT - _RIGHT) / len(values)
+    places = []
+    for number, value in enumerate(values):
+        height = y.at(value)
+        places += [(round(_LEFT + number * step, 1), height), (round(_LEFT + (number + 1) * step, 1), height)]
+    drawing.path(places, "line s0")
+    drawing.line((_LEFT, y.start), (_WIDTH - _RIGHT, y.start), "frame")
+    drawing.text((_LEFT, _HEIGHT - 6), "0", "tick", "middle")
+    drawing.text((_WIDTH - _RIGHT, _HEIGHT - 6), f"{figures.count(extent)} {below}", "tick", "end")
+
+
+def _thinned(values: Sequence[float]) -> list[float]:
+    """At most `_POINTS_MAX` means, so that a long load is a small picture."""
+    per = math.ceil(len(values) / _POINTS_MAX)
+    groups = [values[at : at + per] for at in range(0, len(values), per)]
+    return [sum(group) / len(group) for group in groups]
+
+
+def _empty(drawing: Drawing, title: str, why: str) -> Figure:
+    drawing.box((0.5, 0.5), _WIDTH - 1, _HEIGHT - 1, "nothing-there")
+    drawing.text((_WIDTH / 2, _HEIGHT / 2 + 4), "not shown", "axis", "middle")
+    return Figure(title=title, caption=why, svg=drawing.finish(title, why, "chart"))

@@ -1,0 +1,56 @@
+"""The file on a stick that says how to join.
+
+It is on a FAT file system labelled DURABILITY of a stick or a card, and is read without a mount. Refuses any
+other drive: what somebody left on a drive under test must not say which server this machine obeys.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from durability.errors import TargetError, UsageError
+from durability_client.live.wishes import FILE_BYTES_MAX, Wishes, from_file
+from durability_client.system import block_devices
+from durability_client.system.programs import run_tool
+
+LABEL = "DURABILITY"
+NAME = "durability-join.txt"
+_UDEV = Path("/run/udev/data")
+_WANTED = frozenset({f"E:ID_FS_LABEL={LABEL}", "E:ID_FS_TYPE=vfat"})
+
+
+def find(*, sys: Path = block_devices.SYS, udev: Path = _UDEV) -> list[Path]:
+    """The devices with such a file system, by name."""
+    found = []
+    for entry in udev.glob("b*:*"):
+        try:
+            lines = set(entry.read_text(errors="replace").splitlines())
+        except OSError:
+            continue
+        major, _, minor = entry.name.removeprefix("b").partition(":")
+        name = block_devices.name_of((int(major), int(minor)), sys=sys) if lines >= _WANTED else None
+        if name is not None and _is_stick(name, sys):
+            found.append(Path("/dev") / name)
+    return sorted(found)
+
+
+def read(device: Path) -> Wishes:
+    """What the file on the device says. Raises TargetError and UsageError, both with the place."""
+    done = run_tool("mtype", "-i", str(device), f"::{NAME}")
+    if done.returncode:
+        raise TargetError(f"{NAME} on {device}: {done.stderr.strip() or 'cannot be read'}")
+    if len(done.stdout) > FILE_BYTES_MAX:
+        raise UsageError(f"{NAME} on {device} is longer than {FILE_BYTES_MAX} bytes")
+    try:
+        return from_file(done.stdout)
+    except UsageError as error:
+        raise UsageError(f"{NAME} on {device}: {error}") from error
+
+
+def _is_stick(name: str, sys: Path) -> bool:
+    whole = sys / "class/block" / block_devices.whole_of(name, sys=sys)
+    try:
+        removable = (whole / "removable").read_text().strip() == "1"
+    except OSError:
+        removable = False
+    return removable or "/usb" in str(whole.resolve())

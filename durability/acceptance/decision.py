@@ -1,0 +1,112 @@
+"""Decision: a profile and the evidence on a drive become lines, and the lines one word.
+
+The whole passes only if all required lines pass. It is refused if one required line refuses. All else is not
+shown. Wished lines are printed and decide nothing. Refuses to decide by no required line at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from durability.acceptance.criteria import KINDS, limit_text
+from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.profile import Criterion, Profile, Word
+from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
+from durability.units import counted, percent
+
+EXIT_CODES: dict[Word, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown": EXIT_INCONCLUSIVE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One criterion and what it found. `limit`: in words; `source`: the evidence, "" for none."""
+
+    criterion: Criterion
+    asks: str
+    limit: str
+    word: Word
+    figure: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The word on one drive, the lines that it rests on, the sentence that says why, and what the evidence
+    does not prove."""
+
+    evidence: DriveEvidence
+    lines: tuple[Line, ...]
+    word: Word
+    why: str
+    not_proven: tuple[str, ...]
+
+
+def decide(profile: Profile, evidence: DriveEvidence) -> Decision:
+    """The decision on one drive."""
+    lines = tuple(_line(criterion, evidence) for criterion in profile.criteria)
+    word = _word([line.word for line in lines if line.criterion.required])
+    return Decision(
+        evidence=evidence,
+        lines=lines,
+        word=word,
+        why=_why(lines, word),
+        not_proven=tuple(_not_proven(evidence)),
+    )
+
+
+def decided_of_all(words: Sequence[Word]) -> Word:
+    """The word on several drives together: each must pass."""
+    return _word(words)
+
+
+def _word(words: Sequence[Word]) -> Word:
+    if "refuse" in words:
+        return "refuse"
+    return "pass" if words and all(word == "pass" for word in words) else "not shown"
+
+
+def _line(criterion: Criterion, evidence: DriveEvidence) -> Line:
+    kind = KINDS[criterion.kind]
+    found = kind.look(evidence, criterion)
+    return Line(
+        criterion=criterion,
+        asks=kind.asks,
+        limit=limit_text(criterion),
+        word=found.word,
+        figure=found.figure,
+        source=found.source,
+    )
+
+
+def _why(lines: Sequence[Line], word: Word) -> str:
+    required = [line for line in lines if line.criterion.required]
+    if word == "pass":
+        return f"all {counted(len(required), 'required criterion', 'required criteria')} pass"
+    deciding = [line for line in required if line.word == word]
+    if not deciding:
+        return "the profile requires nothing"
+    first = deciding[0]
+    more = "" if len(deciding) == 1 else f"; and {len(deciding) - 1} more"
+    return f"{first.criterion.kind}: {first.figure}{more}"
+
+
+def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
+    best = max(
+        (one for one in evidence.proofs if one.bound is not None), key=lambda one: one.cuts, default=None
+    )
+    if best is None or best.losses:
+        yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."
+    else:
+        assert best.bound is not None
+        yield (
+            f"That it never loses data: {counted(best.cuts, 'cut')} without a loss allow a loss in up to"
+            f" {percent(best.bound)} of cuts (95 % confidence)."
+        )
+    classes = {one.cut_class for one in evidence.proofs}
+    if classes and "power" not in classes:
+        yield "What a loss of the host's or the provider's own power does: none was cut."
+    yield "Anything of another drive of this model, of another firmware, or of this drive years from now."
+    yield "That data stay for months without power, or in heat and cold that were not tested."
+    if not evidence.results:
+        yield "How fast it is: no result of the benchmark is part of the evidence."

@@ -1,0 +1,162 @@
+"""What is known of one drive when it is judged: campaigns, cuts of single runs, results of the benchmark.
+
+It was gathered elsewhere, and each part has the name under which a reader finds it again. Refuses to judge:
+`criteria` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from durability.bench.decision.proof import Proof
+from durability.bench.result import Result
+from durability.bench.serials import HASHED
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.cycle_outcome import OF_THE_DRIVE
+from durability.campaign.cycles import arm_of
+from durability.campaign.happenings import Cause, Word
+from durability.campaign.health import HealthRow, health_rows
+from durability.campaign.results import DriveResult, results
+from durability.campaign.tasks import Trouble
+from durability.evidence.cut import CutClass
+from durability.formats.facts import Facts
+
+# What keeps a cycle from beginning, and tells nothing of the drive.
+_NOT_OF_THE_DRIVE: frozenset[Trouble] = frozenset({"in-use", "system-disk", "not-begun"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """The drive, or the drives below one target, as their own words have it: several are joined by " + ".
+    `machine`: where it was tested, in words."""
+
+    model: str
+    serial: str
+    firmware: str
+    size_bytes: int
+    machine: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A result of the benchmark. `name`: its file, or what the server calls it; `sha256`: of the file."""
+
+    name: str
+    sha256: str
+    result: Result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleWord:
+    """What one cycle said of the drive. `trouble`: the drive was not as it must be, in words, "" if it
+    was."""
+
+    cycle: int
+    arm: str
+    word: Word
+    cause: Cause | None
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignEvidence:
+    """A campaign's word on the drive. `state`: "running", "paused" or "ended", with the reason; `cycles` and
+    `rows` oldest first; `proof`: what its cuts under load say, None where there was none."""
+
+    name: str
+    state: str
+    began: str
+    ended: str
+    cut_class: CutClass
+    planned: int
+    result: DriveResult
+    cycles: tuple[CycleWord, ...]
+    rows: tuple[HealthRow, ...]
+    proof: Proof | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveEvidence:
+    """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
+    campaigns and single runs."""
+
+    subject: Subject
+    facts: tuple[Facts, ...]
+    campaigns: tuple[CampaignEvidence, ...]
+    proofs: tuple[Proof, ...]
+    results: tuple[Measured, ...]
+
+
+def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
+    """What a campaign says of its drive of this name."""
+    result = next(one for one in results(state) if one.drive == drive)
+    past = [one for one in state.cycles if one.began.cycle]
+    rows = health_rows(state, drive)
+    cycles = []
+    for one in past:
+        mine = one.of(drive)
+        if mine is None:
+            continue
+        status = one.statuses.get(drive)
+        trouble = status.trouble if status is not None and status.state == "failed" else ""
+        of_the_drive = mine.cause == "drive" and trouble not in _NOT_OF_THE_DRIVE
+        troubled = of_the_drive or trouble in OF_THE_DRIVE - _NOT_OF_THE_DRIVE
+        said = mine.text or (status.text if status is not None else "")
+        cycles.append(
+            CycleWord(
+                cycle=one.began.cycle,
+                arm=arm_of(state.plan, one.began.cycle).name,
+                word=mine.word,
+                cause=mine.cause,
+                trouble=(said or "it was not as it must be") if troubled else "",
+            )
+        )
+    return CampaignEvidence(
+        name=state.plan.name,
+        state=f"{state.state}: {state.reason}" if state.reason else state.state,
+        began=state.checked_at,
+        ended=past[-1].wall if past else "",
+        cut_class=state.plan.cut_class,
+        planned=state.plan.cuts,
+        result=result,
+        cycles=tuple(cycles),
+        rows=rows,
+        proof=campaign_proof(state, result),
+    )
+
+
+def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
+    """What the cuts of a campaign say of a drive, None where none has an answer."""
+    tally, source = drive.tally, f"campaign {state.plan.name}"
+    lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
+    if not tally.cuts and not lost_in:
+        return None
+    return Proof(
+        cuts=tally.cuts,
+        losses=max(tally.losses, int(bool(lost_in))),
+        bound=tally.bound,
+        cut_class=state.plan.cut_class,
+        source=source,
+        lost_in=lost_in,
+    )
+
+
+def subject_of(facts: Sequence[Facts], rows: Sequence[HealthRow]) -> Subject:
+    """The drive that `facts` (newest first) and the rows of campaigns are of. A serial that one of them shows
+    is taken before one that is hidden."""
+    newest = facts[0]
+    serials = [" + ".join(drive.serial for drive in one.drives) for one in facts]
+    serials = [*(row.serial for row in reversed(rows) if row.serial), *serials]
+    shown = next((serial for serial in serials if serial and HASHED not in serial), "")
+    firmwares = [" + ".join(filter(None, (drive.firmware for drive in one.drives))) for one in facts]
+    firmwares = [*(row.firmware for row in reversed(rows) if row.firmware), *firmwares]
+    host = newest.host
+    inside = "" if host.virtualisation in ("none", "") else f", a guest of {host.virtualisation}"
+    return Subject(
+        model=" + ".join(drive.model or drive.name for drive in newest.drives) or "no drive is named",
+        serial=shown or next(filter(None, serials), ""),
+        firmware=next(filter(None, firmwares), ""),
+        size_bytes=sum(drive.size_bytes for drive in newest.drives) or newest.size_bytes,
+        machine=f"{host.hostname or 'unnamed'} (Linux {host.kernel.removeprefix('Linux ')}{inside})",
+    )

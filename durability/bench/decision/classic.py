@@ -1,0 +1,93 @@
+"""Classic rates: what CrystalDiskMark and KDiskMark show of a drive, beside the same writes with a sync each.
+
+fio measured the reads and writes, this tool the commits. As many writers commit as writes were in flight,
+each waiting for its own sync. A drive is bought for the rates without a sync and used with the rates with
+one, so the last line says how much of the former the latter keep. Refuses to fill a gap: what was not
+measured is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from durability.bench.catalogue import CLASSIC, Classic
+from durability.bench.cells import Cell
+from durability.bench.measurement import Engine
+from durability.bench.result import Result
+from durability.bench.summary import CellSummary, summarise
+
+_COMPARED = ("RND4K Q1T1", "SEQ1M Q1T1")  # one write at a time, with and without a sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassicRow:
+    """A row as its readers know it; `synced` commits with as many writers as `write` has writes in flight."""
+
+    label: str
+    read: CellSummary | None
+    write: CellSummary | None
+    synced: CellSummary | None
+
+    @property
+    def kept(self) -> float | None:
+        """Writes per second with a sync after each, as a share of those without; None if one is unknown."""
+        if self.write is None or self.synced is None or self.write.rate is None or self.synced.rate is None:
+            return None
+        return self.synced.rate.median / self.write.rate.median if self.write.rate.median else None
+
+
+def classic_rows(result: Result) -> tuple[ClassicRow, ...]:
+    """The rows of `result` of which fio measured a part; () without any."""
+    rows = (_row(result, one) for one in CLASSIC)
+    return tuple(row for row in rows if row.read is not None or row.write is not None)
+
+
+def classic_version(result: Result) -> str:
+    """The fio that measured them, "" without any."""
+    return next(
+        (one.engine_version for one in result.cells if one.cell.group == "classic" and one.rounds), ""
+    )
+
+
+def sync_cost(rows: tuple[ClassicRow, ...]) -> str:
+    """What a sync after each write takes away, as a sentence; "" if it was not measured."""
+    parts: list[str] = []
+    for label in _COMPARED:
+        row = next((one for one in rows if one.label == label), None)
+        if row is not None and row.kept is not None:
+            verb = "" if parts else "keeps "
+            parts.append(f"{label} {verb}{_per_cent(row.kept)} ({_pair(row)})")
+    return f"with a sync after each write, {', '.join(parts)}" if parts else ""
+
+
+def _pair(row: ClassicRow) -> str:
+    """Both rates, in the unit that people know of the row."""
+    assert row.synced is not None and row.write is not None
+    assert row.synced.rate is not None and row.write.rate is not None
+    if row.label.startswith("RND"):
+        return f"{row.synced.rate.median:,.0f} of {row.write.rate.median:,.0f} IOPS"
+    size_bytes = row.write.cell.block_bytes
+    with_sync, without = (one.median * size_bytes / 1e6 for one in (row.synced.rate, row.write.rate))
+    return f"{with_sync:,.0f} of {without:,.0f} MB/s"
+
+
+def _per_cent(share: float) -> str:
+    if share >= 1:
+        return "all"
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+
+
+def _row(result: Result, one: Classic) -> ClassicRow:
+    return ClassicRow(
+        label=one.label,
+        read=_summary(result, one.read, "fio"),
+        write=_summary(result, one.write, "fio"),
+        synced=_summary(result, one.synced, "durability"),
+    )
+
+
+def _summary(result: Result, cell: Cell, engine: Engine) -> CellSummary | None:
+    for one in result.cells:
+        if one.cell.name == cell.name and one.engine == engine and one.rounds:
+            return summarise(one)
+    return None

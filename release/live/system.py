@@ -1,0 +1,106 @@
+"""The system of the live image: Debian packages and this tool's, as one compressed file.
+
+mmdebstrap makes it, with the package sources of this machine. What would touch a drive by itself is left out
+(md, LVM, multipath) or masked (`files/customise`).
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from release.deb import Debian
+from release.sources import Sources
+
+FILES = Path(__file__).with_name("files")
+SOURCES_VARIABLE = "DURABILITY_LIVE_SOURCES"  # a file with package sources, in the place of this machine's
+PACKAGES_VARIABLE = "DURABILITY_LIVE_PACKAGES"  # more packages, such as firmware of network cards
+_SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
+PACKAGES = (
+    "linux-image-amd64",
+    *("systemd", "systemd-sysv", "systemd-resolved", "udev", "dbus", "kmod", "iproute2", "python3"),
+    *("smartmontools", "nvme-cli", "e2fsprogs", "xfsprogs", "btrfs-progs", "dosfstools"),
+    *("mtools", "pciutils", "ethtool", "iputils-ping", "busybox-static"),
+)
+# Drivers of what no test of a drive needs, below /lib/modules/VERSION/kernel.
+_DRIVERS_LEFT_OUT = (
+    "sound",
+    *("net/bluetooth", "net/mac80211", "net/wireless", "net/nfc", "net/can", "net/ax25", "net/netrom"),
+    *("fs/ceph", "fs/gfs2", "fs/ocfs2", "fs/smb", "fs/nfs", "fs/nfsd", "fs/afs"),
+    *(f"drivers/{name}" for name in ("gpu", "media", "staging", "iio", "comedi", "isdn", "atm", "bluetooth")),
+    *(f"drivers/{name}" for name in ("infiniband", "mtd", "video/fbdev", "net/wireless", "net/can")),
+)
+_DOCUMENTS_LEFT_OUT = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*")
+_COPYRIGHTS = "/usr/share/doc/*/copyright"
+# The kernel's installation would make a memory file system of Debian's, which the image does not use.
+_NO_INITRD = "INITRD=No"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """`compressed`: the system; `early`: what comes before it (kernel, busybox, modules)."""
+
+    compressed: Path
+    early: Path
+
+
+def make(sources: Sources, debian: Debian, package: Path, directory: Path) -> System:
+    """Make the system with the Debian package `package` of this tool, in the new `directory`. Raises
+    CalledProcessError."""
+    directory.mkdir()
+    made = System(directory / "system.squashfs", directory / "early")
+    archive = directory / "system.tar"
+    wanted = (*PACKAGES, *os.environ.get(PACKAGES_VARIABLE, "").split())
+    sources.output(
+        *("env", _NO_INITRD, "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(wanted)}"),
+        *(f"--dpkgopt=path-exclude={path}" for path in _paths_left_out()),
+        f"--dpkgopt=path-include={_COPYRIGHTS}",
+        f"--customize-hook=copy-in {_quoted(FILES / 'system/etc')} /",
+        f"--customize-hook=upload {_quoted(package.resolve())} /durability.deb",
+        f"--customize-hook=upload {_quoted(FILES / 'customise')} /customise",
+        '--customize-hook=chroot "$1" sh /customise',
+        f"--customize-hook=copy-out /early {_quoted(directory)}",
+        '--customize-hook=chroot "$1" rm -r /customise /early',
+        *(debian.name, str(archive), *_own_sources(debian)),
+    )
+    # Of a few per cent of the size this takes a fraction of the time that the default takes.
+    sources.output("sh", "-c", _compress(archive, made.compressed))
+    archive.unlink()
+    return made
+
+
+def _paths_left_out() -> tuple[str, ...]:
+    drivers = (f"/lib/modules/*/kernel/{path}/*" for path in _DRIVERS_LEFT_OUT)
+    return (*_DOCUMENTS_LEFT_OUT, *drivers)
+
+
+def _own_sources(debian: Debian) -> tuple[str, ...]:
+    """The file with this machine's package sources, if of that Debian; else mmdebstrap knows some."""
+    if given := os.environ.get(SOURCES_VARIABLE):
+        return (given,)
+    for path in map(Path, _SOURCES):
+        if path.is_file() and debian.name in path.read_text("utf-8", "replace"):
+            return (str(path),)
+    return ()
+
+
+def _compress(archive: Path, to: Path) -> str:
+    options = (
+        "-quiet",
+        "-no-progress",
+        "-noappend",
+        "-comp",
+        "zstd",
+        "-Xcompression-level",
+        "9",
+        "-b",
+        "256K",
+    )
+    words = shlex.join(("mksquashfs", "-", str(to), "-tar", *options))
+    return f"{words} <{_quoted(archive)}"
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -1,0 +1,159 @@
+"""Codes for machines that keep nothing on a disk, and the machines that joined by them.
+
+Such a machine joins after every boot, by the same code: it says what tells it from others, and becomes the
+client that it was before, with a new secret. So the code is as good as the secrets of all its machines: it
+ends, it takes a number of machines, and revoking it revokes them. All calls block and belong to the store's
+thread; each is one transaction. Refuses to keep a code: it has the hash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from durability.errors import RefusedError
+from durability.formats.packing import Value
+from durability.protocol.auth import Role
+from durability_server.store import tables
+from durability_server.store.client_store import INVITATIONS_MAX, Client, add_client
+from durability_server.store.database import Database
+
+_AGAIN = "type `durability clients invite --machines N` on the server's machine for another"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineCode:
+    """A code as the store knows it, for so many `machines`; `name` "" leaves it to each. `expires` is in
+    seconds of Unix."""
+
+    hash: bytes
+    name: str
+    machines: int
+    expires: int
+
+
+class MachineStore:
+    """The codes and machines in `database`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def find(self, hash_: bytes, *, now: int) -> MachineCode | None:
+        """The code with this hash; None if it is none for machines. Raises RefusedError "code-used" if it was
+        revoked, and "code-expired"."""
+        with self._database.reading() as db:
+            return _found(db, hash_, now=now)
+
+    def invite(self, code: MachineCode, *, wall: str, now: int) -> None:
+        """Adds a code. Raises RefusedError "too-many"."""
+        columns = tables.machine_codes.c
+        with self._database.transaction() as db:
+            open_ = select(func.count()).where(columns.revoked == "", columns.expires > now)
+            if db.execute(open_).scalar_one() >= INVITATIONS_MAX:
+                raise RefusedError(
+                    "too-many", f"{INVITATIONS_MAX} codes for machines are open: revoke some first"
+                )
+            db.execute(
+                insert(tables.machine_codes).values(
+                    hash=code.hash, name=code.name, machines=code.machines, expires=code.expires, created=wall
+                )
+            )
+
+    def join(self, hash_: bytes, machine: str, client: Client, *, wall: str, now: int) -> tuple[Client, bool]:
+        """Joins `machine` by the code with this hash: as `client` with a name that no other has, or if it
+        joined before, as that client with the new secret. Returns the client as it is kept, and whether it
+        was known. Raises as `find` does, and RefusedError "bad-request", "machine-revoked" and "too-many"."""
+        with self._database.transaction() as db:
+            code = _found(db, hash_, now=now)
+            if code is None:
+                raise RefusedError("code-unknown", f"this server does not know this code: {_AGAIN}")
+            if not machine:
+                raise RefusedError(
+                    "bad-request",
+                    "this code joins machines that run the live image: on another machine use the line of"
+                    " `durability clients invite`",
+                )
+            known = _joined(db, hash_, machine)
+            if known is not None:
+                if known.revoked:
+                    raise RefusedError(
+                        "machine-revoked",
+                        f"this machine was {known.name}, which was revoked at {known.revoked}: {_AGAIN}",
+                    )
+                row = tables.clients.c.id == known.id
+                db.execute(update(tables.clients).where(row).values(hash=client.hash))
+                return Client(
+                    id=known.id, name=known.name, role=cast(Role, known.role), hash=client.hash
+                ), True
+            of_code = select(func.count()).where(tables.machines.c.hash == hash_)
+            if db.execute(of_code).scalar_one() >= code.machines:
+                raise RefusedError(
+                    "code-used", f"as many machines as it is for ({code.machines}) have this code: {_AGAIN}"
+                )
+            kept = add_client(db, replace(client, name=code.name or client.name, role="client"), wall=wall)
+            db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))
+            return kept, False
+
+    def revoke(self, code: str, *, wall: str, now: int) -> tuple[str, ...] | None:
+        """The open code with this id ends, and the machines that joined by it are no longer known; their ids.
+        None if there is no such code."""
+        columns, clients = tables.machine_codes.c, tables.clients.c
+        with self._database.transaction() as db:
+            for row in db.execute(select(tables.machine_codes).where(columns.revoked == "")):
+                if _id(row) == code:
+                    of_code = select(tables.machines.c.client).where(tables.machines.c.hash == row.hash)
+                    known = db.execute(
+                        select(clients.id).where(clients.id.in_(of_code), clients.revoked == "")
+                    )
+                    revoked = tuple(known.scalars())
+                    db.execute(update(tables.clients).where(clients.id.in_(revoked)).values(revoked=wall))
+                    db.execute(
+                        update(tables.machine_codes).where(columns.hash == row.hash).values(revoked=wall)
+                    )
+                    return revoked
+        return None
+
+    def listing(self, *, now: int) -> tuple[dict[str, Value], ...]:
+        """Each open code: one flat map, as of a client."""
+        columns = tables.machine_codes.c
+        counts = select(tables.machines.c.hash, func.count()).group_by(tables.machines.c.hash)
+        with self._database.reading() as db:
+            open_ = select(tables.machine_codes).where(columns.revoked == "", columns.expires > now)
+            rows = db.execute(open_.order_by(columns.created)).all()
+            joined = {bytes(row[0]): int(row[1]) for row in db.execute(counts)}
+        return tuple(
+            {
+                "client": _id(row),
+                "name": row.name,
+                "role": "client",
+                "state": f"code, {joined.get(bytes(row.hash), 0)} of {row.machines} machines",
+                "since": row.created,
+                "runs": 0,
+            }
+            for row in rows
+        )
+
+
+def _found(db: Connection, hash_: bytes, *, now: int) -> MachineCode | None:
+    columns = tables.machine_codes.c
+    row = db.execute(select(tables.machine_codes).where(columns.hash == hash_)).first()
+    if row is None:
+        return None
+    if row.revoked:
+        raise RefusedError("code-used", f"this code for machines was revoked at {row.revoked}: {_AGAIN}")
+    if row.expires <= now:
+        raise RefusedError("code-expired", f"the time of this code for machines is over: {_AGAIN}")
+    return MachineCode(hash=row.hash, name=row.name, machines=row.machines, expires=row.expires)
+
+
+def _joined(db: Connection, hash_: bytes, machine: str) -> Row[Any] | None:
+    """The client that this machine became by that code."""
+    machines, clients = tables.machines.c, tables.clients.c
+    mine = select(machines.client).where(machines.hash == hash_, machines.machine == machine)
+    return db.execute(select(tables.clients).where(clients.id.in_(mine))).first()
+
+
+def _id(row: Row[Any]) -> str:
+    return f"code-{bytes(row.hash).hex()[:8]}"

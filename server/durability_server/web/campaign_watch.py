@@ -1,0 +1,87 @@
+"""The campaigns of the store as a page sees them: their logs folded, each entry read once.
+
+Refuses to conduct anything: what is next is the server's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import entry_from_value
+from durability.campaign.progress import Pace
+from durability.errors import FormatError
+from durability_server.store.campaign_store import CampaignStore
+
+_MISSING = frozenset({"missing", "wrong-drive"})
+
+
+@dataclass(slots=True)
+class WatchedCampaign:
+    """A campaign as far as its log was read. `note`: why it cannot be read further, "" for nothing."""
+
+    name: str
+    state: CampaignState = field(default_factory=CampaignState)
+    pace: Pace = field(default_factory=Pace)
+    note: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.state.state == "ended"
+
+
+class CampaignWatch:
+    """All campaigns of the store, in the order in which they began. It belongs to one thread."""
+
+    def __init__(self, store: CampaignStore) -> None:
+        self._store = store
+        self._known: dict[str, WatchedCampaign] = {}
+
+    def read(self) -> tuple[WatchedCampaign, ...]:
+        """Them all, with what came since the last call. Raises StoreError."""
+        names = self._store.names()
+        for name in names:
+            self._read_on(self._known.setdefault(name, WatchedCampaign(name)))
+        return tuple(self._known[name] for name in names)
+
+    def _read_on(self, campaign: WatchedCampaign) -> None:
+        if campaign.note:
+            return
+        try:
+            while rows := self._store.entries(campaign.name, after=campaign.state.number):
+                for row in rows:
+                    entry = entry_from_value(row)
+                    campaign.state.apply(entry)
+                    campaign.pace.apply(entry)
+        except FormatError as error:
+            campaign.note = f"its log cannot be read: {error}"
+
+
+def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[str, str]:
+    """The serials of drives that the newest campaign with them does not find any more, with its words."""
+    gone: dict[str, str] = {}
+    for campaign in campaigns:
+        state = campaign.state
+        for name, condition in state.conditions.items():
+            if not condition.serial:
+                continue
+            trouble, text = _newest_trouble(state, name)
+            if trouble in _MISSING:
+                gone[condition.serial] = text or f"campaign {campaign.name} does not find it"
+            elif trouble is not None:
+                gone.pop(condition.serial, None)
+    return gone
+
+
+def _newest_trouble(state: CampaignState, drive: str) -> tuple[str | None, str]:
+    """What the agent said last of a drive; None if it said nothing."""
+    if state.cycle is not None:
+        said = [(task, one) for (name, task), one in state.cycle.statuses.items() if name == drive]
+        if said:
+            _, newest = max(said, key=lambda item: item[0])
+            return newest.trouble, newest.text
+    for past in reversed(state.cycles):
+        if drive in past.statuses:
+            return past.statuses[drive].trouble, past.statuses[drive].text
+    return None, ""

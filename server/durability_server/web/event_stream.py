@@ -1,0 +1,103 @@
+"""The live parts of a page as server-sent events: each sent whenever it has changed, to one browser.
+
+The parts are made once for all browsers. A browser that is slow gets the newest ones and none in between, so
+what is kept for it is one event. One that takes nothing for a while is closed. Refuses more streams than
+`STREAMS_MAX`: then a page still shows all, and does not change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import lru_cache
+from typing import TypeAlias
+
+from starlette.responses import PlainTextResponse
+from starlette.types import Message, Receive, Scope, Send
+
+from durability.errors import DurabilityError
+from durability_server.web.page_listener import PageListener
+from durability_server.web.watch import LOOK_S, Topic
+
+# By the id of the element that holds it: markup.
+Parts: TypeAlias = dict[str, str]
+
+STREAMS_MAX = 128
+_TAKEN_S = 30.0  # for a browser to take an event
+_QUIET = 10  # looks without a change, after which a comment shows that the connection lives
+_LOOKS_PER_CHECK = 3  # of who may still read
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"connection", b"close"),  # once it ends
+]
+
+
+class EventStream:
+    """The response of a request for live parts; `may_go_on` says whether their reader may still."""
+
+    def __init__(
+        self, parts: Topic[Parts], listener: PageListener, may_go_on: Callable[[], Awaitable[bool]]
+    ) -> None:
+        self._parts = parts
+        self._listener = listener
+        self._may_go_on = may_go_on
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """An ASGI response."""
+        client = tuple(scope["client"] or ("", 0))
+        streams = self._listener.streams
+        if len(streams) >= STREAMS_MAX:
+            text = f"{STREAMS_MAX} pages are open and live; reload this one to see more.\n"
+            await PlainTextResponse(text, 503, {"retry-after": "30"})(scope, receive, send)
+            return
+        streams.add(client)
+        try:
+            await self._send(receive, send)
+        except TimeoutError:
+            self._listener.abort(client)
+            await _gone(receive)
+        finally:
+            streams.discard(client)
+
+    async def _send(self, receive: Receive, send: Send) -> None:
+        async def say(message: Message) -> None:
+            async with asyncio.timeout(_TAKEN_S):
+                await send(message)
+
+        await say({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        gone = asyncio.get_running_loop().create_task(_gone(receive))
+        try:
+            last: Parts = {}
+            looks = 0
+            while not gone.done():
+                with suppress(DurabilityError):
+                    if looks % _LOOKS_PER_CHECK == 0 and not await self._may_go_on():
+                        break
+                    parts = await self._parts.get()
+                    new = {name: part for name, part in parts.items() if part != last.get(name)}
+                    last = parts
+                    if new:
+                        event = _event(tuple(new.items()))
+                        await say({"type": "http.response.body", "body": event, "more_body": True})
+                    elif looks % _QUIET == 0:
+                        await say({"type": "http.response.body", "body": b":\n\n", "more_body": True})
+                looks += 1
+                await asyncio.wait([gone], timeout=LOOK_S)
+            await say({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            gone.cancel()
+
+
+@lru_cache(maxsize=64)
+def _event(parts: tuple[tuple[str, str], ...]) -> bytes:
+    """The same bytes for all browsers."""
+    return f"data: {json.dumps(dict(parts))}\n\n".encode()
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

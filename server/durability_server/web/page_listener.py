@@ -1,0 +1,158 @@
+"""Connections of browsers: how many there may be, and how long one may keep its place without use.
+
+uvicorn speaks HTTP on each. Connections are counted at accept. Over the network no address may have more than
+half of the places. A connection that asks nothing, or does not take its answer, is closed after a while.
+Refuses to keep data for a browser that does not read: what is sent to it is bounded, and then it is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX = 256
+_HANDSHAKE_S = 5.0
+_IDLE_S = 20.0  # without a request, or with an answer that is not taken; streams have bounds of their own
+_SWEEP_S = 2.0
+_UNSENT_BYTES = 64 << 10  # in the kernel, which takes twice as much
+_DEAD_MS = 60_000
+_PAUSE_S = 0.1
+
+
+class PageListener:
+    """Accepts on a bound socket; with `tls` only who speaks that."""
+
+    def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        self._socket = listening
+        self._tls = tls
+        self._protocols: dict[tuple[str, int], _Bounded] = {}
+        self._held: Counter[str] = Counter()
+        self._connecting: set[asyncio.Task[None]] = set()
+        self.streams: set[tuple[str, int]] = set()  # clients whose answer goes on
+
+    def __len__(self) -> int:
+        return self._held.total()
+
+    def abort(self, client: tuple[str, int]) -> None:
+        """Closes the connection of a client at once; what it has not taken is dropped."""
+        protocol = self._protocols.get(client)
+        if protocol is not None:
+            protocol.transport.abort()
+
+    async def take(self, config: uvicorn.Config, server: uvicorn.Server) -> None:
+        """Takes connections until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._socket.setblocking(False)
+        sweeping = loop.create_task(self._sweep())
+        try:
+            while True:
+                try:
+                    accepted, address = await loop.sock_accept(self._socket)
+                except OSError:  # no descriptor is left
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                place = _network(address[0])
+                if self._is_full(place):
+                    accepted.close()
+                    continue
+                _bound(accepted)
+                self._held[place] += 1
+                protocol = _Bounded(config, server, self, place)
+                task = loop.create_task(self._connect(accepted, protocol))
+                self._connecting.add(task)
+                task.add_done_callback(self._connecting.discard)
+        finally:
+            sweeping.cancel()
+
+    def _is_full(self, place: str) -> bool:
+        """On loopback all come from one address, which may have all."""
+        if len(self) >= CONNECTIONS_MAX:
+            return True
+        return self._tls is not None and self._held[place] >= CONNECTIONS_MAX // 2
+
+    async def _connect(self, accepted: socket.socket, protocol: _Bounded) -> None:
+        loop = asyncio.get_running_loop()
+        timeout_s = None if self._tls is None else _HANDSHAKE_S
+        try:
+            await loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
+            )
+        except (OSError, asyncio.CancelledError):
+            accepted.close()
+            self.leave(protocol)
+
+    def enter(self, protocol: _Bounded) -> None:
+        """A connection is open."""
+        if protocol.client is not None:
+            self._protocols[protocol.client] = protocol
+
+    def leave(self, protocol: _Bounded) -> None:
+        """A connection is over; a second time does nothing."""
+        if protocol.client is not None and self._protocols.get(protocol.client) is protocol:
+            del self._protocols[protocol.client]
+        if protocol.has_place:
+            protocol.has_place = False
+            self._held[protocol.place] -= 1
+            if not self._held[protocol.place]:
+                del self._held[protocol.place]
+
+    async def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            for client, protocol in tuple(self._protocols.items()):
+                if client not in self.streams and protocol.is_idle(loop.time()):
+                    protocol.transport.abort()
+
+
+class _Bounded(H11Protocol):
+    """uvicorn's HTTP on a connection that has a place."""
+
+    def __init__(
+        self, config: uvicorn.Config, server: uvicorn.Server, listener: PageListener, place: str
+    ) -> None:
+        super().__init__(config, server.server_state, {})
+        self.place = place
+        self.has_place = True
+        self._listener = listener
+        self._seen: tuple[Any, bool] = (None, True)
+        self._since_s: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._listener.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._listener.leave(self)
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether no request has begun or ended for a while."""
+        seen = (self.cycle, self.cycle is None or self.cycle.response_complete)
+        if seen != self._seen or self._since_s is None:
+            self._seen, self._since_s = seen, now_s
+        return now_s - self._since_s > _IDLE_S
+
+
+def _bound(accepted: socket.socket) -> None:
+    """Little is kept of what a browser does not take, and one that has died is known before long."""
+    accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MS)
+
+
+def _network(address: str) -> str:
+    """Whose place it is: an IPv4 address, or the /64 of an IPv6 address, all of which one host may have."""
+    with suppress(ValueError):
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+        if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+            return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return address

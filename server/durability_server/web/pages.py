@@ -1,0 +1,366 @@
+"""The pages: which address shows what, and how a page stays as new as the store.
+
+A page is made on this side, whole, and once a second its live part is made anew and sent to the browsers that
+show it (server-sent events). Nothing comes from elsewhere, and the browser is told to load nothing else.
+Every string is escaped by the templates, and is one plain line first: a model or a label may be anybody's
+words. Refuses every method but GET and HEAD.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from importlib import resources
+from typing import Any, cast
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+import durability
+from durability import plain_text
+from durability.campaign.cycles import arm_of
+from durability.campaign.health import health_rows, health_warnings
+from durability.campaign.progress import hours
+from durability.campaign.results import sentence
+from durability.errors import DurabilityError, RefusedError, StoreError, UsageError
+from durability.formats.case import case_to_value
+from durability.formats.documents import to_json
+from durability.formats.plan import Plan
+from durability.units import counted, duration, format_size, parse_run, percent
+from durability_server.store.client_store import Client
+from durability_server.web import comparisons, metrics, pictures
+from durability_server.web.event_stream import EventStream, Parts
+from durability_server.web.page_exchange import Settings
+from durability_server.web.page_listener import PageListener
+from durability_server.web.readings import (
+    CampaignView,
+    Overview,
+    RunView,
+    campaign_view,
+    overview,
+    run_view,
+)
+from durability_server.web.verdict_view import verdict_view
+from durability_server.web.viewer_access import ViewerAccess, is_viewer
+from durability_server.web.watch import RUNS_MAX, Topic, Watch
+
+SHOW_SCHEMA = "durability.show/1"
+RUNS_SCHEMA = "durability.runs/1"
+_HTML = "text/html; charset=utf-8"
+_STATIC = {
+    "icon.svg": "image/svg+xml",
+    "live.js": "text/javascript; charset=utf-8",
+    "style.css": "text/css; charset=utf-8",
+}
+_AGE = {"cache-control": "no-store"}
+
+
+def application(watch: Watch, settings: Settings, listener: PageListener) -> Starlette:
+    """The application that uvicorn calls."""
+    find = None if settings.open else _finder(watch)
+    pages = _Pages(watch, listener, find)
+    routes = [
+        Route("/", pages.overview),
+        Route("/live", pages.overview_live),
+        Route("/runs.json", pages.runs_json),
+        Route("/runs/{run}.json", pages.run_json),
+        Route("/runs/{run}", pages.run),
+        Route("/runs/{run}/live", pages.run_live),
+        Route("/campaigns/{name}", pages.campaign),
+        Route("/campaigns/{name}/live", pages.campaign_live),
+        Route("/results", pages.results),
+        Route("/compare", pages.compare),
+        Route("/metrics", pages.metrics),
+        Route("/static/{name}", pages.static),
+    ]
+    access = Middleware(ViewerAccess, find=find, host=settings.host)
+    return Starlette(
+        routes=routes,
+        middleware=[access],
+        exception_handlers={404: _not_found, DurabilityError: _failed},
+    )
+
+
+class _Pages:
+    """The addresses. `find`: as `ViewerAccess` has it, for streams that outlive a revocation."""
+
+    def __init__(
+        self, watch: Watch, listener: PageListener, find: Callable[[str], Awaitable[Client | None]] | None
+    ) -> None:
+        self._watch = watch
+        self._listener = listener
+        self._find = find
+
+    # The first page.
+
+    async def overview(self, _: Request) -> Response:
+        """Machines, drives, campaigns and runs."""
+        return _page("overview.html", parts=await self._overview_parts().get())
+
+    async def overview_live(self, request: Request) -> Response | EventStream:
+        """The live part, whenever it changes."""
+        return self._stream(request, self._overview_parts())
+
+    async def runs_json(self, _: Request) -> Response:
+        """The same as `durability runs --json`."""
+        seen = await self._seen().get()
+        drives = [drive.row for drive in seen.drives]
+        return _json({"schema": RUNS_SCHEMA, "runs": list(seen.runs), "drives": drives})
+
+    async def metrics(self, _: Request) -> Response:
+        """The figures for Prometheus, also if the store cannot be read."""
+        try:
+            seen = await self._seen().get()
+        except StoreError:
+            seen = None
+        data = metrics.metrics(seen, self._watch, len(self._listener))
+        return Response(data, headers={**_AGE, "content-type": metrics.CONTENT_TYPE})
+
+    def _seen(self) -> Topic[Overview]:
+        async def read() -> Overview:
+            watch = self._watch
+            return await watch.ask(overview, watch.store, watch.campaigns, watch.pulse.silent_s, RUNS_MAX)
+
+        return self._watch.topic("seen", read)
+
+    def _overview_parts(self) -> Topic[Parts]:
+        async def make() -> Parts:
+            seen = await self._seen().get()
+            tracks = {run.run: self._watch.track(run.run) for run in seen.live}
+            lines = {run: _lines(track) for run, track in tracks.items()}
+            return _parts("overview", seen=seen, lines=lines, failure=self._failure())
+
+        return self._watch.topic("overview", make)
+
+    def _failure(self) -> str:
+        return self._watch.pulse.failure or self._watch.failure
+
+    # A run.
+
+    async def run(self, request: Request) -> Response:
+        """A run: as it goes, what it tests, its events, verdicts and evidence."""
+        view = await self._run(request).get()
+        return _page("run.html", parts=await self._run_parts(request).get(), view=view)
+
+    async def run_live(self, request: Request) -> Response | EventStream:
+        """The live part of a run."""
+        await self._run(request).get()  # an unknown one is an error and not a stream
+        return self._stream(request, self._run_parts(request))
+
+    async def run_json(self, request: Request) -> Response:
+        """The same as `durability show --json`."""
+        view = await self._run(request).get()
+        return _json(
+            {
+                "schema": SHOW_SCHEMA,
+                "case": case_to_value(view.case),
+                "verdicts": list(view.verdicts),
+                "evidence": list(view.evidence),
+            }
+        )
+
+    def _run(self, request: Request) -> Topic[RunView]:
+        run = parse_run(request.path_params["run"])
+        watch = self._watch
+
+        async def read() -> RunView:
+            return await watch.ask(run_view, watch.store, run, watch.boot_id)
+
+        return watch.topic(f"run {run}", read)
+
+    def _run_parts(self, request: Request) -> Topic[Parts]:
+        reading = self._run(request)
+
+        async def make() -> Parts:
+            view = await reading.get()
+            track = self._watch.track(view.case.run)
+            live = view.now.session_end == "live"
+            return _parts(
+                "run",
+                view=view,
+                plan=Plan.decode(bytes.fromhex(view.case.plan)),
+                verdicts=tuple(map(verdict_view, view.verdicts)),
+                lines=_lines(track),
+                sample=track.newest if track is not None and live else None,
+                failure=self._failure(),
+            )
+
+        return self._watch.topic(f"parts of run {parse_run(request.path_params['run'])}", make)
+
+    # A campaign.
+
+    async def campaign(self, request: Request) -> Response:
+        """A campaign: cuts, bound, arms, health by cycle, time left."""
+        name = request.path_params["name"]
+        return _page("campaign.html", parts=await self._campaign_parts(name).get(), name=name)
+
+    async def campaign_live(self, request: Request) -> Response | EventStream:
+        """The live part of a campaign."""
+        parts = self._campaign_parts(request.path_params["name"])
+        await parts.get()
+        return self._stream(request, parts)
+
+    def _campaign_parts(self, name: str) -> Topic[Parts]:
+        watch = self._watch
+
+        def made(silent_s: dict[str, float]) -> Parts:
+            known = next((one for one in watch.campaigns.read() if one.name == name), None)
+            if known is None or known.state.settings is None:
+                raise RefusedError("campaign-unknown", f"there is no campaign {name!r}")
+            return _campaign_parts(campaign_view(known, silent_s), known.state)
+
+        async def make() -> Parts:
+            return await watch.ask(made, watch.pulse.silent_s.get(name, {}))
+
+        return watch.topic(f"campaign {name}", make)
+
+    # Results of the benchmark.
+
+    async def results(self, _: Request) -> Response:
+        """What clients have kept, to tick two and compare them."""
+        watch = self._watch
+
+        async def read() -> tuple[Mapping[str, Any], ...]:
+            return await watch.ask(comparisons.kept_results, watch.store)
+
+        return _page("results.html", results=await watch.topic("results", read).get())
+
+    async def compare(self, request: Request) -> Response:
+        """The results that are ticked, as `durability compare` compares them."""
+        names = comparisons.chosen(request.query_params.getlist("result"))
+        watch = self._watch
+
+        async def read() -> str:
+            view = await watch.ask(comparisons.comparison_view, watch.store, watch.campaigns, names)
+            return _render("compare.html", view=view, names=names)
+
+        text = await watch.topic(f"compare {' '.join(names)}", read).get()
+        return Response(text, headers={**_AGE, "content-type": _HTML})
+
+    # Beside them.
+
+    async def static(self, request: Request) -> Response:
+        """Style and script."""
+        name = request.path_params["name"]
+        if name not in _STATIC:
+            return _error("There is no such page.", 404)
+        headers = {"cache-control": "max-age=31536000, immutable", "content-type": _STATIC[name]}
+        return Response(_file(name), headers=headers)
+
+    def _stream(self, request: Request, parts: Topic[Parts]) -> Response | EventStream:
+        find, shown = self._find, request.headers.get("authorization", "")
+
+        async def may_go_on() -> bool:
+            return find is None or await is_viewer(find, shown)
+
+        return EventStream(parts, self._listener, may_go_on)
+
+
+def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:
+    async def find(client: str) -> Client | None:
+        return await watch.ask(watch.store.clients.find, client)
+
+    return find
+
+
+def _lines(track: Any) -> tuple[pictures.Line, ...]:
+    """The pictures of a run's samples."""
+    if track is None:
+        return ()
+    samples = tuple(track.samples)
+    lines = (
+        pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text),
+        pictures.line_of("p50 of a commit", [one.p50_us for one in samples], pictures.micros_text),
+        pictures.line_of("p99 of a commit", [one.p99_us for one in samples], pictures.micros_text),
+        pictures.line_of("lag", [one.lag_s for one in samples], pictures.seconds_text),
+    )
+    return tuple(line for line in lines if line is not None)
+
+
+def _campaign_parts(view: CampaignView, state: Any) -> Parts:
+    health = []
+    for result in view.results:
+        rows = health_rows(state, result.drive)
+        health.append((result.drive, pictures.health_lines(rows), health_warnings(rows)))
+    known = [past for past in state.cycles if past.began.cycle]
+    cycles = [(past, arm_of(state.plan, past.began.cycle).name) for past in known]
+    recent = tuple(reversed(cycles[-50:]))
+    return _parts("campaign", view=view, health=health, recent=recent)
+
+
+@cache
+def _templates() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("durability_server.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_as_line,
+    )
+    environment.globals.update(
+        version=durability.__version__,
+        percent=percent,
+        hours=hours,
+        counted=counted,
+        duration=duration,
+        format_size=format_size,
+        sentence=sentence,
+        rate_text=pictures.rate_text,
+        micros_text=pictures.micros_text,
+        seconds_text=pictures.seconds_text,
+        asset=_asset,
+    )
+    return environment
+
+
+def _as_line(value: object) -> object:
+    """Text without what no page should hold; what is markup already has been through this."""
+    return plain_text.as_line(value) if type(value) is str else value
+
+
+@cache
+def _file(name: str) -> bytes:
+    return resources.files("durability_server.web").joinpath("templates", name).read_bytes()
+
+
+@cache
+def _asset(name: str) -> str:
+    """The address of a file, which changes with it."""
+    return f"/static/{name}?{hashlib.sha256(_file(name)).hexdigest()[:12]}"
+
+
+def _parts(page: str, **values: Any) -> Parts:
+    """What changes all the time, and the rest."""
+    return {name: _render(f"{page}_{name}.html", **values) for name in ("now", "rest")}
+
+
+def _render(template: str, /, **values: Any) -> str:
+    return _templates().get_template(template).render(**values)
+
+
+def _page(template: str, /, *, status: int = 200, **values: Any) -> Response:
+    return Response(_render(template, **values), status, headers={**_AGE, "content-type": _HTML})
+
+
+def _json(value: object) -> Response:
+    return Response(to_json(value) + "\n", headers={**_AGE, "content-type": "application/json"})
+
+
+def _error(text: str, status: int) -> Response:
+    return _page("error.html", text=text, status=status)
+
+
+async def _not_found(_: Request, __: Exception) -> Response:
+    return _error("There is no such page.", 404)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    if isinstance(error, RefusedError | UsageError):
+        return _error(str(error), 404)
+    return PlainTextResponse(plain_text.as_line(str(cast(DurabilityError, error))) + "\n", 503)

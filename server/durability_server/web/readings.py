@@ -1,0 +1,225 @@
+"""What the pages show, as plain values: drives and machines with their state, runs, campaigns.
+
+They are made of the same answers of the store, and the same functions of the core, as what the commands
+print, so the values are equal. Refuses to conclude more than those say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from durability.campaign.progress import cycles_left, doing, left_s
+from durability.campaign.results import DriveResult, results
+from durability.evidence.strength import weightiest
+from durability.formats.case import Case
+from durability.formats.packing import Value
+from durability.units import parse_run
+from durability_server import clock
+from durability_server.runs.run import Run
+from durability_server.store.live_rows import RunNow
+from durability_server.store.store import Store
+from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign, vanished
+
+DRIVES_MAX = 500
+RUNS_MAX = 100
+SILENT_S = 5.0  # an agent asks about once per second
+
+# A drive as it is now: a run writes to it; it is gone; its power went and nobody has verified; the server
+# lost the session; a verdict is known; nothing of all this.
+DriveState: TypeAlias = Literal["writing", "vanished", "cut", "unknown", "verified", "idle"]
+DRIVE_STATES: tuple[DriveState, ...] = ("writing", "vanished", "cut", "unknown", "verified", "idle")
+
+_GONE = {
+    "dead": "every read failed after the I/O error",
+    "silent": "a read did not return after the I/O error",
+}
+_ENDS = {
+    "silence": "nothing was heard any more",
+    "target-error": "the target reported an I/O error",
+    "server-down": "the server went down during the run",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriveView:
+    """A drive: its row as `durability runs --json` has it, and its state. `now`: its newest run."""
+
+    row: Mapping[str, Any]
+    state: DriveState
+    text: str
+    now: RunNow | None
+
+    @property
+    def clean(self) -> int:
+        """Cuts without loss."""
+        return int(self.row["cuts"]) - int(self.row["losses"])
+
+    @property
+    def last_seen(self) -> str:
+        """When the newest frame of its newest run came, ISO 8601, "" for never."""
+        return self.now.last_receipt if self.now is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineView:
+    """A machine under test. `state`: "writing", "silent", "heard", "idle"."""
+
+    name: str
+    state: str
+    text: str
+    last_seen: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignView:
+    """A campaign. `left_s`: how long it takes still, None for one that does not run."""
+
+    name: str
+    state: str
+    doing: str
+    note: str
+    results: tuple[DriveResult, ...]
+    cycles: int
+    wanted: int
+    cycles_left: int
+    left_s: float | None
+    silent_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All that the first page shows, and /metrics."""
+
+    drives: tuple[DriveView, ...]
+    machines: tuple[MachineView, ...]
+    campaigns: tuple[CampaignView, ...]
+    runs: tuple[Mapping[str, Any], ...]
+    live: tuple[RunNow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """A run with its case, its verdicts, and the names and sizes of its evidence, as `show --json` has
+    them."""
+
+    now: RunNow
+    case: Case
+    verdicts: tuple[Value, ...]
+    evidence: tuple[Mapping[str, Any], ...]
+
+    @property
+    def standing(self) -> str:
+        """The verdict that counts, "" for none."""
+        standing = weightiest(self.case.verdicts)
+        return standing.verdict if standing is not None else ""
+
+
+def overview(
+    store: Store, watch: CampaignWatch, silent_s: Mapping[str, Mapping[str, float]], live_max: int
+) -> Overview:
+    """Reads it. Raises StoreError."""
+    campaigns = watch.read()
+    rows = store.drive_listing(DRIVES_MAX, client=None)
+    now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
+    live = store.live_runs(live_max)
+    gone = vanished(campaigns)
+    drives = tuple(_drive_view(row, now.get(str(row["run"])), gone) for row in rows)
+    return Overview(
+        drives=drives,
+        machines=tuple(_machines(drives, live, campaigns, silent_s)),
+        campaigns=tuple(campaign_view(one, silent_s.get(one.name, {})) for one in reversed(campaigns)),
+        runs=store.listing(RUNS_MAX, client=None),
+        live=live,
+    )
+
+
+def run_view(store: Store, run: int, boot_id: str) -> RunView:
+    """Reads a run. Raises RefusedError "run-unknown", StoreError."""
+    stored = store.load(run)
+    relations = store.relations(stored)
+    verdicts, evidence = store.documents(run)
+    (now,) = store.runs_now([run])
+    case = Run(stored, boot_id=boot_id).case(now_ns=clock.now_ns(), relations=relations)
+    return RunView(now=now, case=case, verdicts=verdicts, evidence=evidence)
+
+
+def campaign_view(campaign: WatchedCampaign, silent_s: Mapping[str, float]) -> CampaignView:
+    """How far a campaign is."""
+    state = campaign.state
+    known = state.settings is not None
+    return CampaignView(
+        name=campaign.name,
+        state=state.state,
+        doing=doing(state) if known else "",
+        note=campaign.note,
+        results=results(state) if known else (),
+        cycles=sum(1 for past in state.cycles if past.began.cycle),
+        wanted=state.plan.cuts if known else 0,
+        cycles_left=cycles_left(state) if known else 0,
+        left_s=left_s(state, took_s=campaign.pace.took_s) if known and state.state == "running" else None,
+        silent_s=silent_s,
+    )
+
+
+def unix_s(wall: str) -> float | None:
+    """An ISO date and time as seconds of Unix, None for ""."""
+    return datetime.fromisoformat(wall).timestamp() if wall else None
+
+
+def _drive_view(row: Mapping[str, Any], now: RunNow | None, gone: Mapping[str, str]) -> DriveView:
+    state, text = _state(str(row["serial"]), str(row["verdict"]), now, gone)
+    return DriveView(row=row, state=state, text=text, now=now)
+
+
+def _state(serial: str, verdict: str, now: RunNow | None, gone: Mapping[str, str]) -> tuple[DriveState, str]:
+    if now is not None and now.session_end == "live":
+        return "writing", ""
+    if serial in gone:
+        return "vanished", gone[serial]
+    if now is not None and not now.verdict:
+        if now.drive_seen in _GONE:
+            return "vanished", _GONE[now.drive_seen]
+        if now.session_end in ("silence", "target-error"):
+            return "cut", f"{_ENDS[now.session_end]}; verify run {now.run}"
+        if now.session_end == "server-down":
+            return "unknown", _ENDS[now.session_end]
+    return ("verified", verdict) if verdict else ("idle", "")
+
+
+def _machines(
+    drives: Iterable[DriveView],
+    live: Iterable[RunNow],
+    campaigns: Iterable[WatchedCampaign],
+    silent_s: Mapping[str, Mapping[str, float]],
+) -> Iterable[MachineView]:
+    """Each machine once: by the host name of its runs, and the names of machines of campaigns."""
+    seen: dict[str, str] = {}
+    for drive in drives:
+        host = str(drive.row["host"])
+        seen[host] = max(seen.get(host, ""), drive.last_seen)
+    writing: dict[str, int] = {}
+    for run in live:
+        writing[run.host] = writing.get(run.host, 0) + 1
+        seen[run.host] = max(seen.get(run.host, ""), run.last_receipt)
+    silent: dict[str, tuple[float, str]] = {}
+    for campaign in campaigns:
+        if campaign.state.settings is None or campaign.is_over:
+            continue
+        for machine in campaign.state.plan.machines:
+            seen.setdefault(machine, "")
+            if machine in silent_s.get(campaign.name, {}):
+                silent[machine] = silent_s[campaign.name][machine], campaign.name
+    for name in sorted(seen):
+        quiet_s, campaign_name = silent.get(name, (0.0, ""))
+        if name in writing:
+            state, text = "writing", f"{writing[name]} live"
+        elif quiet_s > SILENT_S:
+            state, text = "silent", f"its agent has said nothing for {quiet_s:.0f} s"
+        elif campaign_name:
+            state, text = "heard", f"in campaign {campaign_name}"
+        else:
+            state, text = "idle", ""
+        yield MachineView(name=name, state=state, text=text, last_seen=seen[name])

@@ -1,0 +1,93 @@
+"""A verdict's document as a page shows it.
+
+The server keeps what a client sent, of which it checked only what it counts. So each value is looked at here,
+and what is not of its type is left out. Refuses to show more of a list than fits a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from durability.evidence.verdict import REASONS
+from durability.formats.packing import Value
+from durability.units import counted, percent
+
+_LIST_MAX = 50
+_TEXT_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictView:
+    """`word` and `reasons` as sentences; `pairs`: names and texts of the rest."""
+
+    word: str
+    reasons: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+def verdict_view(document: Value) -> VerdictView:
+    """What of `document`, as `verify --json` prints it, goes on a page."""
+    found = _map(document)
+    return VerdictView(
+        word=_text(found.get("verdict")),
+        reasons=tuple(_reason(one) for one in _list(found.get("reasons"))),
+        pairs=tuple((name, text) for name, text in _pairs(found) if text),
+    )
+
+
+def _pairs(found: Mapping[str, Value]) -> Iterator[tuple[str, str]]:
+    cut = _map(found.get("cut"))
+    proof = "; ".join(filter(None, map(_text, _list(cut.get("proof")))))
+    yield "class of the cut", ": ".join(filter(None, (_text(cut.get("class")), proof)))
+    yield "attested", _text(cut.get("attested"))
+    yield "acknowledged", _number(found.get("acked"))
+    yield "checked", _number(found.get("checked"))
+    at_risk = _map(found.get("at_risk"))
+    within = ((_number(at_risk.get(f"ms{ms}")), ms) for ms in (1, 10, 100, 1000))
+    yield "records at risk", ", ".join(f"{count} within {ms} ms" for count, ms in within if count)
+    yield "findings", _findings(found.get("findings"))
+    window = _map(found.get("loss_window"))
+    span = [_number(window.get(name)) for name in ("ms_min", "ms_max", "operations")]
+    yield "loss window", f"{span[0]} to {span[1]} ms, {span[2]} operations" if all(span) else ""
+    yield "series", _series(_map(found.get("strength")))
+
+
+def _findings(value: Value) -> str:
+    counts = {name: count for name, count in _map(value).items() if isinstance(count, int) and count}
+    if not isinstance(value, dict):
+        return ""
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
+
+
+def _series(strength: Mapping[str, Value]) -> str:
+    cuts, losses, bound = (strength.get(name) for name in ("cuts", "losses", "bound"))
+    if not isinstance(cuts, int) or not isinstance(losses, int):
+        return ""
+    most = f", at most {percent(bound)} of cuts lose data" if isinstance(bound, int | float) else ", no bound"
+    return f"{counted(losses, 'loss', 'losses')} in {counted(cuts, 'cut')}{most}"
+
+
+def _reason(value: Value) -> str:
+    """The sentence of a reason, which an older document may not have."""
+    reason = _map(value)
+    named = _text(reason.get("code"))
+    return _text(reason.get("text")) or REASONS.get(named, named)
+
+
+def _map(value: Value | None) -> Mapping[str, Value]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Value | None) -> tuple[Value, ...]:
+    return tuple(value[:_LIST_MAX]) if isinstance(value, list | tuple) else ()
+
+
+def _text(value: Value | None) -> str:
+    return value[:_TEXT_MAX] if isinstance(value, str) else ""
+
+
+def _number(value: Value | None) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"

@@ -1,0 +1,158 @@
+"""`accept` as people type it, with evidence in files: exit codes, the screen, the page, and bad input."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability.bench.result import encode
+from durability.errors import FormatError, SetupError, UsageError
+from durability_client.acceptance import profiles
+from durability_client.acceptance.accept_command import AcceptOptions, accept, show_profile
+from durability_client.acceptance.gather import Wanted
+from tests.core.acceptance.samples import HONEST, NO_FLUSH, accept_result
+from tests.core.bench.results import drive, facts, simulate
+
+MINE = """
+[[criterion]]
+kind = "commit-rate"
+limit = 1000
+reason = "It must be fast."
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a profile, and results that pass, refuse and show nothing."""
+    (tmp_path / "mine.toml").write_text(MINE)
+    (tmp_path / "good.json").write_bytes(encode(accept_result()))
+    (tmp_path / "slow.json").write_bytes(encode(accept_result(falls_to=0.1)))
+    (tmp_path / "quick.json").write_bytes(encode(simulate(HONEST)))
+    other = facts(drives=(drive(model="Other\x1b[31m <b>", serial="X9"),))
+    (tmp_path / "other.json").write_bytes(encode(accept_result(NO_FLUSH, facts=other)))
+    return tmp_path
+
+
+def run(place: Path, *results: str, **options: Any) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    wanted = Wanted(
+        campaigns=(), results=tuple(str(place / name) for name in results), drive=options.pop("drive", "")
+    )
+    chosen = {"profile": str(place / "mine.toml"), "by": "a tester", **options}
+    return accept(AcceptOptions(wanted=wanted, **chosen), out, err), out.getvalue(), err.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("result", "code", "word"),
+    [("good.json", 0, "PASS"), ("slow.json", 3, "REFUSE"), ("quick.json", 4, "NOT SHOWN")],
+)
+def test_the_exit_code_and_the_screen_say_the_decision(
+    place: Path, result: str, code: int, word: str
+) -> None:
+    """It stands in the first line and in the last, on a screen of 80 by 24."""
+    found, out, err = run(place, result)
+    lines = out.splitlines()
+    assert found == code and lines[0] == lines[-1] and lines[0].startswith(word)
+    assert len(lines) <= 22 and max(map(len, lines)) <= 80
+    assert "no server is known" in err
+
+
+@pytest.mark.parametrize("name", profiles.SHIPPED)
+def test_every_shipped_profile_fits_the_screen(place: Path, name: str) -> None:
+    """Each can be read, shown, and judged by."""
+    code, out, _ = run(place, "good.json", profile=name)
+    assert code in (3, 4) and len(out.splitlines()) <= 22, "without a campaign nothing passes"
+    shown = io.StringIO()
+    show_profile(name, shown)
+    assert shown.getvalue() == profiles.load(name).text
+    assert profiles.load(name).profile.name == name
+
+
+def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:
+    """Two drives give a summary and two sheets; what a drive calls itself is text; the page is replaced by
+    the next one, and nothing else is."""
+    page, beside = place / "report.html", place / "report.json"
+    code, _, err = run(place, "good.json", "other.json", output=page)
+    assert code == 0 and f"the report is in {page}, its evidence in {beside}" in err
+    text, document = page.read_text(), json.loads(beside.read_text())
+    assert text.count('<section class="sheet') == 3 and document["sha256"] in text
+    assert "<b>" not in text.replace("&lt;b&gt;", "") and "\x1b" not in text
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    run(place, "slow.json", output=page)
+    assert json.loads(beside.read_text())["decision"] == "refuse"
+    assert page.read_text().count('<section class="sheet') == 1
+    for taken in (place / "notes.html", place / "notes.json"):
+        taken.write_text("mine")
+        with pytest.raises(SetupError, match="is not overwritten"):
+            run(place, "good.json", output=place / "notes.html")
+        assert taken.read_text() == "mine"
+        taken.unlink()
+    with pytest.raises(UsageError, match=r"Name a file such as report\.html"):
+        run(place, "good.json", output=beside)
+
+
+def test_json_is_one_document(place: Path) -> None:
+    """Stdout holds the document of the report, and nothing else."""
+    code, out, _ = run(place, "good.json", json=True)
+    document = json.loads(out)
+    assert code == 0 and document["schema"] == "durability.acceptance/1"
+    assert (document["by"], document["decision"]) == ("a tester", "pass")
+
+
+def test_drives_are_told_apart(place: Path) -> None:
+    """Two results of one drive are one drive; --drive chooses by model, or by a whole serial."""
+    _, out, _ = run(place, "good.json", "slow.json", "other.json", json=True)
+    drives = json.loads(out)["drives"]
+    assert [len(one["evidence"]["results"]) for one in drives] == [2, 1]
+    for text, model in (("model one", "Model One"), ("X9", "Other")):
+        _, out, _ = run(place, "good.json", "other.json", json=True, drive=text)
+        (one,) = json.loads(out)["drives"]
+        assert one["subject"]["model"].startswith(model)
+    with pytest.raises(UsageError, match="the evidence is of other drives"):
+        run(place, "good.json", drive="X")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"profile": "no-such"}, SetupError, "name a file, or one of database-ssd"),
+        ({"profile": "BAD"}, UsageError, r"bad\.toml: \[\[criterion\]\] 1 kind is missing"),
+        ({"profile": "BYTES"}, UsageError, r"bytes\.toml: the profile is not UTF-8 at byte 0"),
+        ({"profile": "LONG"}, UsageError, "too long for a profile"),
+        ({"by": "x" * 81}, UsageError, "at most 80 fit the page"),
+        ({"output": Path("/no/such/directory/r.html")}, SetupError, "does not exist; create it first"),
+    ],
+)
+def test_bad_input_is_refused_by_name(
+    place: Path, options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    """Each refusal names what was read, and what to do; nothing is written."""
+    (place / "bad.toml").write_text("[[criterion]]\n")
+    (place / "bytes.toml").write_bytes(b"\xff\xfe")
+    (place / "long.toml").write_text("#" * 70_000)
+    named = {"BAD": "bad.toml", "BYTES": "bytes.toml", "LONG": "long.toml"}
+    if options.get("profile") in named:
+        options = {"profile": str(place / named[options["profile"]])}
+    before = set(place.iterdir())
+    with pytest.raises(error, match=words):
+        run(place, "good.json", **options)
+    assert set(place.iterdir()) == before
+
+
+def test_a_result_that_is_none_is_refused(place: Path) -> None:
+    """A file that cannot be read, or is no result, and a kept result without a server, are named."""
+    with pytest.raises(SetupError, match=r"cannot read the result .*none\.json"):
+        run(place, "none.json")
+    with pytest.raises(FormatError, match=r"mine\.toml: not JSON"):
+        run(place, "mine.toml")
+    wanted = Wanted(campaigns=(), results=("0123456789ab",), drive="")
+    with pytest.raises(UsageError, match="no such file, and no server is known that keeps it"):
+        accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())
+    with pytest.raises(UsageError, match="--campaign needs a server"):
+        wanted = Wanted(campaigns=("c",), results=(), drive="")
+        accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())

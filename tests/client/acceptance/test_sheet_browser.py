@@ -1,0 +1,75 @@
+"""The sheet in a real browser: one A4 page a drive, nothing asked for, nothing wider than a phone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from durability.acceptance.criteria import KINDS
+from durability.acceptance.decision import decide
+from durability.acceptance.document import Report
+from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.profile import Criterion, Profile
+from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX
+from durability_client.acceptance.sheet import report_page
+from tests import chromium
+from tests.core.acceptance.samples import NO_FLUSH, accept_result, campaign, evidence, measured, rows
+
+_PHONE = 400
+GOOD = evidence(campaign(), results=[measured()])
+BAD = evidence(
+    campaign(
+        299, losses=3, unknown=4, trouble="it was not there within 120 s", health=rows(303, media_errors=9)
+    ),
+    results=[
+        measured(accept_result(NO_FLUSH, falls_to=0.3), name="a-rather-long-name-of-a-result-file.json")
+    ],
+)
+EMPTY = evidence()
+
+
+def _report(*drives: DriveEvidence) -> Report:
+    """A report by every kind of criterion, as many as fit, each with the longest reason."""
+    reason = ("why " * REASON_CHARACTERS_MAX)[:REASON_CHARACTERS_MAX]
+    criteria = [
+        Criterion(
+            kind=kind.name,
+            limit=None if kind.limit is None else max(kind.limit.low, 50.0),
+            cut_class="power",
+            required=number % 3 > 0,
+            reason=reason,
+        )
+        for number, kind in enumerate(KINDS.values())
+    ][:CRITERIA_MAX]
+    profile = Profile(
+        name="everything", title="Every kind of criterion", about="For tests.", criteria=tuple(criteria)
+    )
+    return Report(
+        profile=profile,
+        profile_sha256="00" * 32,
+        by="somebody at some machine",
+        created="2026-01-02T03:04:05+00:00",
+        software="durability 1",
+        decisions=tuple(decide(profile, one) for one in drives),
+    )
+
+
+@pytest.mark.parametrize(
+    ("drives", "sheets"), [((GOOD,), 1), ((BAD,), 1), ((EMPTY,), 1), ((GOOD, BAD, EMPTY), 4)]
+)
+def test_each_sheet_prints_on_one_page(
+    browser: chromium.Browser, tmp_path: Path, drives: tuple[DriveEvidence, ...], sheets: int
+) -> None:
+    """With as many criteria as a profile may have: one A4 page a drive, and one for the summary of several.
+    It asks for nothing, complains of nothing, and fits a phone."""
+    path, printed = tmp_path / "report.html", tmp_path / "report.pdf"
+    path.write_text(report_page(_report(*drives), "ab" * 32), encoding="utf-8")
+    for width in (_PHONE, 1280):
+        browser.open(path, width=width)
+        assert browser.requests == [path.as_uri()]
+        assert browser.complaints == []
+        assert browser.evaluate("document.documentElement.scrollWidth") == width
+    browser.print_to(printed)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == sheets

@@ -1,0 +1,119 @@
+"""What people see at the consoles of a live machine, on terminals of the kernel, and what they type."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import select
+from collections.abc import Sequence
+
+import pytest
+
+from durability_client.live import consoles, live_command, screen
+from durability_client.live.consoles import Console
+from durability_client.live.screen import View
+from durability_client.live.this_machine import SeenDrive, ThisMachine
+from durability_client.live.wishes import Wishes
+
+MACHINE = ThisMachine(
+    key="k", id="i" * 32, name="live-EX123", description="Example Inc. Server 1, serial EX123"
+)
+DRIVE = SeenDrive(name="nvme0n1", model="Example \x1b[2JSSD", serial="S1", size_bytes=10**12, writes=0)
+
+
+def view(*, joined: str = "", trouble: str = "", said: Sequence[str] = (), verdicts: int = 0) -> View:
+    """What is shown of a machine with one drive."""
+    rows = [
+        {"verdict": "durable", "run": f"{number:016x}", "registered": "2026-11-23", "path": "/dev/nvme0n1"}
+        for number in range(verdicts)
+    ]
+    return View(
+        machine=MACHINE,
+        drives=[DRIVE],
+        network="eno1 192.0.2.7/24",
+        joined=joined,
+        trouble=trouble,
+        said=said,
+        verdicts=rows,
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 25), (60, 20), (200, 60)])
+def test_a_page_fits_its_screen(width: int, height: int) -> None:
+    """Whatever happens, the machine and what is typed are seen, and control characters are text."""
+    said = [f"task {number}: run, a campaign with a long name, cycle {number}" for number in range(300)]
+    page = screen.page(view(said=said, verdicts=5), width=width, height=height, typed="192.0")
+    lines = page.split("\r\n")
+    assert len(lines) == height and max(map(len, lines)) <= width
+    assert lines[-1] == "> 192.0" and "\x1b" not in page
+    assert any("Example Inc." in line for line in lines) and any("nvme0n1" in line for line in lines)
+    assert any("cycle 299" in line or "task 299" in line for line in lines)
+
+
+def test_a_page_without_a_question() -> None:
+    """Once it has joined, nothing is asked, and the verdicts are below the agent's words."""
+    page = screen.page(
+        view(joined="192.0.2.1:7420, as rack", said=["task 1: wait"], verdicts=1),
+        width=80,
+        height=25,
+        typed=None,
+    )
+    assert "> " not in page and "Server   192.0.2.1:7420, as rack" in page
+    assert page.index("task 1: wait") < page.index("durable")
+
+
+def _until(descriptor: int, end: str) -> str:
+    """What can be read there, up to and with `end`."""
+    text = ""
+    while end not in text:
+        text += os.read(descriptor, 65536).decode()
+    return text
+
+
+async def test_a_serial_line_gets_what_is_new() -> None:
+    """The head when it changes, each word of the agent once; what is typed is edited and echoed."""
+    ours, its = pty.openpty()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    console = consoles.open_console(os.ttyname(its).removeprefix("/dev/"), lines.put_nowait)
+    assert console is not None and not console.is_screen
+    try:
+        console.show(view(trouble="no address yet"), 0)
+        first = _until(ours, "> ")
+        assert "EX123" in first and "no address yet" in first and screen.HOW_TO_JOIN in first
+        console.show(view(trouble="no address yet"), 0)
+        os.write(ours, b"192.0.2.9\x7f1 CODE\r")
+        assert await asyncio.wait_for(lines.get(), 60) == "192.0.2.1 CODE"
+        assert _until(ours, "CODE").startswith("192.0.2.9\b \b1 CODE")
+        console.asks = False
+        for said in (["task 1: wait"], ["task 1: wait", "task 2: run"]):
+            console.show(view(joined="192.0.2.1:7420, as rack", said=said), len(said))
+        text = _until(ours, "task 2: run")
+        assert text.count("task 1: wait") == 1 and text.count("task 2: run") == 1
+        assert text.count("as rack") == 1 and "> " not in text
+    finally:
+        asyncio.get_running_loop().remove_reader(console.descriptor)
+        for descriptor in (ours, its, console.descriptor):
+            os.close(descriptor)
+
+
+def test_a_console_that_takes_nothing_holds_nobody_up() -> None:
+    """A serial line that nobody reads fills up, and what it does not take is dropped."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    console = Console(writing, is_screen=True, typed=print)
+    try:
+        for number in range(1000):
+            console.show(view(said=[f"line {number}"]), number)
+        assert not select.select([], [writing], [], 0)[1]  # it is full
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_the_network_of_the_file() -> None:
+    """What systemd-networkd is told, and which addresses are shown."""
+    text = live_command.network_file(Wishes(address="192.0.2.7/24", gateway="192.0.2.1"))
+    assert "Address=192.0.2.7/24\nGateway=192.0.2.1\n" in text and "DNS" not in text
+    shown = "lo UNKNOWN 127.0.0.1/8\neno1 UP 192.0.2.7/24 metric 1024 fe80::1/64\neno2 DOWN\n"
+    assert live_command.addresses(shown) == ["eno1 192.0.2.7/24"]

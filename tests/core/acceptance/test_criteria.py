@@ -1,0 +1,277 @@
+"""Each kind of criterion, shown passing, refusing and not shown, with what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from durability.acceptance.criteria import KINDS
+from durability.acceptance.decision import decide, decided_of_all
+from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.profile import Criterion, Profile, Word
+from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
+from durability.bench.decision.proof import Proof
+from tests.core.acceptance.samples import (
+    HONEST,
+    NO_FLUSH,
+    PLP,
+    accept_result,
+    campaign,
+    evidence,
+    measured,
+    row,
+    rows,
+)
+from tests.core.bench.results import simulate
+
+RUN_LOSS = Proof(
+    cuts=1,
+    losses=1,
+    bound=None,
+    cut_class="os",
+    source="run 00000000000000aa",
+    lost_in="run 00000000000000aa",
+)
+SILENT = {
+    "ready_s": None,
+    "unsafe_shutdowns": None,
+    "media_errors": None,
+    "spare_percent": None,
+    "used_percent": None,
+    "backup_failed": None,
+    "capacitor_percent": None,
+    "size_bytes": None,
+    "firmware": "",
+}
+MUTE = campaign(health=[row(cycle, **SILENT) for cycle in range(60)])
+SLOW = accept_result(falls_to=0.1)
+NONE = evidence(
+    results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A kind with its limit, the evidence, the word that it deserves, and a part of what it says."""
+
+    kind: str
+    limit: float | None
+    of: DriveEvidence
+    word: Word
+    says: str
+
+
+def case(kind: str, limit: float | None, of: DriveEvidence, word: Word, says: str) -> Case:
+    return Case(kind=kind, limit=limit, of=of, word=word, says=says)
+
+
+FINE = evidence(campaign(), results=[measured()])
+CASES = (
+    case("clean-cuts", 59, FINE, "pass", "59 cuts without a loss: at most 5.0 % of cuts may lose data"),
+    case("clean-cuts", 59, evidence(campaign(losses=1)), "refuse", "1 loss in 59 cuts, first in cycle 59 of"),
+    case("clean-cuts", 59, evidence(campaign(), runs=[RUN_LOSS]), "refuse", "first in run 00000000000000aa"),
+    case("clean-cuts", 59, evidence(campaign(58)), "not shown", "58 cuts without a loss"),
+    case("clean-cuts", 59, evidence(campaign(unknown=1)), "not shown", "others have no answer"),
+    case("clean-cuts", 59, evidence(campaign(cut_class="vm")), "not shown", "of class vm only"),
+    case("clean-cuts", 59, evidence(), "not shown", "no cut of this drive is known"),
+    case("counted-cuts", None, FINE, "pass", "the counter rose by 59 over 59 cuts"),
+    case(
+        "counted-cuts",
+        None,
+        evidence(campaign(health=[row(cycle, unsafe_shutdowns=7) for cycle in range(60)])),
+        "refuse",
+        "the counter rose by 0 over 59 cuts",
+    ),
+    case(
+        "counted-cuts",
+        None,
+        evidence(campaign(health=[row(cycle, unsafe_shutdowns=cycle // 2) for cycle in range(60)])),
+        "not shown",
+        "the counter rose by 29 over 59 cuts",
+    ),
+    case("counted-cuts", None, evidence(MUTE), "not shown", "no campaign could read the drive's counter"),
+    case("always-there", None, FINE, "pass", "there after each of 59 cycles"),
+    case(
+        "always-there",
+        None,
+        evidence(campaign(trouble="sda is not there")),
+        "refuse",
+        "sda is not there (cycle 59",
+    ),
+    case("always-there", None, evidence(), "not shown", "no campaign"),
+    case("capacity-kept", None, FINE, "pass", "1 TiB after every cut"),
+    case(
+        "capacity-kept",
+        None,
+        evidence(campaign(health=rows(59, size_bytes=1 << 30))),
+        "refuse",
+        "came back smaller",
+    ),
+    case("capacity-kept", None, evidence(MUTE), "not shown", "no campaign"),
+    case("firmware-kept", None, FINE, "pass", "only 1.0"),
+    case(
+        "firmware-kept", None, evidence(campaign(health=rows(59, firmware="2.0"))), "refuse", "firmware 2.0"
+    ),
+    case("firmware-kept", None, evidence(campaign(), firmware=["9.9"]), "refuse", "firmware 1.0, 9.9"),
+    case("firmware-kept", None, evidence(MUTE, firmware=[]), "pass", "only 1.0"),
+    case("ready-within", 5, FINE, "pass", "4.4 s"),
+    case("ready-within", 5, evidence(campaign(health=rows(59, ready_s=31.0))), "refuse", "31 s"),
+    case("ready-within", 5, evidence(MUTE), "not shown", "did not say in any campaign"),
+    case("repairs", 0, FINE, "pass", "0 cycles"),
+    case("repairs", 0, evidence(campaign(health=rows(59, repaired=True))), "refuse", "1 cycle"),
+    case("repairs", 0, evidence(), "not shown", "no campaign"),
+    case("protection-works", None, FINE, "pass", "reports no failure"),
+    case(
+        "protection-works",
+        None,
+        evidence(campaign(health=rows(59, backup_failed=True))),
+        "refuse",
+        "is broken",
+    ),
+    case("protection-works", None, evidence(MUTE), "not shown", "says nothing of its protection"),
+    case("capacitors", 80, FINE, "pass", "98 %"),
+    case("capacitors", 80, evidence(campaign(health=rows(59, capacitor_percent=12))), "refuse", "12 %"),
+    case("capacitors", 80, evidence(MUTE), "not shown", "did not say"),
+    case("media-errors", 0, FINE, "pass", "0 added, 3 in all"),
+    case(
+        "media-errors", 0, evidence(campaign(health=rows(59, media_errors=5))), "refuse", "2 added, 5 in all"
+    ),
+    case("media-errors", 0, evidence(MUTE), "not shown", "no campaign could read"),
+    case("spare", 90, FINE, "pass", "100 %"),
+    case("spare", 90, evidence(campaign(health=rows(59, spare_percent=10))), "refuse", "10 %"),
+    case("spare", 90, evidence(MUTE), "not shown", "did not say"),
+    case("used", 50, FINE, "pass", "7 %"),
+    case("used", 50, evidence(campaign(health=rows(59, used_percent=120))), "refuse", "120 %"),
+    case("used", 50, evidence(MUTE), "not shown", "did not say"),
+    case("plausible", None, FINE, "pass", "looks honest"),
+    case("plausible", None, evidence(results=[measured(simulate(NO_FLUSH))]), "refuse", "suspicious: "),
+    case(
+        "plausible", None, evidence(results=[measured(simulate(PLP))]), "not shown", "the flush does no work"
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), results=[measured(simulate(PLP))]),
+        "pass",
+        "59 clean cuts settle it",
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(5), results=[measured(simulate(PLP))]),
+        "not shown",
+        "does no work",
+    ),
+    case("plausible", None, evidence(campaign()), "not shown", "no result"),
+    case("commit-p99", 1, FINE, "pass", "0.45 ms"),
+    case("commit-p99", 0.1, FINE, "refuse", "0.45 ms"),
+    case("commit-p99", 1, NONE, "not shown", "no result of bench --accept"),
+    case("commit-rate", 1000, FINE, "pass", "2,000 commits/s"),
+    case("commit-rate", 1000, evidence(results=[measured(SLOW)]), "refuse", "200 commits/s"),
+    case("commit-rate", 1000, NONE, "not shown", "no result of bench --accept"),
+    case("held-share", 80, FINE, "pass", "100 %"),
+    case("held-share", 80, evidence(results=[measured(SLOW)]), "refuse", "10 %"),
+    case("held-share", 80, NONE, "not shown", "no result of bench --accept"),
+    case("unsynced-rate", 100, FINE, "pass", "262 MB/s"),
+    case("unsynced-rate", 300, FINE, "refuse", "262 MB/s"),
+    case("unsynced-rate", 100, NONE, "not shown", "no result of bench --accept"),
+    case("filled-rate", 100, FINE, "pass", "524 MB/s"),
+    case("filled-rate", 100, evidence(results=[measured(SLOW)]), "refuse", "52 MB/s"),
+    case(
+        "filled-rate",
+        100,
+        evidence(results=[measured(accept_result(free_bytes=1 << 40))]),
+        "not shown",
+        "524 MB/s; 14.65 GiB of 1 TiB free space written (1%) in 30 s",
+    ),
+    case("filled-rate", 100, NONE, "not shown", "no result of bench --accept"),
+    case("filled-share", 50, FINE, "pass", "all of the free space written"),
+    case(
+        "filled-share",
+        50,
+        evidence(results=[measured(accept_result(free_bytes=1 << 40))]),
+        "not shown",
+        "more --minutes fill more",
+    ),
+    case("filled-share", 50, NONE, "not shown", "no result of bench --accept"),
+)
+
+
+def _profile(*criteria: Criterion) -> Profile:
+    return Profile(name="p", title="P", about="", criteria=criteria)
+
+
+def _criterion(kind: str, limit: float | None, *, required: bool = True) -> Criterion:
+    return Criterion(kind=kind, limit=limit, cut_class="power", required=required, reason="Because.")
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: f"{one.kind}-{one.word}".replace(" ", "-"))
+def test_a_kind_answers_from_evidence(one: Case) -> None:
+    """The word, the figure behind it, and, unless nothing is known, where the figure is from."""
+    decision = decide(_profile(_criterion(one.kind, one.limit)), one.of)
+    (line,) = decision.lines
+    assert (line.word, decision.word) == (one.word, one.word), line
+    assert one.says in line.figure
+    assert line.source or line.word == "not shown"
+
+
+def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
+    """No kind is left out; only the share of the free space never refuses, since it blames no drive."""
+    shown = {(one.kind, one.word) for one in CASES}
+    words: tuple[Word, ...] = ("pass", "refuse", "not shown")
+    missing = {(kind, word) for kind in KINDS for word in words} - shown
+    # A drive without a firmware's name is a virtual one: see the test below.
+    assert missing == {("filled-share", "refuse"), ("firmware-kept", "not shown")}
+
+
+def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
+    """Virtual drives name none."""
+    of = evidence(MUTE)
+    nameless = tuple(
+        replace(one, drives=tuple(replace(each, firmware="") for each in one.drives)) for one in of.facts
+    )
+    (line,) = decide(_profile(_criterion("firmware-kept", None)), replace(of, facts=nameless)).lines
+    assert (line.word, line.figure) == ("not shown", "the drive names no firmware")
+
+
+def test_a_class_that_is_weaker_may_be_asked_for() -> None:
+    """Of a rented virtual machine cuts of class vm are asked; cuts of power count too."""
+    asked = replace(_criterion("clean-cuts", 59), cut_class="vm")
+    for cut_class, word in (("power", "pass"), ("vm", "pass"), ("os", "not shown")):
+        (line,) = decide(_profile(asked), evidence(campaign(cut_class=cut_class))).lines
+        assert line.word == word
+        assert line.limit == "at least 59 cuts of class vm"
+
+
+def test_of_several_results_the_worst_counts() -> None:
+    """Nobody can choose the best of ten."""
+    of = evidence(results=[measured(name="fast.json"), measured(SLOW, name="slow.json")])
+    (line,) = decide(_profile(_criterion("commit-rate", 1000)), of).lines
+    assert (line.word, line.source) == ("refuse", "slow.json")
+
+
+def test_the_whole_passes_only_if_all_required_lines_pass() -> None:
+    """One refusal refuses; one gap leaves it open; wishes decide nothing."""
+    passes, refuses = _criterion("clean-cuts", 59), _criterion("media-errors", 0)
+    open_ = _criterion("commit-rate", 1)
+    of = evidence(campaign(health=rows(59, media_errors=9)))
+    wished = tuple(replace(one, required=False) for one in (refuses, open_))
+    assert decide(_profile(passes, *wished), of).word == "pass"
+    assert decide(_profile(passes, open_), of).word == "not shown"
+    both = decide(_profile(passes, open_, refuses), of)
+    assert both.word == "refuse" and both.why == "media-errors: 6 added, 9 in all"
+    assert decide(_profile(*wished), of).word == "not shown"
+    assert decided_of_all(["pass", "not shown"]) == "not shown"
+    assert decided_of_all(["pass", "not shown", "refuse"]) == "refuse"
+
+
+def test_what_is_not_proven_is_said() -> None:
+    """The bound that the cuts leave, the power that was not cut, and what was not measured."""
+    said = " ".join(
+        decide(_profile(_criterion("clean-cuts", 59)), evidence(campaign(cut_class="vm"))).not_proven
+    )
+    for words in ("up to 5.0 % of cuts", "provider's own power", "no result of the benchmark"):
+        assert words in said
+    said = " ".join(decide(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
+    assert "provider" not in said and HONEST is not PLP

@@ -1,0 +1,237 @@
+"""The live image: its parts without building it, and, where DURABILITY_LIVE_ISO names one, a boot of it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from durability.errors import EXIT_OK
+from durability_client.live import live_command, stick
+from durability_client.live.wishes import Wishes, from_file
+from durability_lab.campaign_rig.campaign_command import CampaignOptions, campaign
+from durability_lab.vm_rig import live_machine
+from durability_lab.vm_rig.guest_programs import QEMU
+from durability_lab.vm_rig.live_machine import Firmware, LiveImage, boot_command
+from durability_server.announcements import silence
+from durability_server.server import Server
+from release.live import disc, early_boot
+from release.live.system import FILES, PACKAGES, System
+from tests.release import tempting_drive
+from tests.release.conftest import require
+
+ISO_VARIABLE = "DURABILITY_LIVE_ISO"
+SYSTEM = FILES / "system/etc"
+
+
+def test_nothing_that_assembles_or_mounts_is_installed() -> None:
+    """No md, LVM, multipath, iSCSI or automounter: what is not there cannot touch a drive."""
+    strangers = {
+        "mdadm",
+        "lvm2",
+        "multipath-tools",
+        "open-iscsi",
+        "udisks2",
+        "autofs",
+        "cryptsetup",
+        "zfsutils",
+    }
+    assert not strangers & set(PACKAGES)
+    assert {"smartmontools", "nvme-cli", "xfsprogs", "btrfs-progs", "e2fsprogs", "mtools"} <= set(PACKAGES)
+
+
+def test_nothing_is_mounted_at_boot() -> None:
+    """The table of file systems is empty, and what systemd might find by itself is switched off."""
+    table = (SYSTEM / "fstab").read_text().splitlines()
+    assert all(line.startswith("#") for line in table)
+    options = disc.OPTIONS.split()
+    assert {"systemd.gpt_auto=0", "systemd.swap=0", "fsck.mode=skip", "raid=noautodetect", "noresume"} <= set(
+        options
+    )
+
+
+def test_units_that_write_by_themselves_are_masked() -> None:
+    """Trims, checks, self-tests, other hosts' drives, and consoles that are the program's."""
+    text = (FILES / "customise").read_text()
+    masked = re.search(r"systemctl mask --quiet ((?:.*\\\n)*.*)\n", text)
+    assert masked is not None
+    units = set(masked[1].replace("\\", "").split())
+    assert {
+        "fstrim.timer",
+        "smartmontools.service",
+        "systemd-pstore.service",
+        "nvmf-autoconnect.service",
+    } <= units
+    assert {"getty@tty1.service", "serial-getty@.service", "e2scrub_all.timer"} <= units
+
+
+@pytest.mark.parametrize("script", ["init", "customise"])
+def test_the_scripts_are_shells(script: str) -> None:
+    """A shell reads them to their end."""
+    subprocess.run(["sh", "-n", FILES / script], check=True)
+
+
+def test_the_menu_starts_by_itself() -> None:
+    """Both entries load the same two files; no disk is named or searched."""
+    text = disc.grub_config("1.2.3")
+    assert "@" not in text and "search" not in text and text.count("initrd /live/initrd") == 2
+    assert "durability 1.2.3" in text and "set timeout=3" in text
+    assert "insmod all_video\nset gfxpayload=keep\n" in text  # else UEFI machines show nothing
+    assert all(f"linux /live/vmlinuz {disc.OPTIONS}" in line for line in re.findall(r"linux .*", text))
+
+
+def test_the_file_on_the_stick_is_all_comments() -> None:
+    """As it comes, it says nothing; without the marks, it is what the program reads."""
+    text = (FILES / disc.JOIN_FILE).read_text()
+    assert from_file(text) == Wishes()
+    assert (disc.JOIN_FILE, disc.LABEL) == (stick.NAME, stick.LABEL)
+    assert (disc.JOIN_FILE, disc.LABEL) == (live_machine.JOIN_FILE, live_machine.LABEL)
+    keys = set(re.findall(r"^# (\w+) = ", text, re.MULTILINE))
+    assert keys == {"join", "name", "address", "gateway", "dns"}
+
+
+def test_the_first_program_comes_first(tmp_path: Path) -> None:
+    """The memory file system has `init`, the modules in their order, and the system, byte for byte."""
+    require("cpio")
+    early = tmp_path / "early"
+    (early / "modules").mkdir(parents=True)
+    for name in ("11-squashfs.ko", "10-loop.ko"):
+        (early / "modules" / name).write_text(name)
+    (early / "busybox").write_text("busybox")
+    system = tmp_path / "system"
+    system.write_bytes(os.urandom(4097))
+    made = early_boot.make(System(compressed=system, early=early), tmp_path / "initrd")
+    unpacked = tmp_path / "unpacked"
+    unpacked.mkdir()
+    with made.open("rb") as archive:
+        command = ["cpio", "--extract", "--quiet", "--nonmatching", "dev/console"]
+        subprocess.run(command, cwd=unpacked, stdin=archive, check=True)
+    assert (unpacked / "system.squashfs").read_bytes() == system.read_bytes()
+    assert os.access(unpacked / "init", os.X_OK)
+    assert sorted(path.name for path in (unpacked / "modules").iterdir()) == ["10-loop.ko", "11-squashfs.ko"]
+
+
+def test_the_units_that_are_changed_exist() -> None:
+    """A drop-in of a unit that nobody has would do nothing; the program's unit starts the program."""
+    assert (SYSTEM / f"systemd/system/{live_command.AGENT}.d/live.conf").is_file()
+    assert (
+        "ExecStart=/usr/bin/durability agent live\n"
+        in (SYSTEM / "systemd/system/durability-live.service").read_text()
+    )
+    if shutil.which("systemd-analyze"):
+        network = (SYSTEM / "systemd/network/80-durability.network").read_text()
+        assert "DHCP=yes" in network and "ClientIdentifier=mac" in network
+
+
+@pytest.fixture
+def iso() -> Path:
+    """The image that is asked for."""
+    named = os.environ.get(ISO_VARIABLE)
+    if not named:
+        pytest.skip(f"THE LIVE IMAGE WAS NOT BOOTED: {ISO_VARIABLE}=FILE asks for it (half an hour)")
+    require(QEMU, "mformat", "mkswap", "mkfs.ext4", "debugfs")
+    return Path(named).resolve()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("guest_machine")
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+async def test_a_boot_leaves_a_drive_as_it_was(iso: Path, firmware: Firmware, tmp_path: Path) -> None:
+    """A drive with all that careless systems write to gets no write and no flush from boot to agent, and what
+    it says of another server is not heard. Somebody types the code at the serial console."""
+    drive, console = tmp_path / "drive", tmp_path / "console"
+    server = Server(store_url=f"sqlite:///{tmp_path}/store", announce=silence)
+    _, port = await server.start("127.0.0.1", 0, directory=tmp_path)
+    code = (await server.invite()).line.split()[-1]
+    tempting_drive.make(drive, elsewhere=f"192.0.2.99:7420 {code}")
+    before = hashlib.sha256(drive.read_bytes()).digest()
+    machine = boot_command(LiveImage(iso=iso, firmware=firmware), memory_mib=1536)
+    machine += [
+        "-chardev",
+        f"socket,id=console,path={console},server=on,wait=off",
+        "-serial",
+        "chardev:console",
+    ]
+    machine += [
+        "-drive",
+        f"if=none,id=tested,format=raw,file={drive}",
+        "-device",
+        "nvme,drive=tested,serial=T1",
+    ]
+    machine += ["-netdev", "user,id=network", "-qmp", f"unix:{tmp_path}/qmp,server=on,wait=off"]
+    qemu = await asyncio.create_subprocess_exec(*machine)
+    try:
+        reader, writer = await _connected(console)
+        await _heard(reader, "Type HOST:PORT CODE")
+        writer.write(f"10.0.2.2:{port} {code}\r".encode())
+        said = await _heard(reader, "connected to the server at 10.0.2.2")
+        assert "192.0.2.99" not in said
+        counts = await _counts(tmp_path / "qmp", "tested")
+    finally:
+        qemu.kill()
+        await qemu.wait()
+        await server.stop()
+    assert counts["rd_operations"] > 0
+    assert (counts["wr_operations"], counts["flush_operations"], counts["unmap_operations"]) == (0, 0, 0)
+    assert hashlib.sha256(drive.read_bytes()).digest() == before
+
+
+async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection to a socket of QEMU's, once it is there."""
+    while True:
+        with suppress(OSError):
+            return await asyncio.open_unix_connection(path)
+        await asyncio.sleep(0.1)
+
+
+async def _heard(reader: asyncio.StreamReader, words: str) -> str:
+    """What the machine says, up to these words."""
+    said = ""
+    while words not in said:
+        piece = await reader.read(4096)
+        assert piece, said
+        said += piece.decode(errors="replace")
+    return said
+
+
+async def _counts(path: Path, drive: str) -> dict[str, int]:
+    """What QEMU counted of a drive's requests."""
+    reader, writer = await _connected(path)
+    writer.write(b'{"execute": "qmp_capabilities"} {"execute": "query-blockstats"}')
+    while True:
+        answer = json.loads(await reader.readline())
+        if isinstance(found := answer.get("return"), list):
+            writer.close()
+            (stats,) = (one["stats"] for one in found if one.get("device") == drive)
+            return {name: count for name, count in stats.items() if isinstance(count, int)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("campaign_machine")
+@pytest.mark.parametrize("firmware", ["bios", "uefi"])
+async def test_a_campaign_on_the_live_image(
+    iso: Path, firmware: Firmware, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Power is cut again and again, the machine boots from the disc and joins by its stick, and each drive
+    gets what it deserves."""
+    options = CampaignOptions(
+        models=("honest", "flush-ignored"),
+        cuts=int(os.environ.get("DURABILITY_LIVE_CUTS", "2")),
+        seed=5,
+        rig="c",
+        live=LiveImage(iso=iso, firmware=firmware),
+    )
+    with capsys.disabled(), io.StringIO() as out:
+        assert await campaign(options, out=out, err=sys.stderr) == EXIT_OK

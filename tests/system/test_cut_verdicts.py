@@ -1,0 +1,146 @@
+"""Verdicts of cuts for a comparison: found by the drive's serial, or named where it has none."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from durability import limits
+from durability.bench.result import Result, encode
+from durability.bench.serials import hash_serials
+from durability.errors import EXIT_OK, UsageError
+from durability.formats.facts import Drive, Facts
+from durability_client.bench.bench_command import CompareOptions, compare_files
+from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
+from durability_client.link.credential import load_credential
+from durability_client.link.endpoint import Endpoint
+from durability_server.server import Server
+from durability_server.store.store import Store
+from tests import sample_facts
+from tests.core.bench.results import JUDGED, Device, simulate
+from tests.joined import joined
+from tests.server.conftest import Lab
+from tests.server.store.conftest import StoreFixture
+
+LONG = "S" * (limits.DRIVE_NAME_MAX + 20)
+
+
+def _facts(drive: Drive, machine: str = "shelf") -> Facts:
+    facts = sample_facts.facts()
+    return replace(facts, drives=(drive,), host=replace(facts.host, machine_id=machine))
+
+
+def _result(drive: Drive, machine: str = "shelf") -> Result:
+    """A benchmark of that drive, its serial hidden as `bench` hides it."""
+    return hash_serials(simulate(Device(), cells=JUDGED[:4], facts=_facts(drive, machine)))
+
+
+class Cut:
+    """A server that has runs on drives. `cut`: each drive with its verdict; run 1 is on the first."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._url = f"sqlite:///{directory / 'store.sqlite'}"
+        self._credential = directory / "credential.json"
+        self._server = Server(store_url=self._url)
+
+    async def begin(self, cuts: list[tuple[Drive, str]]) -> Endpoint:
+        """The server as a client that made the runs has it."""
+        host, port = await self._server.start("127.0.0.1", 0, directory=None)
+        await joined(self._server, host, port, credential=self._credential)
+        await self.end()
+        known = load_credential(self._credential)
+        assert known is not None
+        self._fill(cuts, known.client)
+        self._server = Server(store_url=self._url)
+        await self._server.start("127.0.0.1", port, directory=None)
+        return await joined(self._server, host, port, credential=self._credential)
+
+    def _fill(self, cuts: list[tuple[Drive, str]], client: str) -> None:
+        store = Store(self._url)
+        store.open()
+        fixture = StoreFixture(store, Lab(self._directory))
+        for run, (drive, verdict) in enumerate(cuts, 1):
+            facts = _facts(drive)
+            fixture.register(run, facts=facts, force=True, client=client)
+            fixture.arm(run, facts=facts)
+            fixture.save(run, session_end="silence")
+            fixture.judge(run, verdict)
+        store.close()
+
+    async def end(self) -> None:
+        await self._server.stop()
+
+
+@pytest.fixture
+async def cut(tmp_path: Path) -> AsyncIterator[Cut]:
+    """A server that is stopped at the end."""
+    server = Cut(tmp_path)
+    yield server
+    await server.end()
+
+
+def _drive(serial: str, **changes: Any) -> Drive:
+    return sample_facts.drive(serial=serial, **changes)
+
+
+async def test_cuts_are_found_by_the_serial_among_those_of_other_drives(cut: Cut) -> None:
+    """A drive whose serial is a part of another's is another drive; one that is longer than listings is
+    found all the same."""
+    endpoint = await cut.begin(
+        [
+            (_drive("S1"), "durable"),
+            (_drive("S12"), "loss"),
+            (_drive(LONG), "loss"),
+            (_drive("S3"), "durable"),
+        ]
+    )
+    measured = [_result(_drive(serial)) for serial in ("S1", "S12", LONG, "S4")]
+    words = [None if one is None else one.word for one in await found_verdicts(endpoint, measured)]
+    assert words == ["too few cuts", "lost data", "lost data", None]
+
+
+async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:
+    """Nothing is found by itself; the operator's word counts if machine, name, model and size agree."""
+    endpoint = await cut.begin([(_drive("", name="vdb", model="Volume"), "durable")])
+    same = _result(_drive("", name="vdb", model="Volume"))
+    assert await found_verdicts(endpoint, [same]) == (None,)
+    (proof,) = await named_verdicts(endpoint, [f"{1:016x}"], [same])
+    assert proof is not None and proof.cuts == 1 and proof.source == f"run {1:016x}"
+    for other in (
+        _result(_drive("", name="vdb", model="Volume"), machine="other"),
+        _result(_drive("", name="vdc", model="Volume")),
+        _result(_drive("S1", name="vdb", model="Volume")),
+    ):
+        with pytest.raises(UsageError, match="the results are of"):
+            await named_verdicts(endpoint, [f"{1:016x}"], [other])
+
+
+async def test_compare_says_what_it_cannot_find(cut: Cut, tmp_path: Path) -> None:
+    """A line for the drive without a serial, with the option that helps; with the option there is none."""
+    endpoint = await cut.begin([(_drive("", name="vdb"), "durable"), (_drive("S1"), "durable")])
+    paths = (tmp_path / "a.json", tmp_path / "b.json")
+    for path, drive in zip(paths, (_drive("", name="vdb"), _drive("S1")), strict=True):
+        path.write_bytes(encode(_result(drive)))
+
+    def compared(*names: str) -> tuple[str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        options = CompareOptions(paths=paths, verdicts_of=names, endpoint=endpoint)
+        assert compare_files(options, out, err) == EXIT_OK
+        return out.getvalue(), err.getvalue()
+
+    out, err = await asyncio.to_thread(compared)
+    assert err == (
+        "durability: a: vdb has no serial, so its cuts cannot be found on the server; name them with"
+        " --verdict-of RUN or CAMPAIGN\n"
+    )
+    first, second = (line for line in out.splitlines() if line[:2] in ("a ", "b "))
+    assert first.endswith("no known cut") and "no loss in 1 cut" in second
+    out, err = await asyncio.to_thread(compared, f"{1:016x}", f"{2:016x}")
+    assert err == "" and out.count("no loss in 1 cut") == 2
