@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from durability_client.system.device_users import use_of_device, use_of_file
+from tests.loop_devices import looped, wait_until_unused
+from tests.waiting import wait_for
 
 MakeLoop = Callable[..., Path]
 
@@ -27,17 +29,6 @@ def test_mount_points_of_any_name_are_read(make_loop: MakeLoop, tmp_path: Path) 
     with _mounted(device, tmp_path / name):
         use = use_of_device(device.name)
     assert use is not None and use.text == f"mounted at {tmp_path / name}"
-
-
-@contextmanager
-def _looped(backing: Path, *options: str) -> Iterator[Path]:
-    """A loop device over a device or file, for the time of a block."""
-    command = ("losetup", *options, "--find", "--show", str(backing))
-    device = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
-        yield Path(device)
-    finally:
-        subprocess.run(("losetup", "--detach", device), check=True)
 
 
 @contextmanager
@@ -58,13 +49,13 @@ def test_an_unused_device_is_free(make_loop: MakeLoop, tmp_path: Path) -> None:
     with _mounted(mounted, tmp_path / "mount"):
         assert _use(free) == ""
         assert f"{mounted.name} is mounted at {tmp_path / 'mount'}" in _use(mounted)
-    assert _use(mounted) == ""
+    wait_until_unused(mounted)
 
 
 def test_a_device_behind_a_loop_device_is_in_use(make_loop: MakeLoop, tmp_path: Path) -> None:
     """Mounted or only attached, and from both sides: the kernel lets each be opened with O_EXCL."""
     below = make_loop()
-    with _looped(below) as above:
+    with looped(below) as above:
         os.close(os.open(below, os.O_RDWR | os.O_EXCL))
         assert f"{below.name} is behind the loop device {above}" in _use(below)
         assert _use(above) == ""
@@ -72,7 +63,7 @@ def test_a_device_behind_a_loop_device_is_in_use(make_loop: MakeLoop, tmp_path: 
             assert f"{below.name} is behind the loop device {above}" in _use(below)
         with _mounted(below, tmp_path / "other"):
             assert f"{below.name} is mounted at {tmp_path / 'other'}" in _use(above)
-    assert _use(below) == ""
+    wait_until_unused(below)
 
 
 def test_two_loop_devices_over_one_file(make_loop: MakeLoop, tmp_path: Path) -> None:
@@ -84,9 +75,9 @@ def test_two_loop_devices_over_one_file(make_loop: MakeLoop, tmp_path: Path) -> 
     link = tmp_path / "link"
     os.link(image, link)
     with (
-        _looped(image, "--sizelimit", half) as first,
-        _looped(image, "--offset", half) as second,
-        _looped(link) as whole,
+        looped(image, "--sizelimit", half) as first,
+        looped(image, "--offset", half) as second,
+        looped(link) as whole,
         _mounted(first, tmp_path / "mount"),
     ):
         assert _use(second) == ""
@@ -94,7 +85,7 @@ def test_two_loop_devices_over_one_file(make_loop: MakeLoop, tmp_path: Path) -> 
         assert "mounted at" in _use(first)
         use = use_of_file(image)
         assert use is not None and "behind the loop device" in use.text
-    assert use_of_file(image) is None
+    wait_for(lambda: use_of_file(image) is None, lambda: use_of_file(image))
 
 
 def test_a_mount_in_another_namespace_is_found(make_loop: MakeLoop, tmp_path: Path) -> None:
@@ -111,7 +102,7 @@ def test_a_mount_in_another_namespace_is_found(make_loop: MakeLoop, tmp_path: Pa
         process.communicate("\n")
     assert f"mounted at {directory} in the mount namespace of process" in said
     assert "nsenter --target" in said
-    assert _use(device) == ""
+    wait_until_unused(device)
 
 
 def test_swap_is_in_use(make_loop: MakeLoop) -> None:
@@ -131,7 +122,7 @@ def test_a_partition_and_its_disk(loop_machine: None, tmp_path: Path) -> None:
     image = tmp_path / "image"
     image.touch()
     os.truncate(image, 64 << 20)
-    with _looped(image, "--partscan") as disk:
+    with looped(image, "--partscan") as disk:
         for number in (1, 2):  # this works without any partition table that the kernel can read
             subprocess.run(("addpart", disk, str(number), str(number * 2048 * 16), "32768"), check=True)
         parts = [Path(f"{disk}p1"), Path(f"{disk}p2")]
@@ -139,10 +130,10 @@ def test_a_partition_and_its_disk(loop_machine: None, tmp_path: Path) -> None:
         with _mounted(parts[0], tmp_path / "mount"):
             assert f"{parts[0].name} is mounted at" in _use(disk)
             assert _use(parts[1]) == ""
-        with _looped(parts[0]) as above:
+        with looped(parts[0]) as above:
             assert f"behind the loop device {above}" in _use(disk)
             assert _use(parts[1]) == ""
-        with _looped(disk) as above:
+        with looped(disk) as above:
             assert f"behind the loop device {above}" in _use(parts[1])
     assert not any(one.exists() for one in parts)
 

@@ -29,6 +29,7 @@ from durability_client.target.safety_checks import (
 )
 from durability_client.target.target_files import TargetFiles
 from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from tests.loop_devices import looped, wait_until_unused
 
 MakePlan = Callable[..., Plan]
 NOTHING = Consent()
@@ -363,9 +364,7 @@ def test_a_device_behind_a_mounted_loop_device_is_refused_whatever_was_said(
     device, directory = make_loop(), tmp_path / "mount"
     directory.mkdir()
     TargetFiles(KernelStorage(device), make_plan(target_kind="device")).create()
-    command = ("losetup", "--find", "--show", str(device))
-    above = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    try:
+    with looped(device) as above:
         subprocess.run(("mkfs.ext4", "-q", above), check=True)
         subprocess.run(("mount", above, directory), check=True)
         try:
@@ -373,8 +372,7 @@ def test_a_device_behind_a_mounted_loop_device_is_refused_whatever_was_said(
                 check_path(device, Consent(destroy_data=True, force=True))
         finally:
             subprocess.run(("umount", directory), check=True)
-    finally:
-        subprocess.run(("losetup", "--detach", above), check=True)
+    wait_until_unused(device)
     check_path(device, Consent(destroy_data=True, force=True))
 
 
