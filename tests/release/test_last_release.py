@@ -27,8 +27,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KEPT = max(
     (one for one in ARTEFACTS.iterdir() if one.is_dir()), key=lambda one: [*map(int, one.name.split("."))]
 )
-# What two programs may say differently of the same run on the same target.
-OF_THE_MOMENT = ("duration_s",)
+# What two programs may say differently of the same run on the same target, since one asks after the other:
+# how long it took, and how long ago the machine restarted and the last message came.
+DURATION = "duration_s"
+AGO = re.compile(r"\d+ s ago")
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,11 @@ def unpack(name: str, place: Path) -> Path:
 
 
 def judgement(document: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in document.items() if key not in OF_THE_MOMENT}
+    told = {key: value for key, value in document.items() if key != DURATION}
+    return {
+        **told,
+        "cut": {**told["cut"], "proof": [AGO.sub("… s ago", one) for one in told["cut"]["proof"]]},
+    }
 
 
 def test_the_programs_are_those_of_the_last_release(last: Programs) -> None:

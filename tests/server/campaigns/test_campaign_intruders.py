@@ -73,6 +73,12 @@ def drive_status(**changes: Any) -> DriveStatus:
     return DriveStatus(**{**fields, **changes})
 
 
+async def begin_cycle(lab: Lab, running: Running, power: Path) -> None:
+    """Begin a campaign, and wait for its first cycle: before that, agents have nothing to do."""
+    await begin(lab, running, settings_of(power))
+    await until(lab, running, lambda state: state.cycle is not None)
+
+
 async def say(client: Client, said: Status) -> Task:
     """The task that the server gives for a status."""
     answer = await client.ask(messages.AgentStatus(status=to_value(said)), messages.AgentTask)
@@ -163,7 +169,7 @@ async def test_a_tenant_adds_nothing(
     """A client that is no machine of the campaign gets no task, whatever it says, and no line is logged."""
     running = await lab.start(sqlite_url)
     tenant = await lab.connect(running.address, "agent", member=await tenant_of(lab, running))
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     mine = await lab.connect(running.address, "agent")
     task = await say(mine, status())
     assert task.kind == "examine"
@@ -190,7 +196,7 @@ async def test_a_machine_that_flutters_fills_no_log(
 ) -> None:
     """An agent that says something else each time adds a burst of entries, then few; one line says so."""
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     agent = await lab.connect(running.address, "agent")
     began_ns = clock.now_ns()
     for number in range(allowance.BURST + 200):
@@ -205,7 +211,7 @@ async def test_a_machine_that_flutters_fills_no_log(
 async def test_the_servers_own_machine_is_not_cut(lab: Lab, sqlite_url: str, power: Path) -> None:
     """An agent in the server's own boot is told nothing, and the log says why, once."""
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     agent = await lab.connect(running.address, "agent")
     for _ in range(3):
         assert (await say(agent, status(boot_id=clock.read_boot_id()))).kind == "wait"
@@ -223,7 +229,7 @@ async def test_another_client_of_the_same_name_is_a_stranger(lab: Lab, sqlite_ur
     async with living(Machine(lab, running.address, power)):
         await begin(lab, running, settings_of(power), check_only=True)
         await until(lab, running, lambda state: state.state == "ended")
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     moved = await lab.connect(running.address, "agent")
     assert (await say(moved, status(boot_id="new", machine_id="machine-2"))).kind == "wait"
     await operator.ask(messages.Revoke(client="test"), messages.Stored)
@@ -241,7 +247,7 @@ async def test_another_client_of_the_same_name_is_a_stranger(lab: Lab, sqlite_ur
 async def test_a_status_of_another_campaign_is_not_heard(lab: Lab, sqlite_url: str, power: Path) -> None:
     """A late status with the right number of a task, and another campaign's name, changes nothing."""
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     agent = await lab.connect(running.address, "agent")
     task = await say(agent, status())
     for campaign in ("", "other"):
@@ -269,7 +275,7 @@ async def test_a_malformed_status_ends_its_connection_alone(
 ) -> None:
     """The server says what is wrong and goes on for others; the campaign has no entry of it."""
     running = await lab.start(sqlite_url)
-    await begin(lab, running, settings_of(power))
+    await begin_cycle(lab, running, power)
     agent = await lab.connect(running.address, "agent")
     with pytest.raises((PeerError, RefusedError)):
         await agent.ask(messages.AgentStatus(status=document), messages.AgentTask)
