@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 # How many tests run side by side, of different modules: half of their time is waiting.
-TESTERS ?= 3
+TESTERS ?= 4
 
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
@@ -48,8 +48,9 @@ demo: $(INSTALLED)
 quick: $(INSTALLED)
 	@$(MAKE) --no-print-directory --jobs --output-sync=line lint types quick-tests
 
-# Else each process that runs tests compiles all of them again, where the environment forbids to keep them.
-quick-tests: export PYTHONDONTWRITEBYTECODE =
+# Else each process that runs tests, and each that a test starts, compiles its modules again, where the
+# environment forbids to keep them.
+quick-tests test: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 
