@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
@@ -13,7 +14,8 @@ import pytest
 
 from durability.campaign.tasks import DriveStatus
 from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_CONNECTED, NOT_STORED
-from durability.units import parse_address
+from durability.units import parse_address, parse_run
+from durability_client import queries
 from durability_client.system.mounts import mounts
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import powered
@@ -108,6 +110,8 @@ async def test_a_drive_is_cut_alone_and_comes_back(tmp_path: Path, file_system: 
         assert status.condition is not None and status.condition.size_bytes == 384 << 20
         for fresh in (True, False):
             run = await b.armed(fresh=fresh)
+            (found,) = [one.options for one in mounts() if str(b.agent.directory) in one.mount_point] or [""]
+            assert ("noinit_itable" in found) == (file_system == "ext4"), found  # runs alone write the drive
             b.rig.cut()
             ended = await b.server.drive("ended failed")
             assert (ended.state, ended.run, ended.exit_code) == ("ended", run, EXIT_ENVIRONMENT), ended
@@ -132,9 +136,16 @@ async def test_a_loss_is_found_and_its_files_stay(tmp_path: Path) -> None:
     """A drive that ignores flushes loses; a verify that is repeated finds the files still there."""
     async with bench(tmp_path, "flush-ignored", "ext4", seed=2) as b:
         status = await cut_and_verified(b)
-        assert status.exit_code == EXIT_LOSS, status
+        assert status.exit_code == EXIT_LOSS, await shown(b, status.run)
         again = await b.server.do(b.tasks.make("verify", run=status.run))
         assert (again.exit_code, again.trouble) == (EXIT_LOSS, status.trouble), again
+
+
+async def shown(b: Bench, run: str) -> str:
+    """What the server shows of a run."""
+    out = io.StringIO()
+    await queries.show(b.lab.endpoint, parse_run(run), json=True, out=out)
+    return out.getvalue()
 
 
 async def cut_and_verified(b: Bench) -> DriveStatus:

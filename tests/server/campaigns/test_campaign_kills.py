@@ -16,6 +16,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Entry, PowerWentOff
 from durability.campaign.results import results
 from durability.errors import PeerError
+from durability.protocol import messages
 from durability_client.campaigns.entry_lines import entry_line
 from tests.server.campaigns.played_machine import Machine
 from tests.server.campaigns.test_campaigns import begin, entries_of, living, settings_of
@@ -75,6 +76,13 @@ async def follow(lab: Lab, running: Running, after: int) -> list[Entry]:
         await asyncio.sleep(0.005)
 
 
+async def go_on(lab: Lab, running: Running) -> None:
+    """Resume the campaign, as an operator does."""
+    operator = await lab.connect(running.address, "operate", local=True)
+    await operator.ask(messages.SteerCampaign(name="trial", action="resume"), messages.Stored)
+    await operator.close()
+
+
 def victims_of(state: CampaignState) -> list[str]:
     """Who may be killed now. A request whose controller was killed has failed, and after three of them the
     campaign rightly pauses: so the controller is spared until another phase begins."""
@@ -108,7 +116,9 @@ async def test_kills_at_every_step(
                     state = CampaignState()
                     for entry in entries:
                         state.apply(entry)
-                    assert state.state != "paused", state.reason
+                    if state.state == "paused":  # kills void cycles; after five of them an operator goes on
+                        assert "in a row said nothing of any drive" in state.reason, state.reason
+                        await go_on(lab, running)
                     goes_on = state.state == "running" and killer.kills < KILLS
                     if goes_on and killer.draw.random() < KILL_RATE:
                         killer.kill(killer.draw.choice(victims_of(state)))
