@@ -27,7 +27,7 @@ _MKFS = {
 _UUID = {"ext4": ("-U", "{}"), "xfs": ("-m", "uuid={}"), "btrfs": ("-U", "{}")}
 # The kernel would write the tables of a new ext4 during the runs, which pushes acknowledged data out of the
 # cache of a drive that lies.
-_MOUNT = {"ext4": ("noinit_itable",)}
+_MOUNT = {"ext4": "noinit_itable"}
 _MKFS_S = 1800.0
 _MOUNT_S = 1800.0  # a replay on a slow drive takes long; a drive that hangs has not lost its data
 _UNMOUNT_S = 120.0
@@ -75,7 +75,7 @@ async def mount(
     that was just attached may fail to read. Raises NotMountedError and ProgramError."""
     loop = asyncio.get_running_loop()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # noqa: ASYNC240 - in memory
-    together = ",".join((*_MOUNT.get(kind, ()), *filter(None, (options,))))
+    together = ",".join(filter(None, (_MOUNT.get(kind), options)))
     chosen = ("-o", together) if together else ()
     first_s = loop.time()
     while True:
