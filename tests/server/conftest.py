@@ -325,8 +325,8 @@ class Lab:
 
 @pytest.fixture
 def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No session counts as silent: where client and server share a process, they stand still together
-    whenever the machine does, and nothing is in the sockets afterwards."""
+    """No session counts as silent, in this process and in a `server_process`: clients of a few lines say
+    nothing by themselves, and stand still whenever the machine does."""
     monkeypatch.setattr(limits, "SILENCE_NS", 3600 * 10**9)
 
 
@@ -350,8 +350,10 @@ async def lab(local_directory: Path) -> AsyncIterator[Lab]:
 _SERVE = """
 import asyncio, sys
 from pathlib import Path
+from durability import limits
 from durability_server.server import serve
-listen, store_url, directory, joined = sys.argv[1:]
+listen, store_url, directory, joined, silence_ns = sys.argv[1:]
+limits.SILENCE_NS = int(silence_ns)
 async def ready(server, host, port):
     print(port, flush=True)
     print("" if joined else (await server.invite()).line, flush=True)
@@ -378,7 +380,7 @@ class ServerProcess:
     def start(self) -> None:
         """Starts it and waits until it listens."""
         listen = f"{self.address[0]}:{self.address[1]}"
-        options = (listen, self._store_url, str(self._lab.directory), self.line)
+        options = (listen, self._store_url, str(self._lab.directory), self.line, str(limits.SILENCE_NS))
         command = [sys.executable, "-c", _SERVE, *options]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

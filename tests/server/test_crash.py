@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
     from tests.server.conftest import Lab, ServerProcess
 
-pytestmark = pytest.mark.slow  # starts servers again and again
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_silence")]  # starts servers again and again
 
 KILLS = 8
 ACKS_PER_LIFE = 400

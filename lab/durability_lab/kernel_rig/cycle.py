@@ -153,11 +153,13 @@ async def export(lab: LocalServer, run: str, path: Path) -> None:
     await queries.export(known, parse_run(run), output=path, out=sys.stdout)
 
 
-async def cycle(lab: LocalServer, drive: str, load: Load, *, seed: int) -> CycleResult:
-    """Run, cut, power on, verify, on a new rig; `seed` draws the moment of the cut and the drive's chances.
-    Raises SetupError where the run does not get as far as the cut."""
-    moments = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
-    cut_after = random.Random(seed).choice(moments)
+async def cycle(
+    lab: LocalServer, drive: str, load: Load, *, seed: int, moments: range | None = None
+) -> CycleResult:
+    """Run, cut, power on, verify, on a new rig; `seed` draws the drive's chances and the moment of the cut:
+    one of `moments`, in operations. Raises SetupError where the run does not get as far as the cut."""
+    usual = NAMES_CUT_AFTER if load.contract.layout == "names" else CUT_AFTER
+    cut_after = random.Random(seed).choice(moments or usual)
     async with powered(BlockRig(drive, load.file_system, seed=seed)) as rig:
         async with running(lab, rig.target, load, acked=cut_after) as client:
             await asyncio.to_thread(rig.cut)

@@ -21,6 +21,7 @@ import os
 import platform
 import shutil
 import signal
+import site
 import subprocess
 import sys
 import tempfile
@@ -81,9 +82,13 @@ def missing() -> str:
 
 
 def python_settings() -> dict[str, str]:
-    """The guest's settings that give it this process's Python and modules. No virtual environment: what that
-    does whenever Python starts is slow on an emulated processor."""
-    return {"python": _base_python(), "python_path": os.pathsep.join(_python_path())}
+    """The guest's settings that give it this process's Python and modules. No virtual environment, nor what
+    the folders `python_sites` have done whenever Python starts: both are slow on an emulated processor."""
+    return {
+        "python": _base_python(),
+        "python_path": os.pathsep.join(_python_path()),
+        "python_sites": os.pathsep.join(site.getsitepackages([sys.base_prefix])),
+    }
 
 
 def _base_python() -> str:

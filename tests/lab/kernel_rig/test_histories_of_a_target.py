@@ -44,7 +44,7 @@ def _codes(answer: Answer) -> set[str]:
 
 async def _run_and_cut(lab: LocalServer, rig: BlockRig, load: Load) -> str:
     """The id of a run on the rig's target that a cut ended; the drive has power again, and is mounted."""
-    async with running(lab, rig.target, load, acked=1000) as client:
+    async with running(lab, rig.target, load, acked=500) as client:
         await asyncio.to_thread(rig.cut)
         await client.end()
     mounted = await power_on(rig)
@@ -105,7 +105,7 @@ async def test_drive_that_rolls_back_before_the_second_run_is_loss(load: Load, s
         before = media.with_name("before")
         shutil.copyfile(media, before)
         await power_on(rig)
-        async with running(lab, rig.target, load, acked=1000) as client:
+        async with running(lab, rig.target, load, acked=500) as client:
             await asyncio.to_thread(rig.cut)
             await client.end()
         shutil.copyfile(before, media)
@@ -152,7 +152,7 @@ async def test_question_asked_differently_changes_nothing(seed: int) -> None:
 async def test_drive_that_comes_back_at_half_its_size_is_loss(seed: int) -> None:
     """The target lies whole in the half that is left; the other half is gone."""
     async with local_server() as lab:
-        outcome = await cycle(lab, "smaller:share=0.5", RAW, seed=seed)
+        outcome = await cycle(lab, "smaller:share=0.5", RAW, seed=seed, moments=range(200, 800))
     answer = outcome.answer
     assert (answer.exit_code, _codes(answer)) == (EXIT_LOSS, {"device-smaller"}), answer
     assert not any(answer.document["findings"].values())
@@ -163,7 +163,7 @@ async def test_drive_that_comes_back_at_half_its_size_is_loss(seed: int) -> None
 async def test_file_system_that_does_not_mount_names_the_line(seed: int) -> None:
     """Exit 5 with the whole command for such a target, and that command gives the verdict."""
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
-        async with running(lab, rig.target, EXT4, acked=1000) as client:
+        async with running(lab, rig.target, EXT4, acked=500) as client:
             await asyncio.to_thread(rig.cut)
             await client.end()
         await asyncio.to_thread(rig.power_on)

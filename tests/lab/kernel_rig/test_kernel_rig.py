@@ -26,6 +26,7 @@ from durability_lab.support.local_server import local_server
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
+MOMENTS = range(200, 800)  # operations; the matrix cuts later
 MakePlan = Callable[..., Plan]
 EXT4 = Load(file_system="ext4")
 LOADS = [
@@ -79,7 +80,7 @@ def test_a_growing_file_does_not_sync_after_a_commit_that_failed(
 async def test_honest_drive_is_durable(load: Load, seed: int) -> None:
     """A cut of an honest drive under load: durable, class power, with records at risk."""
     async with local_server() as lab:
-        outcome = await cycle(lab, "honest", load, seed=seed)
+        outcome = await cycle(lab, "honest", load, seed=seed, moments=MOMENTS)
     assert outcome.as_expected, outcome.answer
     assert outcome.truth is not None
     assert (outcome.truth.broken, outcome.truth.defects) == (0, ())
@@ -93,7 +94,7 @@ async def test_liar_is_loss(load: Load, seed: int) -> None:
     Each finding is one that the drive's log confirms.
     """
     async with local_server() as lab:
-        outcome = await cycle(lab, "flush-ignored", load, seed=seed)
+        outcome = await cycle(lab, "flush-ignored", load, seed=seed, moments=MOMENTS)
     assert outcome.as_expected, outcome.answer
     assert outcome.truth is not None
     assert outcome.truth.broken > 0
@@ -104,7 +105,7 @@ async def test_liar_is_loss(load: Load, seed: int) -> None:
 async def test_other_honest_drives_are_durable(drive: str, seed: int) -> None:
     """A drive without a volatile cache, and one that shares no code with the model, pass as well."""
     async with local_server() as lab:
-        outcome = await cycle(lab, drive, EXT4, seed=seed)
+        outcome = await cycle(lab, drive, EXT4, seed=seed, moments=MOMENTS)
     assert outcome.as_expected, outcome.answer
 
 
@@ -120,7 +121,7 @@ async def test_drive_that_comes_back_empty_is_loss(load: Load, seed: int) -> Non
 async def test_cut_that_nobody_attests_is_inconclusive(seed: int) -> None:
     """An honest drive after a real cut, but without the operator's word: not durable, and no loss."""
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
-        async with running(lab, rig.target, EXT4, acked=1000) as client:
+        async with running(lab, rig.target, EXT4, acked=500) as client:
             rig.cut()
             await client.end()
         assert await power_on(rig)
@@ -133,7 +134,7 @@ async def test_cut_that_nobody_attests_is_inconclusive(seed: int) -> None:
 async def test_client_that_stopped_cleanly_is_inconclusive(seed: int) -> None:
     """Records that met no cut prove nothing, whatever the operator attests."""
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
-        async with running(lab, rig.target, EXT4, acked=1000) as client:
+        async with running(lab, rig.target, EXT4, acked=500) as client:
             client.process.terminate()
             await client.end()
         rig.cut()
@@ -146,7 +147,7 @@ async def test_client_that_stopped_cleanly_is_inconclusive(seed: int) -> None:
 async def test_client_that_was_killed_is_inconclusive(attested: bool, seed: int) -> None:
     """A client that dies alone, on a machine that stays up, met no cut, attested or not."""
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
-        async with running(lab, rig.target, EXT4, acked=1000) as client:
+        async with running(lab, rig.target, EXT4, acked=500) as client:
             client.process.kill()
             await client.end()
         answer = await verify(lab, rig.target, *(["--attest-cut", ATTESTATION] if attested else []))
@@ -162,7 +163,7 @@ async def test_cut_while_verify_reads_is_no_loss(load: Load, seed: int) -> None:
     """An honest drive loses power again under `verify`: an unfinished scan, and durable on the next pass."""
     names = load.contract.layout == "names"
     async with local_server() as lab, powered(BlockRig("honest", load.file_system, seed=seed)) as rig:
-        async with running(lab, rig.target, load, acked=500 if names else 1000) as client:
+        async with running(lab, rig.target, load, acked=500) as client:
             rig.cut()
             await client.end()
         rig.read_delay_ms = 2 if names else 20
@@ -209,7 +210,7 @@ async def test_wrong_places_are_no_loss(tmp_path: Path, seed: int) -> None:
     other = tmp_path / "other"
     other.write_bytes(bytes(1 << 20))
     async with local_server() as lab, powered(BlockRig("flush-ignored", "ext4", seed=seed)) as rig:
-        async with running(lab, rig.target, EXT4, acked=1000) as client:
+        async with running(lab, rig.target, EXT4, acked=500) as client:
             run = client.run
             rig.cut()
             await client.end()
@@ -224,7 +225,7 @@ async def test_target_of_a_later_run_is_superseded(seed: int) -> None:
     async with local_server() as lab, powered(BlockRig("honest", "ext4", seed=seed)) as rig:
         runs = []
         for _ in range(2):
-            async with running(lab, rig.target, EXT4, acked=1000) as client:
+            async with running(lab, rig.target, EXT4, acked=500) as client:
                 runs.append(client.run)
                 client.process.terminate()
                 await client.end()

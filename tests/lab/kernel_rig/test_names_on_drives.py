@@ -31,6 +31,7 @@ LOADS = [
     Load(file_system="btrfs", workload="rename", sync="dsync", direct=True),
     Load(file_system="btrfs", workload="unlink"),
 ]
+MOMENTS = range(100, 400)  # operations; the matrix cuts later
 NAMES = {"absent", "stale", "resurrected", "torn", "misdirected"}
 
 
@@ -46,7 +47,7 @@ def seed() -> int:
 async def test_names_on_an_honest_drive_are_durable(load: Load, seed: int) -> None:
     """A cut of an honest drive while names are made, replaced or removed: durable, with records at risk."""
     async with local_server() as lab:
-        outcome = await cycle(lab, "honest", load, seed=seed)
+        outcome = await cycle(lab, "honest", load, seed=seed, moments=MOMENTS)
     assert outcome.as_expected, outcome.answer
     assert outcome.answer.document["at_risk"]["ms1000"] > 0
 
@@ -77,7 +78,7 @@ def test_a_directory_does_not_sync_after_a_commit_that_failed(file_system: FileS
 async def test_names_on_a_drive_that_ignores_flush_are_lost(load: Load, seed: int) -> None:
     """A cut of a liar: loss, of names where the file system still mounts, else of the file system."""
     async with local_server() as lab:
-        outcome = await cycle(lab, "flush-ignored", load, seed=seed)
+        outcome = await cycle(lab, "flush-ignored", load, seed=seed, moments=MOMENTS)
     assert outcome.as_expected, outcome.answer
     found = {name for name, count in outcome.answer.document["findings"].items() if count}
     assert found & (NAMES if outcome.mounted else {"truncated"}), outcome

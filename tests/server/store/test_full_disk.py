@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
     from tests.server.conftest import Client, Lab, MountSmall, ServerProcess, SmallDisk
 
+pytestmark = pytest.mark.usefixtures("no_silence")
+
 
 async def _until_told(client: Client) -> tuple[int, ...]:
     """Acknowledges until the server says that it cannot save; the last frontiers that it granted."""
@@ -46,7 +48,6 @@ def _log_bytes(store_url: str) -> int:
     return Path(f"{make_url(store_url).database}-wal").stat().st_size
 
 
-@pytest.mark.usefixtures("no_silence")
 async def test_a_full_disk_pauses_credit_and_loses_nothing(small_disk: SmallDisk, lab: Lab) -> None:
     """Without space no credit is given, clients are told, requests refused; with space all is granted."""
     running = await lab.start(small_disk.store_url)
