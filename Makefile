@@ -21,14 +21,15 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test nightly mends check coverage lint types format lock release freeze setup packages clean
+.PHONY: help demo quick quick-tests test test-release nightly mends check coverage lint types format lock release freeze setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
 	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes a minute and a half.'
-	@echo 'make test         Run lint, types and all tests. The tests of the lab need root.'
+	@echo 'make test         Run lint, types and all tests but those of the packages. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
-	@echo 'make check        The same as make test. CI and the README use this name.'
+	@echo 'make test-release Build the packages that users install, and test them. On Debian, as root.'
+	@echo 'make check        The same as make test.'
 	@echo 'make coverage     Run all tests, or those of T=PATH, and print the share of lines that ran, by package.'
 	@echo 'make nightly      Play 100,000 random histories on simulated drives. Takes hours.'
 	@echo 'make mends        Take away the rule of each known wrong verdict; search for it. Takes up to hours.'
@@ -50,12 +51,15 @@ quick: $(INSTALLED)
 
 # Else each process that runs tests, and each that a test starts, compiles its modules again, where the
 # environment forbids to keep them.
-quick-tests test: export PYTHONDONTWRITEBYTECODE =
+quick-tests test test-release: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 
 test: $(if $(T),$(INSTALLED),lint types packages)
-	@$(PYTEST) $(T)
+	@$(PYTEST) $(or $(T),--ignore=tests/release)
+
+test-release: $(INSTALLED) packages
+	@$(PYTEST) tests/release
 
 # A history with a wrong verdict ends it, and is written to a file in this folder.
 nightly: $(INSTALLED)
