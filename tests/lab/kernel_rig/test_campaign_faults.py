@@ -41,6 +41,7 @@ KILL_RATE = 0.5
 KILLS_MIN = 12
 CONTROLLER_KILLS_MAX = 2  # in a cycle: three failures of a request are an answer, and leave the cycle out
 STORE_MIB = 32
+GONE_S = float(os.environ.get("DURABILITY_NETWORK_GONE_S", "0"))  # how long the network stays away in a pause
 
 
 class Killer:
@@ -175,6 +176,7 @@ async def test_a_network_that_is_gone(cable: Cable) -> None:
         paused = await over(campaign)
         assert paused.state == "paused", await log_of(campaign)
         assert paused.reason == "machine b fell silent while it verified"
+        await asyncio.sleep(GONE_S)
         cable.plug()
         await campaign.do("resume", campaign.name)
         state = await over(campaign)
