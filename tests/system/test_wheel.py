@@ -74,7 +74,7 @@ def installed(wheel: Path) -> Path:
     environment = wheel.parent / "environment"
     _output(sys.executable, "-m", "venv", environment, cwd=wheel.parent)
     pip = (environment / "bin/python", "-m", "pip", "install", "--quiet")
-    locked = ("--require-hashes", "--only-binary", ":all:", "-r", ROOT / "requirements/runtime.txt")
+    locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", ROOT / "requirements/runtime.txt")
     _output(*pip, *locked, cwd=wheel.parent)
     _output(*pip, "--no-index", wheel, cwd=wheel.parent)
     return environment / "bin"
