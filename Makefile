@@ -118,7 +118,8 @@ packages:
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # Wheels only, because a source package would be built with what nothing locks. The lock has every dependency, so pip
-# needs to look up none: it fails at one with extras of which a newer version is out. Debian's python3 comes without what `venv` needs.
+# needs to look up none: it fails at one with extras of which a newer version is out.
+# Debian's python3 comes without what `venv` needs.
 $(INSTALLED): setup.cfg pyproject.toml durability/__init__.py $(LOCKS)
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || lab/debian-packages python3-venv
 	@$(PYTHON) -m venv $(VENV)

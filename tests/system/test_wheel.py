@@ -74,8 +74,8 @@ def installed(wheel: Path) -> Path:
     environment = wheel.parent / "environment"
     _output(sys.executable, "-m", "venv", environment, cwd=wheel.parent)
     pip = (environment / "bin/python", "-m", "pip", "install", "--quiet")
-    locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", ROOT / "requirements/runtime.txt")
-    _output(*pip, *locked, cwd=wheel.parent)
+    locked = ("--require-hashes", "--no-deps", "--only-binary", ":all:")
+    _output(*pip, *locked, "-r", ROOT / "requirements/runtime.txt", cwd=wheel.parent)
     _output(*pip, "--no-index", wheel, cwd=wheel.parent)
     return environment / "bin"
 
