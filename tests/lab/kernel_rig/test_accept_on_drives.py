@@ -80,7 +80,7 @@ async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> 
 
         words = ("accept", str(profile), "--bench", str(files["honest"]), "--json", "-o", str(report))
         honest = await campaign.durability(*words)
-        assert honest.exit_code == EXIT_OK, (honest, await log_of(campaign))
+        assert honest.exit_code == EXIT_OK, f"{honest.out}\n{await log_of(campaign)}"
         document = json.loads(honest.out)
         assert document == json.loads(report.with_suffix(".json").read_text())
         assert _words(document, 0) == {
