@@ -101,8 +101,8 @@ lock: $(INSTALLED)
 	@$(COMPILE) requirements/runtime.txt --build-constraints requirements/build.txt \
 		--constraints requirements/dev.txt --extra postgresql setup.cfg
 
-# `R=wheel` and so on makes only that.
-release: $(INSTALLED)
+# `R=wheel` and so on makes only that. The wheel and the one file need no packages of Debian.
+release: $(INSTALLED) $(if $(R),$(if $(filter-out wheel onefile,$(R)),packages),packages)
 	@$(BIN)/python -m release.make_release $(R)
 
 # What later releases are tested with: written once for each release, before its tag.

@@ -49,6 +49,8 @@ class Release:
 
     def make(self, kinds: Collection[str]) -> None:
         """Make the artefacts of these kinds, their bill of materials and their checksums."""
+        if "live" in kinds:
+            image.require_tools()  # before the minutes that the others take
         _, self.wheel = self._timed(lambda: wheel.make(self.sources, self.out))
         bundles = {python: self.bundle(python) for python in bundle.PYTHONS}
         if "onefile" in kinds:

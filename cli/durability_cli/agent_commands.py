@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from durability_cli import options
+from durability_cli import options, service_manager
 
 agent = typer.Typer(
     help="Do the tasks of campaigns on the machine under test.",
@@ -49,7 +49,13 @@ def run_agent(
     connection, directory = context.obj
     endpoint = agent_command.require_joined(connection.endpoint())
     asyncio.run(
-        agent_command.agent(endpoint, options=_typed(connection), directory=directory, out=sys.stdout)
+        agent_command.agent(
+            endpoint,
+            options=_typed(connection),
+            directory=directory,
+            out=sys.stdout,
+            working=service_manager.informed,
+        )
     )
 
 

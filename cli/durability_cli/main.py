@@ -24,7 +24,7 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_INTERNAL, DurabilityError, 
 from durability.formats.documents import to_json, to_value
 from durability.formats.workloads import registry
 from durability.units import counted, format_address, parse_run, parse_size
-from durability_cli import accept_commands, bench_commands, options, streams
+from durability_cli import accept_commands, bench_commands, options, service_manager, streams
 from durability_cli.agent_commands import agent
 from durability_cli.campaign_commands import campaign
 from durability_cli.clients_commands import clients
@@ -240,6 +240,7 @@ def serve(
             announce=Announcer(None if quiet else sys.stdout),
             advertise=advertise,
             web=web,
+            listening=service_manager.informed,
         )
     )
 

@@ -1,13 +1,12 @@
 """What `serve` tells the person who stands beside it: one line for each event, on stdout.
 
-Under systemd the lines carry the priorities of the journal, and the service manager hears when the server is
-ready, that it lives, and when it stops. Refuses to be the log: what is wrong with a connection stands there.
+Under systemd the lines carry the priorities of the journal. Refuses to be the log: what is wrong with a
+connection stands there.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO, TypeAlias
@@ -18,9 +17,7 @@ from durability_server import clock
 # Tells of an event: who, and what.
 Announce: TypeAlias = Callable[[str, str], None]
 
-_JOURNAL = "JOURNAL_STREAM"  # systemd's variables
-_NOTIFY = "NOTIFY_SOCKET"
-_WATCHDOG = "WATCHDOG_USEC"
+_JOURNAL = "JOURNAL_STREAM"  # systemd's variable
 _NOTICE = "<5>"
 
 
@@ -64,20 +61,3 @@ class HeldBack:
 
 def silence(_who: str, _what: str) -> None:
     """An `Announce` that tells nobody."""
-
-
-def notify(state: str) -> None:
-    """Tells the service manager `state`, as "READY=1"; nothing where there is none."""
-    name = os.environ.get(_NOTIFY, "")
-    if not name:
-        return
-    address = f"\0{name[1:]}" if name.startswith("@") else name
-    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
-        manager.sendto(state.encode(), address)
-
-
-def watchdog_s() -> float | None:
-    """How often the service manager wants to hear that the server lives, at least; None if it does not."""
-    with suppress(KeyError, ValueError):
-        return int(os.environ[_WATCHDOG]) / 2e6
-    return None

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 from durability.errors import SetupError, StoreError
@@ -27,7 +27,7 @@ from durability_server.access.client_requests import ClientRequests
 from durability_server.access.local_socket import LocalSocket
 from durability_server.access.server_identity import ServerIdentity, new_identity
 from durability_server.access.state_directory import address_for_others
-from durability_server.announcements import Announce, HeldBack, notify, silence, watchdog_s
+from durability_server.announcements import Announce, HeldBack, silence
 from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.client_connection import ClientConnection, Services
 from durability_server.connections.connection_manager import ConnectionManager
@@ -291,11 +291,13 @@ async def serve(
     announce: Announce = silence,
     advertise: str | None = None,
     web: str | None = None,
+    listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
     `directory`; `advertise` is as `Server` has it. `web`: an address for the live page, None for none.
-    `ready` gets the server and the address it listens on, `announce` what happens. Tells a service manager
-    that it is ready, and that it lives. Raises UsageError, SetupError or StoreError if it cannot start."""
+    `ready` gets the server and the address it listens on, `announce` what happens. `listening` is entered
+    once clients can connect, and left when the server begins to stop. Raises UsageError, SetupError or
+    StoreError if it cannot start."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
@@ -318,11 +320,8 @@ async def serve(
             if ready is not None:
                 await ready(server, *bound)
             held_back.release()
-            notify("READY=1")
-            alive = loop.create_task(_tell_alive())
-            await stop.wait()
-            alive.cancel()
-            notify("STOPPING=1")
+            async with listening():
+                await stop.wait()
         await server.stop()
     finally:
         for number in signals:
@@ -352,14 +351,6 @@ async def _start_page(page: LivePage | None, server: Server) -> None:
     except SetupError:
         await server.stop()
         raise
-
-
-async def _tell_alive() -> None:
-    """From the event loop, so that a server whose loop hangs is restarted."""
-    interval_s = watchdog_s()
-    while interval_s is not None:
-        notify("WATCHDOG=1")
-        await asyncio.sleep(interval_s)
 
 
 def raise_file_limit() -> None:

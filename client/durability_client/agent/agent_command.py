@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -35,10 +35,11 @@ async def agent(
     directory: Path,
     out: TextIO,
     power_off: Callable[[], Awaitable[None]] | None = None,
+    working: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> None:
     """Do the tasks of the server at `endpoint` until SIGINT or SIGTERM. `options`: those with which the
     commands that it starts find the server. `directory`: for mounts and marks, in memory. `power_off`: in
-    place of the system's.
+    place of the system's. `working` is entered once it can do tasks, and left when it begins to stop.
 
     Raises SetupError.
     """
@@ -60,7 +61,8 @@ async def agent(
         talking = asyncio.create_task(agent_loop(endpoint, work, say))
         stopping = asyncio.create_task(stopped.wait())
         try:
-            await asyncio.wait({talking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            async with working():
+                await asyncio.wait({talking, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if talking.done():
                 talking.result()
             say("stopping")

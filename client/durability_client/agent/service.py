@@ -37,7 +37,10 @@ After=local-fs.target network.target
 StartLimitIntervalSec=0
 
 [Service]
+Type=notify
 ExecStart={command}
+# An agent that hangs is started again. Programs that it waits for do not make it hang.
+WatchdogSec=120
 Restart=always
 RestartSec=1
 # A signal is for the agent alone: it ends its runs in order. What is left then is killed.

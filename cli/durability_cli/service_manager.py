@@ -1,0 +1,47 @@
+"""What a service manager hears of `serve` and `agent`: ready, alive, stopping (sd_notify(3)).
+
+Without a service manager nothing is said. Refuses to say that a program lives whose event loop hangs: the
+word comes from that loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+_NOTIFY = "NOTIFY_SOCKET"  # systemd's variables
+_WATCHDOG = "WATCHDOG_USEC"
+
+
+@asynccontextmanager
+async def informed() -> AsyncIterator[None]:
+    """Ready when the block begins, stopping when it ends; alive meanwhile, as often as it is wanted."""
+    _say("READY=1")
+    alive = asyncio.create_task(_say_alive())
+    try:
+        yield
+    finally:
+        alive.cancel()
+        _say("STOPPING=1")
+
+
+def _say(state: str) -> None:
+    name = os.environ.get(_NOTIFY, "")
+    if not name:
+        return
+    address = f"\0{name[1:]}" if name.startswith("@") else name
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+        manager.sendto(state.encode(), address)
+
+
+async def _say_alive() -> None:
+    try:
+        interval_s = int(os.environ[_WATCHDOG]) / 2e6
+    except (KeyError, ValueError):
+        return
+    while True:
+        _say("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
