@@ -149,9 +149,7 @@ class Requests:
             case messages.Fetch():
                 reply = messages.CaseFile(case=case_to_value(await self._fetch(caller, message)))
             case messages.Evidence():
-                await self._owned(caller, message.run)
-                await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
-                reply = messages.Stored()
+                reply = await self._take_evidence(caller, message)
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
             case messages.List():
@@ -187,6 +185,7 @@ class Requests:
             wall=clock.wall(),
             writers=plan.writers,
         )
+        await self._thread.ask(self._store.require_bytes_left, registration.client)  # before any prefill
         await self._thread.call(self._store.register, registration, force=message.force)
         async with self._registry.holding(message.run, "resume") as run:
             return self._accept(channel, run)
@@ -220,6 +219,7 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no Arm before Accepted
         run = session.run
+        await self._thread.ask(self._store.require_bytes_left, run.stored.client)
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"Arm for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
@@ -245,6 +245,15 @@ class Requests:
             raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
         return run
 
+    async def _take_evidence(self, caller: Caller, message: messages.Evidence) -> Message:
+        run = await self._owned(caller, message.run)
+        await self._thread.ask(self._store.require_bytes_left, run.stored.client)
+        piece = (message.run, message.name, message.data)
+        others = await self._thread.ask(self._store.other_evidence, *piece)
+        if others is not None:
+            await self._thread.call(self._store.add_evidence, *piece, others=others)
+        return messages.Stored()
+
     async def _take_verdict(self, caller: Caller, message: messages.Verdict) -> Message:
         past = _past_verdict(message)
         run = await self._owned(caller, message.run)
@@ -253,6 +262,7 @@ class Requests:
                 "bad-request",
                 f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
             )
+        await self._thread.ask(self._store.require_bytes_left, run.stored.client)
         await self._thread.call(self._store.add_verdict, past, message.document)
         self._tell(run, f"verdict: {past.verdict}")
         return messages.Stored()

@@ -33,7 +33,7 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import drive_listing, live_rows, tables
+from durability_server.store import drive_listing, evidence_rows, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database, Mode
@@ -67,9 +67,7 @@ from durability_server.store.run_rows import (
 from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
-EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
-EVIDENCE_OF_CLIENT_BYTES_MAX = 2 << 30
 KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
 KEPT_SHARE = 20  # but not more than this part of a small disk
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
@@ -181,7 +179,9 @@ class Store:
 
     def arm(self, stored: StoredRun) -> None:
         """The run is armed from now on, with the facts, identities and series that `stored` has. Raises
-        MovedError if another server has taken it."""
+        MovedError if another server has taken it, and RefusedError "store-unavailable" where the disk has too
+        little left."""
+        self._require_room()
         taken = {
             "holder": self.leases.me,
             "epoch": stored.snapshot.epoch,
@@ -302,7 +302,9 @@ class Store:
         )
 
     def add_verdict(self, past: PastVerdict, document: Value) -> None:
-        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts."""
+        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts,
+        and "store-unavailable" where the disk has too little left."""
+        self._require_room()
         with self._database.transaction() as db:
             known_row(db, parse_run(past.run))
             mine = tables.verdicts.c.run == past.run
@@ -317,26 +319,26 @@ class Store:
                 )
             )
 
-    def add_evidence(self, run: int, name: str, data: bytes) -> None:
-        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. Raises
-        RefusedError as `add_verdict` does."""
+    def require_bytes_left(self, client: str) -> None:
+        """Raises RefusedError "quota" where the client has given as much as one client may. Apart from what
+        is added then, because it may take long: what comes at the same time may go a little beyond."""
+        with self._database.reading() as db:
+            evidence_rows.require_bytes_left(db, client)
+
+    def other_evidence(self, run: int, name: str, data: bytes) -> int | None:
+        """How many pieces of evidence `name`, `name.2` and so on the run has, where they all have other data;
+        None where these are kept already. This may take long."""
+        with self._database.reading() as db:
+            return evidence_rows.others_named(db, format_run(run), name, data)
+
+    def add_evidence(self, run: int, name: str, data: bytes, *, others: int = 0) -> None:
+        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. `others`:
+        what `other_evidence` returned, so that it takes no longer if there are many. Raises RefusedError as
+        `add_verdict` does."""
         self._require_room()
-        mine = tables.evidence.c.run == format_run(run)
         with self._database.transaction() as db:
-            row = known_row(db, run)
-            _require_evidence_left(db, row.client, len(data))
-            free = _free_evidence_name(db, run, name, data)
-            if free is None:
-                return
-            size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
-            total = db.execute(size).scalar_one()
-            if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
-                raise RefusedError(
-                    "bad-request", f"run {format_run(run)} has {total} bytes of evidence, the maximum"
-                )
-            db.execute(
-                insert(tables.evidence).values(run=format_run(run), name=free, bytes=len(data), data=data)
-            )
+            known_row(db, run)
+            evidence_rows.add_piece(db, format_run(run), name, data, others=others)
 
     def keep_result(self, new: NewResult) -> str:
         """Keeps a result of the benchmark; what it is called. Raises RefusedError "quota"."""
@@ -427,22 +429,6 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
-def _free_evidence_name(db: Connection, run: int, name: str, data: bytes) -> str | None:
-    """A name under which nothing is kept, beginning with `name`; None where `data` is kept already."""
-    evidence = tables.evidence.c
-    candidate, number = name, 1
-    while True:
-        kept = db.execute(
-            select(evidence.data).where(evidence.run == format_run(run), evidence.name == candidate)
-        ).scalar()
-        if kept is None:
-            return candidate
-        if bytes(kept) == data:
-            return None
-        number += 1
-        candidate = f"{name}.{number}"
-
-
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
 
 
@@ -487,16 +473,6 @@ def _require_runs_left(db: Connection, client: str) -> None:
     count = db.execute(select(func.count()).where(tables.runs.c.client == client)).scalar_one()
     if count >= RUNS_OF_CLIENT_MAX:
         raise RefusedError("quota", f"this client has {count} runs, the maximum of one client")
-
-
-def _require_evidence_left(db: Connection, client: str, new_bytes: int) -> None:
-    if not client:
-        return
-    runs = select(tables.runs.c.run).where(tables.runs.c.client == client)
-    size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(tables.evidence.c.run.in_(runs))
-    total = db.execute(size).scalar_one()
-    if total + new_bytes > EVIDENCE_OF_CLIENT_BYTES_MAX:
-        raise RefusedError("quota", f"this client has {total} bytes of evidence, the maximum of one client")
 
 
 def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
