@@ -122,8 +122,13 @@ def known_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]
     """The same. Raises RefusedError "run-unknown"."""
     row = run_row(db, run, *beside)
     if row is None:
-        raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
+        raise unknown_run(run)
     return row
+
+
+def unknown_run(run: int) -> RefusedError:
+    """What to raise of a run that is not in the store."""
+    return RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
 
 
 def stored_run(db: Connection, row: Row[Any]) -> StoredRun:

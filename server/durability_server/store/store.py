@@ -45,8 +45,10 @@ from durability_server.store.records import (
     MovedError,
     Registration,
     Relations,
+    RunHead,
     RunSnapshot,
     StoredRun,
+    state_of,
 )
 from durability_server.store.result_store import NewResult, ResultStore
 from durability_server.store.run_rows import (
@@ -61,6 +63,7 @@ from durability_server.store.run_rows import (
     runs_on,
     save_parts,
     stored_run,
+    unknown_run,
     unverified,
     verdicts_of,
 )
@@ -259,6 +262,27 @@ class Store:
         end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
         return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
+
+    def head(self, run: int) -> RunHead:
+        """The head of a run as it was last saved. Raises RefusedError "run-unknown"."""
+        columns = tables.runs.c
+        wanted = select(
+            *(columns[name] for name in ("client", "host", "secret", "finish", "session_end", "holder")),
+            columns.armed.is_not(None).label("is_armed"),
+            self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
+        )
+        with self._database.reading() as db:
+            row = db.execute(wanted.where(columns.run == format_run(run))).first()
+        if row is None:
+            raise unknown_run(run)
+        return RunHead(
+            run=run,
+            client=row.client,
+            host=row.host,
+            secret=bytes(row.secret),
+            state=state_of(row.finish, armed=row.is_armed),
+            session_end=self._seen(row.session_end, row.held_at, row.holder),
+        )
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError

@@ -1,10 +1,13 @@
-"""What one client may take of the store, and what is kept free of its disk."""
+"""What one client may take of the store and of the server's time, and what is kept free of its disk."""
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import make_url
 
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
@@ -111,3 +114,25 @@ async def test_arming_and_verdicts_leave_some_of_the_disk_free(
         with pytest.raises(RefusedError, match="make room there") as refused:
             await asker.ask(message, answer)
         assert refused.value.code == "store-unavailable"
+
+
+async def test_to_give_evidence_reads_no_timeline(lab: Lab, sqlite_url: str) -> None:
+    """Whose run it is, and whether it has ended, is known without its timeline, which takes long to read if
+    the run was long: evidence and a verdict are taken, and refused, where the timeline cannot be read."""
+    running = await lab.start(sqlite_url)
+    await _ended(lab, running.address, 1)
+    await running.server.stop()
+    with closing(sqlite3.connect(str(make_url(sqlite_url).database))) as database, database:
+        database.execute("UPDATE timelines SET data = x'00'")
+    running = await lab.start(sqlite_url)
+    piece = messages.Evidence(run=1, name="e", data=b"1")
+    stranger = await lab.join(running.address, (await running.server.invite()).line)
+    for message in (piece, messages.Verdict(run=1, document=VERDICT), messages.Export(run=1)):
+        purpose = "query" if isinstance(message, messages.Export) else "verify"
+        client = await lab.connect(running.address, purpose, member=stranger)
+        with pytest.raises(RefusedError) as refused:
+            await client.ask(message, messages.Stored)
+        assert refused.value.code == "fenced"
+    verifier = await lab.connect(running.address, "verify")
+    await verifier.ask(piece, messages.Stored)
+    await verifier.ask(messages.Verdict(run=1, document=VERDICT), messages.Stored)
