@@ -17,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Select,
     and_,
     bindparam,
     func,
@@ -55,11 +56,12 @@ from durability_server.store.run_rows import (
     PARTS,
     changing_columns,
     data_of,
+    has_run,
     key_columns,
     known_row,
     listed,
+    newest_on,
     of_client,
-    run_row,
     runs_on,
     save_parts,
     stored_run,
@@ -150,7 +152,7 @@ class Store:
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
-            if run_row(db, new.run) is not None:
+            if has_run(db, new.run):
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
             unverified = None if force else _unverified_run(db, new)
             if unverified is not None:
@@ -257,7 +259,7 @@ class Store:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
             held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
-            row = known_row(db, run, held_at, *map(data_of, PARTS))
+            row = known_row(db, run, tables.runs, held_at, *map(data_of, PARTS))
             stored = stored_run(db, row)
         end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
@@ -290,8 +292,10 @@ class Store:
         armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            row = next(runs_on(db, keys, armed), None)
-            elsewhere = next(runs_on(db, at_path, armed), None) if row is None else None
+            row = newest_on(db, keys, armed)
+            there = newest_on(db, at_path, armed) if row is None else None
+            facts = tables.runs.c.armed
+            elsewhere = None if there is None else (there, known_row(db, parse_run(there.run), facts).armed)
         if row is not None:
             return parse_run(row.run)
         raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
@@ -306,14 +310,15 @@ class Store:
         own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.reading() as db:
-            later = next(runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
+            later = newest_on(db, stored.keys, runs.number > stored.number, own_runs)
             if later is None and found is not None:
                 after = runs.number > stored.number
-                later = next(runs_on(db, found, after, runs.armed.is_not(None), own_runs), None)
+                later = newest_on(db, found, after, runs.armed.is_not(None), own_runs)
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
-            rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
+            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall)
+            rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = verdicts_of(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
         standing = (weightiest(given[row.run]) or unverified(row) for row in rows)
@@ -330,7 +335,7 @@ class Store:
         and "store-unavailable" where the disk has too little left."""
         self._require_room()
         with self._database.transaction() as db:
-            known_row(db, parse_run(past.run))
+            known_row(db, parse_run(past.run), tables.runs.c.run)
             mine = tables.verdicts.c.run == past.run
             count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
             if count >= VERDICTS_MAX:
@@ -361,7 +366,7 @@ class Store:
         `add_verdict` does."""
         self._require_room()
         with self._database.transaction() as db:
-            known_row(db, run)
+            known_row(db, run, tables.runs.c.run)
             evidence_rows.add_piece(db, format_run(run), name, data, others=others)
 
     def keep_result(self, new: NewResult) -> str:
@@ -456,21 +461,23 @@ class Store:
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
 
 
-def _advice(elsewhere: Row[Any] | None) -> str:
-    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives."""
+def _advice(elsewhere: tuple[Row[Any], bytes] | None) -> str:
+    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives, and
+    its facts."""
     if elsewhere is None:
         return (
             "check the path and that its file system is mounted, or name the run with --run. If the file"
             f" system no longer mounts: {verify_device_line()} (`durability runs --all` lists the runs)"
         )
-    armed = from_value(Facts, unpack(elsewhere.armed))
-    what = f"run {elsewhere.run} of {elsewhere.registered_wall} was made at this path"
+    run, facts = elsewhere
+    armed = from_value(Facts, unpack(facts))
+    what = f"run {run.run} of {run.registered_wall} was made at this path"
     if armed.file_system is None:
-        return f"{what}, on other drives. Attach those, or name the run with --run {elsewhere.run}"
+        return f"{what}, on other drives. Attach those, or name the run with --run {run.run}"
     source = armed.file_system.source
     return (
         f"{what}, on the file system of {source}. Mount that, then verify again. If it no longer mounts:"
-        f" {verify_device_line(source, elsewhere.run)} ({source} is its name at arming and may be another"
+        f" {verify_device_line(source, run.run)} ({source} is its name at arming and may be another"
         " device now)"
     )
 
@@ -504,4 +511,4 @@ def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
     begun = and_(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
-    return next(runs_on(db, new.keys, begun, of_client(new.client)), None)
+    return newest_on(db, new.keys, begun, of_client(new.client))

@@ -166,6 +166,28 @@ def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> No
     assert predecessors == [(), (f"{9:016x}",), (f"{9:016x}", f"{3:016x}")]
 
 
+def test_what_is_asked_of_other_runs_reads_no_facts(store_fixture: StoreFixture) -> None:
+    """Facts may be long: other runs on a target, or of a series, are found without reading theirs."""
+    store, asked = store_fixture.store, list[str]()
+    for run in (1, 2):
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
+    stored = store.load(1)
+
+    def note(*about: object) -> None:
+        asked.append(str(about[2]))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    assert store.relations(stored, stored.keys).superseded_by == f"{2:016x}"
+    assert store.newest_on_target(stored.keys, client=None) == 2
+    store.add_evidence(1, "e", b"")
+    store_fixture.judge(1, "loss")
+    store_fixture.register(3, force=True)
+    event.remove(Engine, "before_cursor_execute", note)
+    assert asked
+    assert not [one for one in asked if "runs.armed," in one or "runs.plan" in one]
+
+
 def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture) -> None:
     """The newest run at the path is named, with the device that held its file system."""
     here = store_fixture.lab.facts()
