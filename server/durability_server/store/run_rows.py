@@ -88,6 +88,11 @@ def of_client(client: str | None) -> ColumnElement[bool]:
     return true() if client is None else tables.runs.c.client == client
 
 
+def contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
+    """Whether this part is in the column, in any case: the database makes both of them small letters."""
+    return column.icontains(part, autoescape=True)
+
+
 def key_columns(keys: TargetKeys) -> dict[str, str]:
     """The columns of a run's row that hold the identities of its target."""
     return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
