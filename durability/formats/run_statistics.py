@@ -2,14 +2,16 @@
 
 The client sends them about once per second and at a clean stop, the server keeps the newest, and the case
 brings them to `verify` and `show`. So a run that ended in a power cut has them up to its last second. They
-are not evidence of what was acknowledged: only the frontiers are. Refuses a histogram that contradicts
-itself.
+are not evidence of what was acknowledged: only the frontiers are. Refuses figures that cannot be, and a
+histogram that contradicts itself.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from durability import limits
 from durability.errors import FormatError
 from durability.formats.documents import from_value, to_value
 from durability.formats.histogram import Histogram
@@ -55,6 +57,19 @@ class Statistics:
         """How many syncs were acknowledged, `group` operations to each."""
         return sum(operations // group for operations in self.operations)
 
+    def require_possible(self) -> None:
+        """Raises FormatError for figures that no run can have."""
+        if not 0 <= self.elapsed_s < math.inf:
+            raise FormatError(
+                f"statistics have elapsed_s {self.elapsed_s}, expected a time since the beginning"
+            )
+        for operations in self.operations:
+            if not 0 <= operations <= limits.SEQ_MAX:
+                raise FormatError(
+                    f"statistics have {operations} operations of a writer, expected 0 to {limits.SEQ_MAX}"
+                )
+        self.latencies()
+
     def latencies(self) -> Histogram:
         """The latencies of commits. Raises FormatError."""
         return Histogram.from_value(self.latency_ns)
@@ -68,7 +83,7 @@ def statistics_to_value(statistics: Statistics) -> dict[str, Value]:
 def statistics_from_value(value: object, *, writers: int) -> Statistics:
     """Reads what `statistics_to_value` wrote for a run of `writers` writers. Raises FormatError."""
     statistics = from_value(Statistics, value)
-    statistics.latencies()
+    statistics.require_possible()
     if len(statistics.operations) != writers:
         raise FormatError(f"statistics of {len(statistics.operations)} writers, expected {writers}")
     return statistics

@@ -130,13 +130,8 @@ class Campaigns:
     async def _task(self, caller: Caller, status: Status) -> Task:
         """What the agent of the machine `caller` is to do."""
         mine = None
-        for name in await self._thread.look_up(self._store.names):
-            known = self._log(name)
+        for known in await self._newest_logs():
             state = known.state
-            if self._shared or not state.number:
-                state = await self._state(name) or CampaignState()
-            if name in self._unread:
-                continue
             if state.settings is not None and caller.name in state.plan.machines:
                 over = mine is None or mine.state.state == "ended"
                 mine = known if over or state.state != "ended" else mine
@@ -189,7 +184,7 @@ class Campaigns:
             if await self._log(settings.name).begin(begin, home=self._home, after=newest):
                 break
         self._tell(settings.name, "check begun" if message.check_only else f"begun: {settings.cuts} cuts")
-        await self._claim(settings.name)
+        await self._claim(self._log(settings.name))
 
     async def _require_joined(self, settings: Settings) -> None:
         joined = await self._thread.look_up(self._clients.names)
@@ -205,9 +200,9 @@ class Campaigns:
     async def _require_free(self, settings: Settings) -> None:
         """Raises RefusedError if another campaign, which is not over, has one of the machines or switches."""
         switches = {identity(Switch.of(power)): power.name for power in settings.power}
-        for name in await self._thread.look_up(self._store.names):
-            state = await self._state(name)
-            if name == settings.name or state is None or state.settings is None or state.state == "ended":
+        for known in await self._newest_logs():
+            name, state = known.name, known.state
+            if name == settings.name or state.settings is None or state.state == "ended":
                 continue
             taken = [f"machine {one}" for one in settings.machines if one in state.plan.machines]
             theirs = {identity(Switch.of(power)) for power in state.plan.power}
@@ -248,7 +243,8 @@ class Campaigns:
             )
         await self._thread.call(self._store.adopt, name, home=self._home)
         self._tell(name, "adopted by this server")
-        await self._claim(name)
+        if await self._state(name) is not None:
+            await self._claim(self._log(name))
 
     async def _known(self, name: str) -> CampaignLog:
         names = await self._thread.look_up(self._store.names)
@@ -277,6 +273,18 @@ class Campaigns:
             self._unread.add(name)
             return None
 
+    async def _newest_logs(self) -> list[CampaignLog]:
+        """All campaigns whose logs can be understood, with their newest states, in the order in which they
+        began: one question, and one more for each that has new entries. Raises StoreError."""
+        newest = []
+        for name, number in (await self._thread.look_up(self._store.last_entries)).items():
+            known = self._log(name)
+            if name not in self._unread and known.state.number < number:
+                await self._state(name)
+            if name not in self._unread:
+                newest.append(known)
+        return newest
+
     def _tell(self, name: str, what: str) -> None:
         self._announce(f"campaign {name}", what)
 
@@ -286,8 +294,8 @@ class Campaigns:
         away = False
         while True:
             try:
-                for name in await self._thread.look_up(self._store.names):
-                    await self._claim(name)
+                for known in await self._newest_logs():
+                    await self._claim(known)
                 away = False
             except DurabilityError as error:  # the store may be away for a while; said once
                 if not away:
@@ -299,12 +307,10 @@ class Campaigns:
         task = self._conductors.get(name)
         return task is not None and not task.done()
 
-    async def _claim(self, name: str) -> None:
-        """Conduct the campaign, if it is not over and this server may."""
-        if self._is_conducted(name):
-            return
-        campaign, state = self._log(name), await self._state(name)
-        if state is None or state.settings is None or state.state == "ended":
+    async def _claim(self, campaign: CampaignLog) -> None:
+        """Conduct the campaign, if it is not over and this server may. Its state is the newest."""
+        name, state = campaign.name, campaign.state
+        if self._is_conducted(name) or state.settings is None or state.state == "ended":
             return
 
         async def claim() -> bool:

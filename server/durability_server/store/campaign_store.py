@@ -39,6 +39,14 @@ class CampaignStore:
         with self._database.reading() as db:
             return tuple(db.execute(select(columns.name).order_by(columns.number)).scalars())
 
+    def last_entries(self) -> dict[str, int]:
+        """The number of the last entry of each campaign, in the order in which they began."""
+        columns, entries = tables.campaigns.c, tables.campaign_entries.c
+        last = select(func.max(entries.number)).where(entries.campaign == columns.name).scalar_subquery()
+        with self._database.reading() as db:
+            rows = db.execute(select(columns.name, last).order_by(columns.number)).all()
+        return {name: number or 0 for name, number in rows}
+
     def newest(self) -> int:
         """The number of the campaign that began last, 0 for none."""
         with self._database.reading() as db:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
+from durability import limits
 from durability.errors import RefusedError
 from durability.formats.packing import Value
 from durability.protocol.auth import Role
@@ -220,8 +221,11 @@ def _is_taken(db: Connection, name: str) -> bool:
 
 
 def _free_name(db: Connection, wanted: str) -> str:
+    """`wanted`, or with a number behind it; cut where both together would be too long for a name."""
     name, number = wanted, 1
     while _is_taken(db, name):
         number += 1
-        name = f"{wanted}-{number}"
+        suffix = f"-{number}"
+        room = limits.NAME_BYTES_MAX - len(suffix)
+        name = wanted.encode()[:room].decode(errors="ignore") + suffix
     return name

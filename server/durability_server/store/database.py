@@ -234,6 +234,7 @@ def _sqlite_engine_of(url: URL, mode: Mode) -> Engine:
 
 def _sqlite_connected(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # the driver leaves BEGIN to us
+    connection.create_function("lower", 1, str.lower, deterministic=True)  # its own knows ASCII alone
 
 
 def _begin_immediate(connection: Connection) -> None:

@@ -19,7 +19,7 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
-from durability_server.store.run_rows import unverified, verdicts_of
+from durability_server.store.run_rows import contains, unverified, verdicts_of
 from durability_server.store.target_keys import run_drives
 
 _DRIVES = tables.run_drives.c
@@ -48,7 +48,7 @@ def add_drives_of_all_runs(db: Connection) -> None:
 
 def on_host(host: str) -> ColumnElement[bool]:
     """Whether a run's machine has this in its name; "": any."""
-    return _contains(_RUNS.host, host)
+    return contains(_RUNS.host, host)
 
 
 def on_drive(drive: str) -> ColumnElement[bool]:
@@ -61,11 +61,7 @@ def on_drive(drive: str) -> ColumnElement[bool]:
 
 
 def _is_named(drive: str) -> ColumnElement[bool]:
-    return or_(_contains(_DRIVES.model, drive), _contains(_DRIVES.serial, drive))
-
-
-def _contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
-    return func.lower(column).contains(part.lower(), autoescape=True)
+    return or_(contains(_DRIVES.model, drive), contains(_DRIVES.serial, drive))
 
 
 def drives(

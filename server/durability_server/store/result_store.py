@@ -19,6 +19,7 @@ from durability.formats.documents import to_value
 from durability.formats.packing import Value, pack, unpack
 from durability_server.store import tables
 from durability_server.store.database import Database
+from durability_server.store.run_rows import contains
 
 RESULTS_OF_CLIENT_MAX = 1000  # the operator's own are not counted
 RESULT_BYTES_OF_CLIENT_MAX = 256 << 20
@@ -91,7 +92,7 @@ class ResultStore:
         """The newest `limit` results of the client `client`, None: of all; one map each, newest first,
         without their bodies. `drive`: a part of a drive's model or serial; `identity`: the hash of a serial;
         `host`: a part of the machine's name; "" is any."""
-        chosen = (_of_client(client), _contains(_RESULTS.host, host), _on_drive(drive, identity))
+        chosen = (_of_client(client), contains(_RESULTS.host, host), _on_drive(drive, identity))
         newest = select(*_ROW, _RESULTS.summary).where(*chosen).order_by(_RESULTS.number.desc())
         rows: list[dict[str, Value]] = []
         room = LISTED_BYTES_MAX
@@ -147,15 +148,11 @@ def _on_drive(drive: str, identity: str) -> ColumnElement[bool]:
         return true()
     fits: list[ColumnElement[bool]] = []
     if drive:
-        fits += [_contains(_DRIVES.model, drive), _contains(_DRIVES.serial, drive)]
+        fits += [contains(_DRIVES.model, drive), contains(_DRIVES.serial, drive)]
     if identity:
         fits.append(_DRIVES.identity == identity)
     mine = and_(_DRIVES.result == _RESULTS.result, or_(*fits))
     return select(_DRIVES.result).where(mine).correlate(tables.results).exists()
-
-
-def _contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
-    return func.lower(column).contains(part.lower(), autoescape=True)
 
 
 def _require_results_left(db: Connection, client: str, new_bytes: int) -> None:

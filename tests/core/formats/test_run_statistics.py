@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -73,7 +74,12 @@ def test_conditions_may_be_untold() -> None:
     [
         ({"operations": (1,)}, "statistics of 1 writers, expected 2"),
         ({"operations": "many"}, "operations"),
+        ({"operations": (1, -5)}, "statistics have -5 operations"),
+        ({"operations": (limits.SEQ_MAX + 1, 1)}, "statistics have 9223372036854775808 operations"),
         ({"elapsed_s": None}, "elapsed_s"),
+        ({"elapsed_s": -0.5}, "statistics have elapsed_s -0.5"),
+        ({"elapsed_s": math.inf}, "statistics have elapsed_s inf"),
+        ({"elapsed_s": math.nan}, "elapsed_s"),
         ({"latency_ns": {"buckets": [1], "counts": [], "max": [1]}}, "do not fit together"),
         ({"latency_ns": {}}, "a histogram has the fields"),
         ({"drives": [{"name": "sda"}]}, "drives.0.flushes"),

@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, event
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import PowerAnswered, PowerAsked
 from durability.campaign.results import results
 from durability.errors import RefusedError
+from durability.formats.documents import to_value
 from durability.formats.packing import pack
 from durability.protocol import messages
 from durability_client.campaigns import campaign_command
@@ -87,6 +89,31 @@ async def test_of_campaigns_that_begin_at_once_one_has_the_switch(
     assert all(isinstance(one, RefusedError) and one.code == "busy" for one in refused)
     operator_ = await lab.connect(servers[0].address, "query", local=True)
     assert len((await operator_.ask(messages.ListCampaigns(), messages.Campaigns)).names) == 1
+
+
+async def test_campaigns_without_news_are_not_read(lab: Lab, store_url: str, power: Path) -> None:
+    """What an agent says, and each look for campaigns to conduct, asks once for all campaigns, however many
+    are over."""
+    running = await lab.start(store_url)
+    local = await lab.connect(running.address, "operate", local=True)
+    for number in range(5):
+        name = f"trial{number}"
+        await begin(lab, running, replace(settings_of(power), name=name), check_only=True)
+        await local.ask(messages.SteerCampaign(name=name, action="stop"), messages.Stored)
+        await until(lab, running, lambda state: state.state == "ended", name)
+    asked: list[str] = []
+
+    def note(*about: object) -> None:
+        asked.append(str(about[2]))
+
+    agent = await lab.connect(running.address, "agent")
+    event.listen(Engine, "before_cursor_execute", note)
+    for _ in range(5):
+        await agent.ask(messages.AgentStatus(status=to_value(status())), messages.AgentTask)
+    await waiting.until(lambda: sum(one.startswith("SELECT campaigns.name") for one in asked) > 5 + 2)
+    event.remove(Engine, "before_cursor_execute", note)
+    read = sum("campaign_entries.data" in one for one in asked)
+    assert read < 5  # the newest one hears its agent, and may have just ended
 
 
 async def test_a_switch_belongs_to_one_campaign(lab: Lab, sqlite_url: str, power: Path) -> None:

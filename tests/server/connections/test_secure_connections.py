@@ -83,6 +83,20 @@ async def test_a_code_joins_once(lab: Lab, sqlite_url: str) -> None:
     assert (client.session.welcome.name, client.session.welcome.role) == ("test-2", "client")
 
 
+async def test_the_longest_name_may_be_taken(lab: Lab, sqlite_url: str) -> None:
+    """A client whose name leaves no room for the number that tells it from others has a shorter one; no
+    letter is cut in two."""
+    running = await lab.start(sqlite_url)
+    longest = "x" + "é" * 127 + "y"
+    names = []
+    for _ in range(3):
+        member = await lab.join(running.address, (await running.server.invite()).line, name=longest)
+        client = await lab.connect(running.address, "query", member=member)
+        assert client.session.welcome is not None
+        names.append(client.session.welcome.name)
+    assert names == [longest, "x" + "é" * 126 + "-2", "x" + "é" * 126 + "-3"]
+
+
 async def test_another_server_cannot_take_the_place(lab: Lab, sqlite_url: str) -> None:
     """Neither a join nor a known client says anything to a server with another certificate."""
     running = await lab.start(sqlite_url)
