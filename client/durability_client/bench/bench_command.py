@@ -207,10 +207,13 @@ def _proofs(
                 err,
             )
     try:
-        return asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded))
+        found = asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded, options.clients))
     except (PeerError, SetupError) as error:
         _say(f"durability: no verdicts of cuts: {error}", err)
         return ()
+    for note in found.notes:
+        _say(f"durability: {note}", err)
+    return found.proofs
 
 
 def _check_outputs(options: BenchOptions) -> None:

@@ -160,6 +160,9 @@ class Requests:
                     ask, message.limit, client=caller.only_of, drive=message.drive, host=message.host
                 )
                 reply = messages.Listing(rows=rows)
+            case messages.ListClaims():
+                rows = await self._thread.ask(self._store.claims, message.drives, client=caller.only_of)
+                reply = messages.Listing(rows=rows[: limits.LISTING_ROWS_MAX])
             case messages.Export():
                 reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))
             case messages.Show():
