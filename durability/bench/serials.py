@@ -80,8 +80,8 @@ def mark(serial: str, machine_id: str) -> str:
 
 
 def marks_of(facts: Facts) -> frozenset[str]:
-    """The marks of the drives in `facts`; none if one of them has no serial. Hypervisors and loop devices give
-    the same serial on every machine."""
+    """The marks of the drives in `facts`; none if one of them has no serial. Hypervisors and loop devices
+    give the same serial on every machine."""
     if not all(drive.serial for drive in facts.drives):
         return frozenset()
     machine = facts.host.machine_id

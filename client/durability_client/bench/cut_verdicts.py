@@ -129,12 +129,10 @@ async def verdicts_of_runs(
     known: list[Known] = []
     for claim in choice.taken:
         known += await _of_claim(connection, claim, facts, told)
-    return known, choice.note
+    return known, f"{choice.note}; choose with --client NAME" if choice.note else ""
 
 
-async def _of_claim(
-    connection: Connection, claim: Claim, facts: Facts, told: Collection[str]
-) -> list[Known]:
+async def _of_claim(connection: Connection, claim: Claim, facts: Facts, told: Collection[str]) -> list[Known]:
     known: list[Known] = []
     for name in (*claim.loss_runs, *claim.durable_runs):
         is_loss = name in claim.loss_runs

@@ -21,8 +21,9 @@ _NAMED_MAX = 5  # in a sentence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the operator;
-    `losses`: how many cuts lost data; `loss_runs`, `durable_runs`: the newest with these verdicts."""
+    """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
+    operator; `losses`: how many cuts lost data; `loss_runs`, `durable_runs`: the newest with these
+    verdicts."""
 
     client: str
     name: str
@@ -73,18 +74,22 @@ def choose(claims: Sequence[Claim], owners: Collection[str], what: str) -> Choic
     taken = tuple(one for one in claims if is_named(one.client, one.name, owners))
     if not owners and len(claims) == 1:
         taken = tuple(claims)
-    left_out = [one for one in claims if one not in taken]
-    if not left_out:
+    rest = [one for one in claims if one not in taken]
+    if not rest:
         return Choice(taken=taken, note="")
-    others = _listed([one.text for one in left_out])
+    note = left_out(what, "runs", [one.label for one in taken], [one.text for one in rest])
+    return Choice(taken=taken, note=note)
+
+
+def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) -> str:
+    """The sentence that says whose `kind`, "runs" or "results", count, and those of which `others` do not."""
     if taken:
-        ours = _listed([one.label for one in taken])
-        note = f"{what}: the runs of {ours} count, and those of {others} are left out"
-    elif owners:
-        note = f"{what}: no runs count, and those of {others} are left out"
+        note = f"the {kind} of {_listed(taken)} count, and those of {_listed(others)} are left out"
+    elif len(others) == 1:
+        note = f"the {kind} of {_listed(others)} are left out"
     else:
-        note = f"{what}: {counted(len(claims), 'client')} have runs on it, {others}, and none of them count"
-    return Choice(taken=taken, note=f"{note}; choose with --client NAME")
+        note = f"several clients have {kind}, {_listed(others)}, and none of them count"
+    return f"{what}: {note}"
 
 
 def claim_from_row(row: Mapping[str, Any]) -> Claim:

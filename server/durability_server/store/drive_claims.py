@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from durability import limits
 from durability.bench.serials import mark, marks_of
@@ -46,10 +46,11 @@ def claims(
         return ()
     touching = select(_DRIVES.run).select_from(_BOTH).where(chosen, _DRIVES.identity.in_(mark_of))
     below: defaultdict[str, set[str]] = defaultdict(set)
-    for row in db.execute(select(_DRIVES.run, _DRIVES.identity).where(_DRIVES.run.in_(touching))):
-        below[row.run].add(mark_of.get(row.identity, ""))
+    for run, identity in db.execute(select(_DRIVES.run, _DRIVES.identity).where(_DRIVES.run.in_(touching))):
+        below[run].add(mark_of.get(identity, ""))
     columns = (_RUNS.run, _RUNS.client, _RUNS.session_end, _RUNS.receipt_wall)
-    newest_first = select(*columns).where(_RUNS.run.in_(touching)).order_by(_RUNS.number.desc())
+    rows: Select[Any] = select(*columns)
+    newest_first = rows.where(_RUNS.run.in_(touching)).order_by(_RUNS.number.desc())
     runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     for row in db.execute(newest_first):
         if below[row.run] == marks:
@@ -57,8 +58,8 @@ def claims(
     given = verdicts_of(db, touching)
     names = client_names(db)
     return tuple(
-        {"client": client, "client_name": names.get(client, ""), **_claim(rows, given)}
-        for client, rows in runs.items()
+        {"client": client, "client_name": names.get(client, ""), **_claim(mine, given)}
+        for client, mine in runs.items()
     )
 
 
@@ -68,7 +69,8 @@ def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]]) -> dict[st
     standing = [one for one in each if one is not None]
 
     def named(verdict: str) -> list[Value]:
-        return [one.run for one in standing if one.verdict == verdict][:RUNS_NAMED_MAX]
+        found: list[Value] = [one.run for one in standing if one.verdict == verdict]
+        return found[:RUNS_NAMED_MAX]
 
     return {
         "runs": len(runs),

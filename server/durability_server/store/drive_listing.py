@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, true
 
 from durability.errors import FormatError
 from durability.evidence.strength import strength_of_drive, weightiest
@@ -72,23 +72,27 @@ def _contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
 
 
 def drives(
-    db: Connection, limit: int, drive: str, *chosen: ColumnElement[bool]
+    db: Connection, limits: tuple[int, int], drive: str, *chosen: ColumnElement[bool]
 ) -> tuple[dict[str, Value], ...]:
-    """The `limit` drives with the newest of the chosen runs, with what all chosen runs of one client on each
-    say. Where the limit leaves some out, each client has its share. `drive`: a part of the drive's model or
-    serial."""
+    """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say.
+    `limits`: how many of all clients, and of each; where the first leaves some out, each client has its
+    share. `drive`: a part of the drive's model or serial."""
+    limit, of_one = limits
     chosen = (*chosen, _is_named(drive))
     both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
     newest = func.max(_RUNS.number).label("newest")
     each = select(_RUNS.client, _DRIVES.identity, newest).select_from(both).where(*chosen)
     of_each = each.group_by(_RUNS.client, _DRIVES.identity).subquery().c
-    wanted = select(of_each.client, of_each.identity, of_each.newest)
-    wanted = wanted.order_by(*in_turn(of_each.client, of_each.newest)).limit(limit)
+    place, newest_first = in_turn(of_each.client, of_each.newest)
+    placed = select(of_each.client, of_each.identity, of_each.newest, place.label("place"))
+    ranked = placed.order_by(place, newest_first).limit(limit).subquery().c
+    wanted = select(ranked.client, ranked.identity, ranked.newest).where(ranked.place <= of_one)
     found = sorted(db.execute(wanted).all(), key=lambda row: -row.newest)
     listed = wanted.subquery()
     is_listed = and_(listed.c.client == _RUNS.client, listed.c.identity == _DRIVES.identity)
     these = both.join(listed, is_listed)
-    rows = select(*_OF_RUN, _DRIVES.identity, _DRIVES.model, _DRIVES.serial).select_from(these)
+    rows: Select[Any] = select(*_OF_RUN).add_columns(_DRIVES.identity, _DRIVES.model, _DRIVES.serial)
+    rows = rows.select_from(these)
     runs: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.where(*chosen).order_by(_RUNS.number)):
         runs[row.client, row.identity].append(row)

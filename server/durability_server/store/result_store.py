@@ -91,8 +91,9 @@ class ResultStore:
         self, limit: int, *, client: str | None, drive: str = "", identity: str = "", host: str = ""
     ) -> tuple[dict[str, Value], ...]:
         """The newest `limit` results of the client `client`, None: of all; one map each, newest first,
-        without their bodies. Where the limit leaves some out, each client has its share. `drive`: a part of a drive's model or serial; `identity`: the hash of a serial;
-        `host`: a part of the machine's name; "" is any."""
+        without their bodies. Where the limit leaves some out, each client has its share. `drive`: a part of a
+        drive's model or serial; `identity`: the hash of a serial; `host`: a part of the machine's name; "" is
+        any."""
         chosen = (_of_client(client), _contains(_RESULTS.host, host), _on_drive(drive, identity))
         columns = (*_ROW, _RESULTS.number, _RESULTS.summary)
         newest = select(*columns).where(*chosen).order_by(*in_turn(_RESULTS.client, _RESULTS.number))

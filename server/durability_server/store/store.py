@@ -26,6 +26,7 @@ from sqlalchemy import (
     update,
 )
 
+from durability import limits
 from durability.bench.decision.claims import owner_label
 from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
@@ -361,12 +362,20 @@ class Store:
     # Questions.
 
     def drive_listing(
-        self, limit: int, *, client: str | None, drive: str = "", host: str = ""
+        self,
+        limit: int,
+        *,
+        client: str | None,
+        drive: str = "",
+        host: str = "",
+        of_each: int = limits.LISTING_ROWS_MAX,
     ) -> tuple[dict[str, Value], ...]:
         """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map for each
-        client and drive. Where the limit leaves some out, each client has its share."""
+        client and drive, at most `of_each` of a client. Where the limit leaves some out, each client has its
+        share."""
+        chosen = (of_client(client), drive_listing.on_host(host))
         with self._database.reading() as db:
-            return drive_listing.drives(db, limit, drive, of_client(client), drive_listing.on_host(host))
+            return drive_listing.drives(db, (limit, of_each), drive, *chosen)
 
     def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
         """What the runs of the client `client` say of a target of the drives with these marks, None: those of
