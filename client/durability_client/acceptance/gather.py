@@ -23,12 +23,13 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
-from durability.bench.decision.claims import is_named, left_out, owner_label
+from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
 from durability.bench.serials import hashed
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.facts import Facts
+from durability.plain_text import owner_label
 from durability.protocol.messages import Campaigns, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
 from durability_client.bench.cut_verdicts import CAMPAIGNS_MAX, facts_of, same_drives, verdicts_of_runs
