@@ -19,6 +19,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -93,6 +94,15 @@ def contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
     return column.icontains(part, autoescape=True)
 
 
+def in_turn(
+    client: ColumnElement[str], number: ColumnElement[int]
+) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    """An order in which the newest of each client come first, then the second newest: a limit gives each
+    client its share, however much another has."""
+    place = func.row_number().over(partition_by=client, order_by=number.desc())
+    return place, number.desc()
+
+
 def key_columns(keys: TargetKeys) -> dict[str, str]:
     """The columns of a run's row that hold the identities of its target."""
     return {"drive_key": keys.drive, "file_system_key": keys.file_system, "path_key": keys.path}
@@ -116,9 +126,23 @@ def runs_on(db: Connection, keys: TargetKeys, *where: Any, limit: int | None = N
     """The newest `limit` runs on a target of which `where` holds, newest first; their names, and when they
     were registered."""
     columns = tables.runs.c
-    shared = or_(*(columns[name] == key for name, key in key_columns(keys).items() if key))  # has indexes
-    runs: Select[Any] = select(columns.run, columns.registered_wall).where(shared, is_on(keys), *where)
+    runs: Select[Any] = select(columns.run, columns.registered_wall).where(_has_keys(keys), *where)
     return db.execute(runs.order_by(columns.number.desc()).limit(limit)).all()
+
+
+def _has_keys(keys: TargetKeys) -> ColumnElement[bool]:
+    columns = tables.runs.c
+    shared = or_(*(columns[name] == key for name, key in key_columns(keys).items() if key))  # has indexes
+    return and_(shared, is_on(keys))
+
+
+def newest_of_each_client(db: Connection, keys: TargetKeys, *where: Any) -> Sequence[Row[Any]]:
+    """The newest run of each client on a target of which `where` holds, newest first."""
+    columns = tables.runs.c
+    newest = select(func.max(columns.number)).where(_has_keys(keys), *where).group_by(columns.client)
+    named: Select[Any] = select(columns.run, columns.registered_wall, columns.client)
+    runs = named.where(columns.number.in_(newest))
+    return db.execute(runs.order_by(columns.number.desc())).all()
 
 
 def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
@@ -189,7 +213,9 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
 def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
     """The verdicts of each of the selected runs, oldest first."""
     given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
-    of_runs = select(tables.verdicts).where(tables.verdicts.c.run.in_(runs))
+    documents = tables.verdicts.c.document  # can be long
+    columns = (column for column in tables.verdicts.c if column is not documents)
+    of_runs = select(*columns).where(tables.verdicts.c.run.in_(runs))
     for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
         given[row.run].append(
             PastVerdict(
@@ -212,7 +238,9 @@ def unverified(row: Row[Any]) -> PastVerdict | None:
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
-def listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+def listed(
+    row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None, *, client_name: str
+) -> dict[str, Value]:
     """A run as listings have it; `standing`: the verdict that counts."""
     return {
         "run": row.run,
@@ -226,4 +254,6 @@ def listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict 
         "registered": row.registered_wall,
         "last_receipt": row.receipt_wall,
         "tainted": row.tainted,
+        "client": row.client,
+        "client_name": client_name,
     }

@@ -9,7 +9,7 @@ taken since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -27,16 +27,18 @@ from sqlalchemy import (
     update,
 )
 
+from durability import limits
 from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
+from durability.plain_text import owner_label
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import drive_listing, evidence_rows, live_rows, tables
+from durability_server.store import drive_claims, drive_listing, evidence_rows, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
-from durability_server.store.client_store import ClientStore
+from durability_server.store.client_store import ClientStore, client_names
 from durability_server.store.database import Database, Mode
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.live_rows import RunNow
@@ -60,6 +62,7 @@ from durability_server.store.run_rows import (
     key_columns,
     known_row,
     listed,
+    newest_of_each_client,
     newest_on,
     of_client,
     runs_on,
@@ -287,17 +290,21 @@ class Store:
         )
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
-        """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
-        "run-unknown" if there is none."""
+        """The newest armed run on a target, of the client `client`; None: of the one that has any. Raises
+        RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have some."""
         armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            row = newest_on(db, keys, armed)
-            there = newest_on(db, at_path, armed) if row is None else None
+            rows = newest_of_each_client(db, keys, armed)
+            there = [] if rows else newest_of_each_client(db, at_path, armed)
             facts = tables.runs.c.armed
-            elsewhere = None if there is None else (there, known_row(db, parse_run(there.run), facts).armed)
-        if row is not None:
-            return parse_run(row.run)
+            elsewhere = (there[0], known_row(db, parse_run(there[0].run), facts).armed) if there else None
+            names = client_names(db)
+        for found, where in ((rows, "on this target"), (there, "at this path, on other drives")):
+            if len(found) > 1:
+                raise RefusedError("run-ambiguous", _several_clients(found, names, where))
+        if rows:
+            return parse_run(rows[0].run)
         raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
 
     # What verify needs and leaves.
@@ -387,11 +394,26 @@ class Store:
     # Questions.
 
     def drive_listing(
-        self, limit: int, *, client: str | None, drive: str = "", host: str = ""
+        self,
+        limit: int,
+        *,
+        client: str | None,
+        drive: str = "",
+        host: str = "",
+        of_each: int = limits.LISTING_ROWS_MAX,
     ) -> tuple[dict[str, Value], ...]:
-        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map each."""
+        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map for each
+        client and drive, at most `of_each` of a client. Where the limit leaves some out, each client has its
+        share."""
+        chosen = (of_client(client), drive_listing.on_host(host))
         with self._database.reading() as db:
-            return drive_listing.drives(db, limit, drive, of_client(client), drive_listing.on_host(host))
+            return drive_listing.drives(db, (limit, of_each), drive, *chosen)
+
+    def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
+        """What the runs of the client `client` say of a target of the drives with these marks, None: those of
+        each client; one map for each."""
+        with self._database.reading() as db:
+            return drive_claims.claims(db, frozenset(drives), of_client(client))
 
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""
@@ -414,12 +436,14 @@ class Store:
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
             given = verdicts_of(db, wanted)
+            names = client_names(db)
         return tuple(
             listed(
                 row,
                 self._seen(row.session_end, row.held_at, row.holder),
                 acked_of[row.run],
                 weightiest(given[row.run]),
+                client_name=names.get(row.client, ""),
             )
             for row in rows
         )
@@ -458,7 +482,17 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
+_CANDIDATES_MAX = 5  # that a refusal names
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
+
+
+def _several_clients(rows: Sequence[Row[Any]], names: Mapping[str, str], where: str) -> str:
+    shown = [
+        f"--run {row.run} of {owner_label(row.client, names.get(row.client, ''))}"
+        for row in rows[:_CANDIDATES_MAX]
+    ]
+    more = f", or one of {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
+    return f"{len(rows)} clients have runs {where}: name the run with {', '.join(shown)}{more}"
 
 
 def _advice(elsewhere: tuple[Row[Any], bytes] | None) -> str:
