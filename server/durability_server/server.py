@@ -261,7 +261,7 @@ class Server:
         return ClientConnection(self._services, self._manager, PlainStream(), local=True)
 
     def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> Callable[[], None]:
-        stream = SecureStream(self._tls, server_side=True)
+        stream = SecureStream.server_end(self._tls)
         connection = ClientConnection(self._services, self._manager, stream, local=False, began=began)
 
         async def connect() -> None:

@@ -283,7 +283,7 @@ class Lab:
         else:
             me = member or self.members[address]
             reader, writer = await asyncio.open_connection(*address)
-            stream = SecureStream(client_context(), server_side=False, fingerprint=me.fingerprint)
+            stream = SecureStream.client_end(client_context(), fingerprint=me.fingerprint)
             session = ClientProtocol(purpose, client=me.client, secret=me.secret, software="durability test")
             client = Client(reader, writer, stream, session)
         self._clients.append(client)
