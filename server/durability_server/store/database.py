@@ -53,13 +53,15 @@ class Database:
     """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the first transaction opens it."""
 
     def __init__(self, url: str, *, mode: Mode = "alone") -> None:
-        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. Raises UsageError
-        for a URL that is neither."""
+        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. For SQLite "with
+        readers" becomes "alone" where the disk has no room for what they share: see `is_readable`. Raises
+        UsageError for a URL that is neither."""
         self._mode = mode
         try:
             parsed = make_url(url)
         except ArgumentError:
             raise UsageError(f"{url!r} is not a database URL: use sqlite:///FILE or postgresql://…") from None
+        self._url = parsed
         self.name = parsed.render_as_string(hide_password=True)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.is_shared = not self.is_sqlite  # other servers may use it at the same time
@@ -124,6 +126,12 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether other processes can read it meanwhile, once it is open: an SQLite file only in the mode
+        "with readers", and with room on its disk."""
+        return self.is_shared or self._mode != "alone"
+
     def room(self) -> tuple[int, int]:
         """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
         tell."""
@@ -172,6 +180,16 @@ class Database:
             if self._mode == "with readers":
                 hold.enter_context(_locked(self.file))
             self._hold = hold
+        try:
+            return self._prepared()
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            if self._mode != "with readers" or not _lacks_room(error):
+                raise
+        self._mode = "alone"  # which needs no file beside the store
+        self._engine = _sqlite_engine_of(self._url, self._mode)
+        return self._prepared()
+
+    def _prepared(self) -> Connection:
         connection = self._engine.connect()
         try:
             prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
@@ -196,6 +214,13 @@ def _reason(error: Exception) -> str:
     if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         return _LOCKED
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
+
+
+def _lacks_room(error: Exception) -> bool:
+    """Whether SQLite could not make a file or write to it, which has several names for a full disk."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest says what it was doing
+    return code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def _sqlite_engine(url: URL, mode: Mode) -> Engine:
