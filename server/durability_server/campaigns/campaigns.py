@@ -26,7 +26,7 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.campaigns.campaign_logs import CampaignLog
-from durability_server.campaigns.conductor import Conductor, Switches
+from durability_server.campaigns.conductor import Conductor, Switches, hold_writers
 from durability_server.campaigns.news import News
 from durability_server.power.exchange import Switch
 from durability_server.power.switches import identity
@@ -300,12 +300,14 @@ class Campaigns:
         return task is not None and not task.done()
 
     async def _claim(self, name: str) -> None:
-        """Conduct the campaign, if it is not over and this server may."""
+        """Conduct the campaign, if it is not over and this server may; if not, do what each server does."""
         if self._is_conducted(name):
             return
         campaign, state = self._log(name), await self._state(name)
         if state is None or state.settings is None or state.state == "ended":
             return
+        hold_writers(state, self._hold)
+        await campaign.look_for_signs()
 
         async def claim() -> bool:
             return await self._thread.call(self._store.claim, name, home=self._home)
