@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
-from durability.campaign.assignments import WAIT, Speaker
+from durability.campaign.assignments import WAIT, Speaker, bounded
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Happening, PauseAsked, Resumed
 from durability.campaign.settings import Settings, check
@@ -111,7 +112,7 @@ class Campaigns:
         """The answer to a request. Raises RefusedError, FormatError or StoreError."""
         match message:
             case messages.AgentStatus():
-                status = from_value(Status, message.status)
+                status = bounded(from_value(Status, message.status))
                 return messages.AgentTask(task=to_value(await self._task(caller, status)))
             case messages.ListCampaigns():
                 _require_not_client(caller)
@@ -293,6 +294,10 @@ class Campaigns:
                 if not away:
                     log.warning("campaigns stand still: %s", error)
                 away = True
+            except Exception:  # it must not end in silence: no campaign would be conducted any more
+                if not away:
+                    log.exception("campaigns stand still: a defect of this tool")
+                away = True
             await asyncio.sleep(CLAIM_S)
 
     def _is_conducted(self, name: str) -> bool:
@@ -324,7 +329,15 @@ class Campaigns:
             boot_id=self._boot_id,
             shared=self._shared,
         )
-        self._conductors[name] = asyncio.get_running_loop().create_task(conductor.work())
+        task = asyncio.get_running_loop().create_task(conductor.work())
+        task.add_done_callback(partial(_tell_defect, name))
+        self._conductors[name] = task
+
+
+def _tell_defect(name: str, conductor: asyncio.Task[None]) -> None:
+    """Logs why a conductor ended, if that is a defect; the campaign is claimed again."""
+    if not conductor.cancelled() and (error := conductor.exception()) is not None:
+        log.error("campaign %s stands still: a defect of this tool", name, exc_info=error)
 
 
 def _require_not_client(caller: Caller) -> None:

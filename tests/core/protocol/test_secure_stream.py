@@ -3,8 +3,12 @@ believed."""
 
 from __future__ import annotations
 
+import os
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -154,6 +158,15 @@ def test_an_identity_is_kept_as_pem() -> None:
     carry(client, server)
     carry(server, client)
     assert client.open
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory on this system")
+def test_the_key_comes_on_no_disk(tmp_path: Path) -> None:
+    """A kill while the key is loaded leaves it nowhere: nothing is made where temporary files go."""
+    before = tmp_path.stat().st_mtime_ns
+    program = "from durability_server.access.server_identity import new_identity\nnew_identity().context()\n"
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert tmp_path.stat().st_mtime_ns == before
 
 
 def test_a_plain_stream_changes_nothing() -> None:
