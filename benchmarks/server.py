@@ -112,7 +112,7 @@ async def connect(
 ) -> tuple[SecureStream, ClientProtocol, asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection after the handshake."""
     reader, writer = await asyncio.open_connection(*where.addresses[0])
-    stream = SecureStream(CONTEXT, server_side=False, fingerprint=where.fingerprint)
+    stream = SecureStream.client_end(CONTEXT, fingerprint=where.fingerprint)
     session = ClientProtocol(
         purpose, client=where.client, secret=where.secret, software="durability benchmark"
     )

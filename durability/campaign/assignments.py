@@ -7,7 +7,8 @@ that is about another task.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TypeVar, cast
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
@@ -18,7 +19,9 @@ from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, Task
 
 # For what was sent before the power went, and came late.
 LATE_S = 3.0
+TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
 _S = 1_000_000_000
+T = TypeVar("T")
 WAIT = Task(kind="wait", number=0, campaign="", cycle=0, drives=(), ready_within_s=0.0)
 
 
@@ -34,6 +37,12 @@ class Speaker:
 def label_of(plan: Settings, cycle: int) -> str:
     """The label of the runs of a cycle."""
     return f"{plan.name} {cycle}"
+
+
+def bounded(status: Status) -> Status:
+    """The status with every text of it cut to what a sentence, a serial or a name needs: entries of the log
+    stay, and each keeps what it says."""
+    return _cut(status)
 
 
 def answer_to(state: CampaignState, machine: str, status: Status, speaker: Speaker) -> Task:
@@ -199,6 +208,17 @@ def hear(
         expected = any(one.drive.name == drive.drive for one in task.drives)
         if expected and _is_news(cycle.status(drive.drive, task.number), drive):
             yield DriveReported(machine=machine, task=task.number, what=task.kind, status=drive)
+
+
+def _cut(value: T) -> T:
+    """The document with its texts cut, at every depth."""
+    if isinstance(value, str):
+        return cast(T, value.encode(errors="replace")[:TEXT_BYTES_MAX].decode(errors="ignore"))
+    if isinstance(value, tuple):
+        return cast(T, tuple(map(_cut, value)))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: _cut(getattr(value, one.name)) for one in fields(value)})
+    return value
 
 
 def _is_outdated(state: CampaignState, machine: str, status: Status) -> bool:

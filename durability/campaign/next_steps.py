@@ -88,7 +88,7 @@ FOREVER = WaitFor(3600.0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
     """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
-    said nothing to this server, since that runs at most."""
+    said nothing to any server of the store, since this one runs at most."""
 
     now_ns: int
     boot_id: str

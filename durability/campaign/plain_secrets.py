@@ -10,18 +10,24 @@ import re
 import shlex
 from collections.abc import Iterator, Set
 
-_SECRET = r"(?:password|passwd|passphrase|pass|pwd|secret|token|apikey|api[-_]?key|community)"
+_SECRET = r"(?:password|passwd|passphrase|pass|pwd|pw|secret|token|bearer|apikey|api[-_]?key|community)"
 _OPTION = re.compile(rf"(?:.*[-_])?(?:{_SECRET}|key)(?:[-_]value)?", re.IGNORECASE)
 _WITHIN_URL = re.compile(r"(?:://|^)[^\s/@:]*:[^\s/@]+@")
 _NAMED = re.compile(rf"(?:^|[^A-Za-z0-9])(?:[A-Za-z0-9]+[-_])*{_SECRET}=(.+)", re.IGNORECASE | re.DOTALL)
 _FLAG = re.compile(rf"-{{1,2}}(?:[A-Za-z0-9]+[-_])*{_SECRET}", re.IGNORECASE)
-_HEADER = re.compile(r"(?:authorization|x-[a-z-]*(?:token|key|secret)):\s*\S", re.IGNORECASE)
+_HEADER = re.compile(
+    r"(?:(?:[a-z0-9]+-)*(?:authorization|token|secret)|x-[a-z-]*key|(?:[a-z0-9]+-)*api-?key):\s*\S",
+    re.IGNORECASE,
+)
 _ELSEWHERE = re.compile(r"[$/@<.~]|env:|file:|%env")  # how a value begins that says where the secret is
 _DEPTH_MAX = 4  # a shell's words within words
 
 # Flags whose value is a secret, by program; "user:password" for those of `_WITH_USER`.
 _FLAGS = {
     "ipmitool": "-P",
+    "mosquitto_pub": "-P",
+    "mosquitto_rr": "-P",
+    "mosquitto_sub": "-P",
     "snmpget": "-c",
     "snmpset": "-c",
     "snmpwalk": "-c",

@@ -87,8 +87,8 @@ class Condition:
     alone, from the beginning of `verify`. `spare_percent`, `used_percent`: as NVMe has them. `backup_failed`:
     the drive's word that its power-loss protection is broken. `capacitor_percent`: health of its capacitors
     (OCP log page C0h). `emulated`: counters of a guest's drive. `holds`: what is recognised on the device
-    ("ext4", "gpt"), "" for nothing or if not looked for; of a target in a file system of the user's the type
-    and UUID of that. `wwid`: the drive's world-wide name, "" for none."""
+    and in its partitions ("gpt 1:ext4"), "" for nothing or if not looked for; of a target in a file system of
+    the user's the type and UUID of that. `wwid`: the drive's world-wide name, "" for none."""
 
     model: Text
     serial: Text

@@ -16,8 +16,10 @@ import ssl
 from typing import Protocol
 
 from durability.errors import ProtocolError
+from durability.protocol import join_code
 
 FIRST_BYTE = 0x16  # of every TLS connection: the record type of a handshake
+FINGERPRINT_BYTES = 32  # of a certificate: its SHA-256
 _READ_BYTES = 64 << 10
 
 
@@ -60,10 +62,10 @@ class PlainStream:
 
 
 class SecureStream:
-    """One end of a TLS connection. On the client, `fingerprint` is the SHA-256 of the server's certificate,
-    or the first bytes of it; b"" on the server."""
+    """One end of a TLS connection: `client_end` and `server_end` make them."""
 
-    def __init__(self, context: ssl.SSLContext, *, server_side: bool, fingerprint: bytes = b"") -> None:
+    def __init__(self, context: ssl.SSLContext, *, fingerprint: bytes | None) -> None:
+        server_side = fingerprint is None
         self._incoming = ssl.MemoryBIO()
         self._encrypted = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._encrypted, server_side=server_side)
@@ -73,6 +75,22 @@ class SecureStream:
         self.failure: ProtocolError | None = None
         if not server_side:
             self._shake_hands()
+
+    @classmethod
+    def client_end(cls, context: ssl.SSLContext, *, fingerprint: bytes) -> SecureStream:
+        """The client's. `fingerprint`: the SHA-256 of the server's certificate, or as much of its beginning
+        as a join code has; there is no client that takes any certificate. Raises ProtocolError."""
+        if not join_code.FINGERPRINT_BYTES <= len(fingerprint) <= FINGERPRINT_BYTES:
+            raise ProtocolError(
+                f"the fingerprint of the server's certificate has {len(fingerprint)} bytes, expected"
+                f" {FINGERPRINT_BYTES}, or the {join_code.FINGERPRINT_BYTES} of a join code: join again"
+            )
+        return cls(context, fingerprint=fingerprint)
+
+    @classmethod
+    def server_end(cls, context: ssl.SSLContext) -> SecureStream:
+        """The server's, to which a client shows who it is by its secret, and not by a certificate."""
+        return cls(context, fingerprint=None)
 
     @property
     def certificate_fingerprint(self) -> bytes:
@@ -120,10 +138,10 @@ class SecureStream:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             return
-        if self._fingerprint:
+        if self._fingerprint is not None:
             found = self.certificate_fingerprint
             if not hmac.compare_digest(found[: len(self._fingerprint)], self._fingerprint):
-                raise ProtocolError(self._whose_certificate(found))
+                raise ProtocolError(_whose_certificate(found, self._fingerprint))
         self.open = True
         if self._unsent:
             self._tls.write(bytes(self._unsent))
@@ -141,16 +159,17 @@ class SecureStream:
             " release, or a machine between the two alters what they say"
         )
 
-    def _whose_certificate(self, found: bytes) -> str:
-        wanted, force = "the one in the join code begins with", ""
-        if len(self._fingerprint) == len(found):
-            wanted, force = "that of the server that this machine has joined is", " with --force"
-        return (
-            f"another server answers: its certificate has the SHA-256 fingerprint {found.hex()}, and"
-            f" {wanted} {self._fingerprint.hex()}. Nothing was said to it. Check the address, and what is"
-            " between the two machines. If the server was set up anew, type `durability clients invite` on"
-            f" its machine and join again{force}"
-        )
+
+def _whose_certificate(found: bytes, known: bytes) -> str:
+    wanted, force = "the one in the join code begins with", ""
+    if len(known) == len(found):
+        wanted, force = "that of the server that this machine has joined is", " with --force"
+    return (
+        f"another server answers: its certificate has the SHA-256 fingerprint {found.hex()}, and {wanted}"
+        f" {known.hex()}. Nothing was said to it. Check the address, and what is between the two machines. If"
+        " the server was set up anew, type `durability clients invite` on its machine and join again"
+        f"{force}"
+    )
 
 
 def client_context() -> ssl.SSLContext:

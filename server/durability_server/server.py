@@ -41,6 +41,7 @@ from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
+from durability_server.web.live_page import WHO as PAGE
 from durability_server.web.live_page import LivePage
 from durability_server.web.page_exchange import Pulse
 
@@ -100,6 +101,11 @@ class Server:
     def sessions(self) -> tuple[Session, ...]:
         """Which clients speak for which runs, to be watched as `runs` are."""
         return self._registry.sessions
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether other processes can read the store: a full disk may have no room for what they need."""
+        return self._store.is_readable
 
     @property
     def pulse(self) -> Pulse:
@@ -261,7 +267,7 @@ class Server:
         return ClientConnection(self._services, self._manager, PlainStream(), local=True)
 
     def _admit(self, accepted: socket.socket, began: Callable[[], None]) -> Callable[[], None]:
-        stream = SecureStream(self._tls, server_side=True)
+        stream = SecureStream.server_end(self._tls)
         connection = ClientConnection(self._services, self._manager, stream, local=False, began=began)
 
         async def connect() -> None:
@@ -314,7 +320,7 @@ async def serve(
                 store_url=store_url, announce=held_back, advertise=advertise, readers=page is not None
             )
             bound = await server.start(host, port, directory=directory)
-            await _start_page(page, server)
+            await _start_page(page, server, held_back)
             gc.collect()
             gc.freeze()  # what was loaded to start with need not be gone through while receipts wait
             if ready is not None:
@@ -343,8 +349,16 @@ async def _live_page(web: str | None, store_url: str, announce: Announce) -> Asy
         await page.close()
 
 
-async def _start_page(page: LivePage | None, server: Server) -> None:
+async def _start_page(page: LivePage | None, server: Server, announce: Announce) -> None:
     if page is None:
+        return
+    if not server.is_readable:
+        await page.close()
+        announce(
+            PAGE,
+            "it is left out: the store's disk has no room for what it needs to read the store beside the"
+            " server. Make room, and start the server again",
+        )
         return
     try:
         server.page = await page.start(lambda: server.pulse)

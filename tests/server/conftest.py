@@ -283,7 +283,7 @@ class Lab:
         else:
             me = member or self.members[address]
             reader, writer = await asyncio.open_connection(*address)
-            stream = SecureStream(client_context(), server_side=False, fingerprint=me.fingerprint)
+            stream = SecureStream.client_end(client_context(), fingerprint=me.fingerprint)
             session = ClientProtocol(purpose, client=me.client, secret=me.secret, software="durability test")
             client = Client(reader, writer, stream, session)
         self._clients.append(client)
@@ -352,12 +352,23 @@ import asyncio, sys
 from pathlib import Path
 from durability import limits
 from durability_server.server import serve
-listen, store_url, directory, joined, silence_ns = sys.argv[1:]
+listen, store_url, directory, joined, silence_ns, web = sys.argv[1:]
 limits.SILENCE_NS = int(silence_ns)
 async def ready(server, host, port):
     print(port, flush=True)
     print("" if joined else (await server.invite()).line, flush=True)
-asyncio.run(serve(listen=listen, store_url=store_url, directory=Path(directory), ready=ready))
+def announce(who, what):
+    print(f"{who}: {what}", file=sys.stderr, flush=True)
+asyncio.run(
+    serve(
+        listen=listen,
+        store_url=store_url,
+        directory=Path(directory),
+        ready=ready,
+        announce=announce if web else lambda who, what: None,
+        web=web or None,
+    )
+)
 """
 
 
@@ -370,6 +381,7 @@ class ServerProcess:
         self._lab = lab
         self.address = ("127.0.0.1", 0)
         self.line = ""  # with which it was joined
+        self.web = ""  # the address of its live page
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -380,7 +392,14 @@ class ServerProcess:
     def start(self) -> None:
         """Starts it and waits until it listens."""
         listen = f"{self.address[0]}:{self.address[1]}"
-        options = (listen, self._store_url, str(self._lab.directory), self.line, str(limits.SILENCE_NS))
+        options = (
+            listen,
+            self._store_url,
+            str(self._lab.directory),
+            self.line,
+            str(limits.SILENCE_NS),
+            self.web,
+        )
         command = [sys.executable, "-c", _SERVE, *options]
         with self._log.open("a") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)

@@ -98,7 +98,7 @@ class Eavesdropper:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, until the client ends it."""
-        stream = SecureStream(self._context, server_side=True)
+        stream = SecureStream.server_end(self._context)
         while data := await reader.read(1 << 16):
             self.heard += stream.receive(data)
             writer.write(stream.outgoing())

@@ -2,7 +2,8 @@
 
 A serial or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies on several
 drives, the place, model and size must be the same, and what it holds must be as examined or this campaign's
-own. Refuses names that may mean another drive after a boot.
+own. Before the first run nothing new may be on any drive: its owner may have put it to use since. Refuses
+names that may mean another drive after a boot.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import os
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 from durability import limits, plain_text
@@ -102,13 +104,22 @@ def is_certain(found: Found) -> bool:
 
 
 def check_contents(task: Task, mine: DriveTask, found: Found, holds: str) -> None:
-    """Raises DriveError for a device that is not certain to be the same, and carries neither what this
-    campaign left there nor, before its first run, what was found when it was examined: `holds` as in
-    `Condition`."""
+    """Raises DriveError for a device that carries neither what this campaign left there nor, before its
+    first run, what was found when it was examined: `holds` as in `Condition`. One that is certain to be the
+    same may have lost some of that, and after the first run the verdict says what it carries."""
     assert found.device is not None
-    if is_certain(found) or _carries_own(task, mine, found.device):
+    first = mine.examined.holds if mine.examined is not None else ""
+    new = sorted({*holds.split()} - {*first.split()})
+    certain = is_certain(found)
+    if (certain and (mine.again or not new)) or _carries_own(task, mine, found.device, new):
         return
-    if not mine.again and mine.examined is not None and mine.examined.holds == holds:
+    if certain:
+        raise DriveError(
+            "in-use",
+            f"{found.device} holds {' '.join(new)}, which was not there when the campaign was checked; it was"
+            " not touched. If that may go, stop the campaign and run the check again",
+        )
+    if not mine.again and mine.examined is not None and first == holds:
         return
     raise DriveError(
         "wrong-drive",
@@ -186,10 +197,12 @@ def pin(found: Found) -> int:
     raise DriveError("missing", f"{found.device} went away")
 
 
-def _carries_own(task: Task, mine: DriveTask, device: Path) -> bool:
+def _carries_own(task: Task, mine: DriveTask, device: Path, new: Sequence[str]) -> bool:
+    """Whether a device carries what this campaign left there. `new`: what it did not hold when it was
+    examined, which a run does not leave on a device."""
     if mine.drive.file_system:
         return _is_own(file_system_uuid(device), task, mine)
-    return safety_checks.holds_run(device)
+    return not new and safety_checks.holds_run(device)
 
 
 def _is_own(known: str, task: Task, mine: DriveTask) -> bool:

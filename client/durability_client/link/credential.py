@@ -3,7 +3,7 @@ secret.
 
 One file that only its user can read: /etc/durability/credential.json for root, XDG_CONFIG_HOME/durability for
 others. It is written whole and synced, because the machine's power will be cut. Refuses a file that others
-can read.
+can read, or that another user than root put there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from platformdirs import user_config_path
 from durability import limits
 from durability.errors import FormatError, SetupError
 from durability.formats.documents import from_json, from_value, to_json, to_value
+from durability.private_files import why_not_private
 from durability.protocol.auth import APPLICATION
+from durability.protocol.secure_stream import FINGERPRINT_BYTES
 
 SCHEMA = "durability.credential/1"
 _FILE = "credential.json"
@@ -51,24 +53,30 @@ def credential_path() -> Path:
 def load_credential(path: Path) -> Credential | None:
     """The credential in the file `path`; None if there is no such file. Raises SetupError and FormatError."""
     try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            text = file.read()
+        with open(path, "rb", opener=_open) as file:
+            status = os.fstat(file.fileno())
+            why = why_not_private(path, mode=status.st_mode, owner=status.st_uid, user=os.geteuid())
+            text = b"" if why else file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise SetupError(f"cannot read the credential {path}: {error.strerror}") from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SetupError(f"the credential {path} can be read by other users: type `chmod 600 {path}`")
+    if why:
+        raise SetupError(f"the credential {why}")
     try:
         credential = from_value(Credential, from_json(text))
-        bytes.fromhex(credential.fingerprint)
         bytes.fromhex(credential.secret)
+        found_bytes = len(bytes.fromhex(credential.fingerprint))
     except (FormatError, ValueError) as error:
         raise FormatError(f"{path} is not a credential that `durability join` wrote: {error}") from error
     if credential.schema != SCHEMA:
         raise FormatError(
             f"{path} has the schema {credential.schema!r}, this release reads {SCHEMA!r}: join again"
+        )
+    if found_bytes != FINGERPRINT_BYTES:
+        raise FormatError(
+            f"{path} has {found_bytes} bytes of the fingerprint of the server's certificate, expected"
+            f" {FINGERPRINT_BYTES}: any server could answer; remove it and join again"
         )
     return credential
 
@@ -116,6 +124,10 @@ def remember_servers(path: Path, live: Sequence[str]) -> None:
     credential = load_credential(path) if _is_own(path) else None
     if credential is not None and not set(live) <= set(credential.servers):
         save_credential(replace(credential, servers=with_servers(credential.servers, live)), path)
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # something else than a file must not keep it waiting
 
 
 def _is_own(path: Path) -> bool:

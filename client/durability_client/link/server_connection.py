@@ -294,7 +294,7 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
 
 
 def _secure_stream(fingerprint: bytes) -> SecureStream:
-    return SecureStream(_context(), server_side=False, fingerprint=fingerprint)
+    return SecureStream.client_end(_context(), fingerprint=fingerprint)
 
 
 @cache

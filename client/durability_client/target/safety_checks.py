@@ -76,19 +76,22 @@ def check_path(path: Path, consent: Consent) -> None:
 def check_erasable(path: Path) -> tuple[str, ...]:
     """Refuse a block device on which no file system may be made though its data may go: one in use, one that
     is read-only, and a part of RAID, LVM, ZFS, btrfs or an encrypted device, also in a partition. Returns
-    what is recognised on it. Raises TargetError."""
+    what is recognised on it, and as "1:ext4" what is in its first partition. Raises TargetError."""
     _check_device(path, Consent(destroy_data=True, force=True))
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
     found = signatures_of(path)
-    parts = (Path("/dev", part) for part in block_devices.partitions_of(name))
-    for member, kinds in ((path, found), *((part, signatures_of(part)) for part in parts)):
+    parts = {part: signatures_of(Path("/dev", part)) for part in block_devices.partitions_of(name)}
+    for member, kinds in ((path, found), *((Path("/dev", part), kinds) for part, kinds in parts.items())):
         for kind in kinds:
             if is_member(kind) or (kind == "btrfs" and spans_devices(member)):
                 raise NotOursError(
                     f"{member} is a part of something else ({kind}); take it out of that, then erase it"
                 )
-    return found
+    within = (
+        f"{part.removeprefix(name).lstrip('p')}:{kind}" for part, kinds in parts.items() for kind in kinds
+    )
+    return (*found, *within)
 
 
 def check_directory(directory: Path) -> None:

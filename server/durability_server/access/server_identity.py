@@ -6,8 +6,11 @@ same server to its clients. No authority signs it, and no name or date in it is 
 
 from __future__ import annotations
 
+import os
 import ssl
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,11 +40,25 @@ class ServerIdentity:
     def context(self) -> ssl.SSLContext:
         """What the server's TLS needs."""
         context = server_context()
-        with tempfile.TemporaryDirectory(prefix="durability-") as directory:  # only for this user
-            file = Path(directory, "identity.pem")  # `ssl` takes files only
-            file.write_bytes(self.key + self.certificate)
+        with _as_file(self.key + self.certificate) as file:  # `ssl` takes files only
             context.load_cert_chain(file)
         return context
+
+
+@contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """The name of a file that holds `data` and that no other user can open: one in memory, which a kill
+    leaves nowhere, but on systems that have none."""
+    if not hasattr(os, "memfd_create") or not Path("/proc/self/fd").is_dir():
+        with tempfile.TemporaryDirectory(prefix="durability-") as directory:
+            file = Path(directory, "identity.pem")
+            file.write_bytes(data)
+            yield str(file)
+        return
+    with os.fdopen(os.memfd_create(f"{APPLICATION}-identity", os.MFD_CLOEXEC), "wb") as memory:
+        memory.write(data)
+        memory.flush()
+        yield f"/proc/self/fd/{memory.fileno()}"
 
 
 def new_identity() -> ServerIdentity:

@@ -2,7 +2,7 @@
 
 The state in memory is a copy: whatever another server added is read before anything is added here. Refuses
 to hold anything that is not in the store, but for when agents were heard, which only people and time-outs
-ask for.
+ask for: of that the store of several servers has a count alone, since their clocks differ.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from durability.campaign.assignments import (
     Speaker,
@@ -31,7 +32,7 @@ from durability.campaign.happenings import (
     entry_to_value,
 )
 from durability.campaign.tasks import Status, Task
-from durability.errors import FormatError
+from durability.errors import FormatError, StoreError
 from durability.formats.case import PowerOff
 from durability_server import clock
 from durability_server.campaigns.allowance import Allowance
@@ -39,6 +40,7 @@ from durability_server.store.campaign_store import CampaignStore
 from durability_server.store.store_thread import StoreThread
 
 _S = 1_000_000_000
+SIGN_NS = _S
 _RUN = re.compile(r"[0-9a-f]{16}")
 
 
@@ -58,6 +60,8 @@ class CampaignLog:
         self._asked: dict[int, int] = {}  # by switch, the number of the entry that asked it last
         self._allowances: dict[str, Allowance] = {}  # by machine
         self._heard_ns: dict[str, int] = {}
+        self._signed_ns: dict[str, int] = {}  # when the store was last told that a machine was heard
+        self._signs: dict[str, int] | None = None  # by machine, as the store had them at the last look
         self._began_ns = clock.now_ns()
 
     async def refresh(self) -> CampaignState:
@@ -102,6 +106,7 @@ class CampaignLog:
         runs: dict[str, str] = {}
         if is_heard(self.state, machine, status, speaker):
             self._heard_ns[machine] = now_ns
+            await self._sign(machine, now_ns)
             for drive, run in run_claimed(self.state, machine, status):
                 other = runs.setdefault(run, drive)
                 why = f"the agent named run {run} for {other} too" if other != drive else ""
@@ -134,8 +139,27 @@ class CampaignLog:
             return f"the agent named run {run}, which was not begun in this cycle"
         return ""
 
+    async def _sign(self, machine: str, now_ns: int) -> None:
+        """Let the other servers know that the machine was heard, once a second at most."""
+        if not self._store.is_shared or now_ns - self._signed_ns.get(machine, -SIGN_NS) < SIGN_NS:
+            return
+        self._signed_ns[machine] = now_ns
+        with suppress(StoreError):  # the agent says it again
+            await self._thread.call(self._store.sign, self.name, machine)
+
+    async def look_for_signs(self) -> None:
+        """A machine that any server of the store has heard since the last look counts as heard now: the clock
+        of another server cannot be compared. Raises StoreError."""
+        if not self._store.is_shared:
+            return
+        before, self._signs = self._signs, await self._thread.look_up(self._store.signs, self.name)
+        for machine, signs in self._signs.items():
+            if before is not None and before.get(machine, 0) != signs:
+                self._heard_ns[machine] = clock.now_ns()
+
     def silent_s(self) -> dict[str, float]:
-        """For how long each machine's agent has said nothing to this server, since that runs at most."""
+        """For how long each machine's agent has said nothing to any server of the store, as far as this one
+        knows, and since that runs at most."""
         machines = self.state.plan.machines if self.state.settings is not None else ()
         now_ns = clock.now_ns()
         return {machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / _S for machine in machines}

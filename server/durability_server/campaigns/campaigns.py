@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
-from durability.campaign.assignments import WAIT, Speaker
+from durability.campaign.assignments import WAIT, Speaker, bounded
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Happening, PauseAsked, Resumed
 from durability.campaign.settings import Settings, check
@@ -26,7 +27,7 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.campaigns.campaign_logs import CampaignLog
-from durability_server.campaigns.conductor import Conductor, Switches
+from durability_server.campaigns.conductor import Conductor, Switches, hold_writers
 from durability_server.campaigns.news import News
 from durability_server.power.exchange import Switch
 from durability_server.power.switches import identity
@@ -111,7 +112,7 @@ class Campaigns:
         """The answer to a request. Raises RefusedError, FormatError or StoreError."""
         match message:
             case messages.AgentStatus():
-                status = from_value(Status, message.status)
+                status = bounded(from_value(Status, message.status))
                 return messages.AgentTask(task=to_value(await self._task(caller, status)))
             case messages.ListCampaigns():
                 _require_not_client(caller)
@@ -301,6 +302,10 @@ class Campaigns:
                 if not away:
                     log.warning("campaigns stand still: %s", error)
                 away = True
+            except Exception:  # it must not end in silence: no campaign would be conducted any more
+                if not away:
+                    log.exception("campaigns stand still: a defect of this tool")
+                away = True
             await asyncio.sleep(CLAIM_S)
 
     def _is_conducted(self, name: str) -> bool:
@@ -308,10 +313,13 @@ class Campaigns:
         return task is not None and not task.done()
 
     async def _claim(self, campaign: CampaignLog) -> None:
-        """Conduct the campaign, if it is not over and this server may. Its state is the newest."""
+        """Conduct the campaign, if it is not over and this server may; if not, do what each server does. Its
+        state is the newest."""
         name, state = campaign.name, campaign.state
         if self._is_conducted(name) or state.settings is None or state.state == "ended":
             return
+        hold_writers(state, self._hold)
+        await campaign.look_for_signs()
 
         async def claim() -> bool:
             return await self._thread.call(self._store.claim, name, home=self._home)
@@ -328,7 +336,15 @@ class Campaigns:
             boot_id=self._boot_id,
             shared=self._shared,
         )
-        self._conductors[name] = asyncio.get_running_loop().create_task(conductor.work())
+        task = asyncio.get_running_loop().create_task(conductor.work())
+        task.add_done_callback(partial(_tell_defect, name))
+        self._conductors[name] = task
+
+
+def _tell_defect(name: str, conductor: asyncio.Task[None]) -> None:
+    """Logs why a conductor ended, if that is a defect; the campaign is claimed again."""
+    if not conductor.cancelled() and (error := conductor.exception()) is not None:
+        log.error("campaign %s stands still: a defect of this tool", name, exc_info=error)
 
 
 def _require_not_client(caller: Caller) -> None:

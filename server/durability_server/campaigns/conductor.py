@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
+from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
 from durability.campaign.settings import Power
@@ -35,6 +36,14 @@ class Switches(Protocol):
 
     async def ask(self, power: Power, operation: Operation) -> Answer:
         """Its answer, with the times; never raises."""
+
+
+def hold_writers(state: CampaignState, hold: Callable[[int], None]) -> None:
+    """In the phase `held` no writer of the cycle's runs gets credit; each server of a store holds those that
+    it has."""
+    if state.cycle is not None and state.cycle.phase == "held":
+        for run in state.cycle.runs.values():
+            hold(parse_run(run))
 
 
 class Conductor:
@@ -101,9 +110,8 @@ class Conductor:
     async def _step(self) -> None:
         self._log.changed.clear()
         state = await self._log.refresh()
-        if state.cycle is not None and state.cycle.phase == "held":
-            for run in state.cycle.runs.values():
-                self._hold(parse_run(run))
+        hold_writers(state, self._hold)
+        await self._log.look_for_signs()
         wait_s = self._look_s
         for step in next_steps(state, self._moment()):
             match step:

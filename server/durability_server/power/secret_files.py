@@ -9,12 +9,12 @@ import html
 import json
 import os
 import shlex
-import stat
 import urllib.parse
 from collections.abc import Iterable
 
 from durability import plain_text
 from durability.errors import SetupError
+from durability.private_files import why_not_private
 
 _BYTES_MAX = 16 << 10
 _SHORT = 4  # a secret of fewer characters stands in words by chance
@@ -29,17 +29,8 @@ def read_secret(path: str) -> str:
         raise SetupError(f"the file {path} of a secret cannot be read: {_reason(error)}") from None
     try:
         status = os.fstat(descriptor)
-        _require(stat.S_ISREG(status.st_mode), f"{path} is not a regular file: put the secret into one")
-        _require(
-            not stat.S_IMODE(status.st_mode) & 0o077,
-            f"{path} is open to others (mode {stat.S_IMODE(status.st_mode):04o}): run  chmod 600"
-            f" {shlex.quote(path)}  and change the secret if others may have read it",
-        )
-        _require(
-            status.st_uid in {os.geteuid(), 0},
-            f"{path} belongs to user {status.st_uid}, and the server runs as user {os.geteuid()}: run  chown"
-            f" {os.geteuid()} {shlex.quote(path)}",
-        )
+        why = why_not_private(path, mode=status.st_mode, owner=status.st_uid, user=os.geteuid())
+        _require(not why, why)
         content = os.read(descriptor, _BYTES_MAX + 1)
     except OSError as error:
         raise SetupError(f"the file {path} of a secret cannot be read: {_reason(error)}") from None

@@ -139,6 +139,30 @@ class CampaignStore:
             row = db.execute(select(columns.client, columns.label).where(columns.run == run)).first()
         return None if row is None else (row.client, row.label)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several servers may have the campaigns."""
+        return self._leases.is_shared
+
+    def sign(self, name: str, machine: str) -> None:
+        """Counts one more sign of life of a campaign's machine, which any server of the store may have."""
+        columns = tables.campaign_signs.c
+        mine = (columns.campaign == name, columns.machine == machine)
+        more = update(tables.campaign_signs).where(*mine).values(signs=columns.signs + 1)
+        with self._database.transaction(alone=False) as db:
+            if db.execute(more).rowcount:
+                return
+        with self._database.transaction() as db:  # the first, of whatever server
+            if not db.execute(more).rowcount:
+                db.execute(insert(tables.campaign_signs).values(campaign=name, machine=machine, signs=1))
+
+    def signs(self, name: str) -> dict[str, int]:
+        """How many signs of life were counted, by machine."""
+        columns = tables.campaign_signs.c
+        wanted = select(columns.machine, columns.signs).where(columns.campaign == name)
+        with self._database.reading() as db:
+            return {row.machine: row.signs for row in db.execute(wanted)}
+
     def told(self, name: str) -> int:
         """Up to which entry news were given."""
         columns = tables.campaigns.c

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
+from string import ascii_letters
 from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
@@ -53,14 +54,18 @@ class Database:
     """A database, `sqlite:///FILE` or `postgresql://USER@HOST/NAME`; the first transaction opens it."""
 
     def __init__(self, url: str, *, mode: Mode = "alone") -> None:
-        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. Raises UsageError
-        for a URL that is neither."""
+        """`mode` changes nothing for PostgreSQL, but that a reader changes nothing there. For SQLite "with
+        readers" becomes "alone" where the disk has no room for what they share: see `is_readable`. Raises
+        UsageError for a URL that is neither."""
         self._mode = mode
         try:
             parsed = make_url(url)
-        except ArgumentError:
-            raise UsageError(f"{url!r} is not a database URL: use sqlite:///FILE or postgresql://…") from None
-        self.name = parsed.render_as_string(hide_password=True)
+        except (ArgumentError, ValueError):
+            raise UsageError(
+                f"{_shown(url)!r} is not a database URL: use sqlite:///FILE or postgresql://…"
+            ) from None
+        self._url = parsed
+        self.name = _name(parsed)
         self.is_sqlite = parsed.get_backend_name() == "sqlite"
         self.is_shared = not self.is_sqlite  # other servers may use it at the same time
         self._engine = _sqlite_engine(parsed, mode) if self.is_sqlite else _postgresql_engine(parsed)
@@ -124,6 +129,12 @@ class Database:
         except (SQLAlchemyError, sqlite3.Error) as error:
             raise StoreError(f"{self.name}: {_reason(error)}") from error
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether other processes can read it meanwhile, once it is open: an SQLite file only in the mode
+        "with readers", and with room on its disk."""
+        return self.is_shared or self._mode != "alone"
+
     def room(self) -> tuple[int, int]:
         """Bytes that are left where SQLite has its file, and all bytes there; 0 and 0 where nobody can
         tell."""
@@ -172,6 +183,16 @@ class Database:
             if self._mode == "with readers":
                 hold.enter_context(_locked(self.file))
             self._hold = hold
+        try:
+            return self._prepared()
+        except (SQLAlchemyError, sqlite3.Error) as error:
+            if self._mode != "with readers" or not _lacks_room(error):
+                raise
+        self._mode = "alone"  # which needs no file beside the store
+        self._engine = _sqlite_engine_of(self._url, self._mode)
+        return self._prepared()
+
+    def _prepared(self) -> Connection:
         connection = self._engine.connect()
         try:
             prepare = _prepare_sqlite if self.is_sqlite else _prepare_postgresql
@@ -198,10 +219,29 @@ def _reason(error: Exception) -> str:
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
 
 
+def _shown(url: str) -> str:
+    """Of a URL that cannot be taken apart what has no password in it for sure."""
+    return url if not set(url) & {"@", "?"} else f"{url[: len(url) - len(url.lstrip(ascii_letters))]}…"
+
+
+def _name(url: URL) -> str:
+    """The URL as people may see it, without the password, wherever that stands."""
+    hidden = {key: "hidden" for key in url.query if "pass" in key.lower()}
+    return url.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def _lacks_room(error: Exception) -> bool:
+    """Whether SQLite could not make a file or write to it, which has several names for a full disk."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest says what it was doing
+    return code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+
+
 def _sqlite_engine(url: URL, mode: Mode) -> Engine:
-    if not url.database or url.database == ":memory:" or url.database.startswith("file:"):
-        raise UsageError(f"{url}: the store must be a file: sqlite:///FILE")
-    file = Path(url.database)
+    no_file = not url.database or url.database == ":memory:" or url.database.startswith("file:")
+    if no_file or url.host or url.username or url.password:
+        raise UsageError(f"{_name(url)}: the store must be a file: sqlite:///FILE")
+    file = Path(url.database or "")
     if mode == "reader":
         return _sqlite_engine_of(url, mode)
     try:
@@ -286,17 +326,13 @@ def _prepare_sqlite(connection: Connection, name: str) -> None:
 
 def _postgresql_engine(url: URL) -> Engine:
     if url.get_backend_name() != "postgresql":
-        raise UsageError(
-            f"{url.render_as_string()}: only sqlite:///FILE and postgresql://… can hold the store"
-        )
+        raise UsageError(f"{_name(url)}: only sqlite:///FILE and postgresql://… can hold the store")
     try:
         return create_engine(
             url.set(drivername="postgresql+psycopg"), poolclass=NullPool, connect_args=_POSTGRESQL_OPTIONS
         )
     except ImportError as error:
-        raise StoreError(
-            f"{url.render_as_string()}: no driver; run: pip install 'durability[postgresql]'"
-        ) from error
+        raise StoreError(f"{_name(url)}: no driver; run: pip install 'durability[postgresql]'") from error
 
 
 def _prepare_postgresql(connection: Connection, name: str) -> None:

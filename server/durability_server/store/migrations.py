@@ -103,7 +103,11 @@ def _software_and_drives(db: Connection) -> None:
 
 STEPS = (
     Step(2, "clients, several servers", _clients_and_servers),
-    Step(3, "the release that made the store, drives, kept results, live machines", _software_and_drives),
+    Step(
+        3,
+        "the release that made the store, drives, kept results, live machines, signs of life",
+        _software_and_drives,
+    ),
 )
 STORE_FORMAT = STEPS[-1].to
 _SOFTWARE = f"durability {durability.__version__}"  # what a store says of the release that made it

@@ -103,6 +103,11 @@ class Store:
             self.server_id = db.execute(select(tables.meta.c.server_id)).scalar_one()
         return migrated
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether other processes can read it meanwhile, once it is open."""
+        return self._database.is_readable
+
     def open_to_read(self) -> None:
         """Checks the tables, which a server that lives has made, for a process beside that server. Only what
         reads may be called then."""

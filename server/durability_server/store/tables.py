@@ -23,6 +23,7 @@
     result_drives one row per drive that a kept result is of
     campaigns  one row per campaign: its name, and which server conducts it
     campaign_entries  the log of each campaign (`durability.campaign.happenings`); none is changed
+    campaign_signs  how often servers that share the store have heard a campaign's machine
 
 Documents (facts, statistics, errors, verdicts, entries) are msgpack: exactly the values that came over the
 wire. Whoever changes a table, or adds one, adds a step to `migrations`.
@@ -265,4 +266,12 @@ campaign_entries = Table(
     Column("campaign", String(64), ForeignKey("campaigns.name"), primary_key=True),
     Column("number", Integer, primary_key=True),
     Column("data", LargeBinary, nullable=False),
+)
+
+campaign_signs = Table(
+    "campaign_signs",
+    metadata,
+    Column("campaign", String(64), ForeignKey("campaigns.name"), primary_key=True),
+    Column("machine", Text, primary_key=True),
+    _number("signs"),
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.client.agent.task_server import (
     task_server,
     with_both_servers,
 )
+from tests.waiting import wait_for
 
 MakeLoop = Callable[..., Path]
 MakeMount = Callable[..., tuple[Path, Path]]
@@ -332,3 +334,38 @@ async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, m
         finally:
             program.kill()
             await program.wait()
+
+
+@pytest.mark.parametrize("file_system", ["ext4", ""])
+@pytest.mark.parametrize("partitioned", [False, True])
+async def test_what_came_on_a_drive_after_the_check_is_not_erased(
+    server: TaskServer, make_loop: MakeLoop, file_system: str, partitioned: bool
+) -> None:
+    """The serial says that it is the same drive, and its owner put it to use since: not a byte is written."""
+    device = make_loop(SIZE_BYTES)
+    with one_partition(device) if partitioned else nullcontext(device) as place:
+        tasks = Tasks((drive_on(device, file_system),), ready_within_s=1.0)
+        examined = await server.do(tasks.make("examine"))
+        assert examined.condition is not None and examined.condition.serial, examined
+        tasks.examined = examined.condition
+        await tool("mkfs.ext2", "-q", place)
+        before = device.read_bytes()
+        run = await server.do(tasks.make("run", fresh=True), "armed failed")
+        refused(run, "in-use", f"holds {'1:' if partitioned else ''}ext2, which was not there")
+        assert "run the check again" in run.text
+        assert device.read_bytes() == before
+
+
+@contextmanager
+def one_partition(device: Path) -> Iterator[Path]:
+    """The only partition of the device, in a table."""
+    entry = struct.pack("<B3xB3xII", 0, 0x83, 2048, SIZE_BYTES // 512 - 2048)
+    with device.open("r+b") as file:
+        file.write(bytes(446) + entry + bytes(48) + b"\x55\xaa")
+    subprocess.run(["partx", "--add", device], check=True)
+    part = Path(f"{device}p1")
+    try:
+        wait_for(part.exists)
+        yield part
+    finally:
+        subprocess.run(["partx", "--delete", device], check=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from durability import limits
-from durability.errors import AuthenticationError, PeerError
+from durability.errors import AuthenticationError, FormatError, PeerError, SetupError
 from durability.units import format_address
 from durability_client.link.credential import (
     SCHEMA,
@@ -32,7 +32,7 @@ from tests.joined import NOWHERE, joined
 KNOWN = Credential(
     schema=SCHEMA,
     servers=("a:1", "b:2"),
-    fingerprint="00",
+    fingerprint="00" * 32,
     client="c1",
     secret="00",
     name="shelf",
@@ -121,9 +121,37 @@ def test_a_file_that_is_not_the_callers_stays_as_it_is(tmp_path: Path) -> None:
     assert path.is_symlink()
     assert load_credential(target) == KNOWN
     if os.geteuid() == 0:
+        before = target.read_bytes()
         os.chown(target, 65534, 65534)
         remember_servers(target, ("c:3",))
-        assert load_credential(target) == KNOWN
+        assert target.read_bytes() == before
+
+
+@pytest.mark.parametrize("length", [0, 13, 31, 33])
+def test_a_credential_has_the_whole_fingerprint(tmp_path: Path, length: int) -> None:
+    """With less any server, or one with a certificate that begins alike, would be believed."""
+    path = tmp_path / "credential.json"
+    save_credential(replace(KNOWN, fingerprint="00" * length), path)
+    with pytest.raises(FormatError, match=f"has {length} bytes of the fingerprint"):
+        load_credential(path)
+
+
+def test_a_credential_is_its_users_alone(tmp_path: Path) -> None:
+    """A file that others can read, or that another user put there, is not taken; neither is a pipe."""
+    path = tmp_path / "credential.json"
+    save_credential(KNOWN, path)
+    path.chmod(0o640)
+    with pytest.raises(SetupError, match="chmod 600"):
+        load_credential(path)
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        with pytest.raises(SetupError, match="belongs to user 65534, and is read by user 0"):
+            load_credential(path)
+    path.unlink()
+    os.mkfifo(path, 0o600)
+    with pytest.raises(SetupError, match="not a regular file"):
+        load_credential(path)
 
 
 async def test_a_lone_server_is_not_written_down(where: Endpoint, tmp_path: Path) -> None:

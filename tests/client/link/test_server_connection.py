@@ -260,14 +260,16 @@ async def test_nobody_listening_is_said_with_the_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with pytest.raises(PeerError, match=f"127.0.0.1:{port}.*durability serve"):
-        await connect(Endpoint(addresses=(("127.0.0.1", port),)), "run")
+        await connect(Endpoint(addresses=(("127.0.0.1", port),), fingerprint=bytes(32)), "run")
 
 
 async def test_a_peer_that_never_speaks_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listener that accepts and says nothing does not hold the client for ever."""
     monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(PeerError, match="does not answer"):
-        await connect(Endpoint(addresses=(("127.0.0.1", mute.getsockname()[1]),)), "run")
+        await connect(
+            Endpoint(addresses=(("127.0.0.1", mute.getsockname()[1]),), fingerprint=bytes(32)), "run"
+        )
 
 
 async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
@@ -279,7 +281,10 @@ async def test_a_peer_of_another_protocol_is_told_from_a_server() -> None:
 
     other = await asyncio.start_server(answer, "127.0.0.1", 0)
     with pytest.raises(PeerError, match="TLS"):
-        await connect(Endpoint(addresses=(("127.0.0.1", other.sockets[0].getsockname()[1]),)), "run")
+        await connect(
+            Endpoint(addresses=(("127.0.0.1", other.sockets[0].getsockname()[1]),), fingerprint=bytes(32)),
+            "run",
+        )
     other.close()
 
 

@@ -190,6 +190,12 @@ def test_refusals_name_the_key_and_what_is_needed(what: str) -> None:
         "plug --api-token=HUSH off",
         "env PLUG_PASSWORD=HUSH plug off",
         "sshpass -p HUSH ssh h off",
+        "plug --pw HUSH off",
+        "plug --pw=HUSH off",
+        "mosquitto_pub -h h -u admin -P HUSH -t plug -m off",
+        "mosquitto_pub -h h --pw HUSH -t plug -m off",
+        "curl -H 'PRIVATE-TOKEN: HUSH' http://h/off",
+        "curl --oauth2-bearer HUSH http://h/off",
     ],
 )
 def test_a_secret_in_a_command_is_refused_and_not_repeated(command: str) -> None:

@@ -3,13 +3,18 @@ believed."""
 
 from __future__ import annotations
 
+import os
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from durability.errors import ProtocolError
 from durability.protocol.secure_stream import FIRST_BYTE, PlainStream, SecureStream, client_context
 from durability_server.access.server_identity import ServerIdentity, new_identity
 
@@ -20,8 +25,8 @@ SERVER = IDENTITY.context()
 
 def ends(fingerprint: bytes = IDENTITY.fingerprint) -> tuple[SecureStream, SecureStream]:
     """Both ends of a connection, whose handshake has not begun."""
-    client = SecureStream(CLIENT, server_side=False, fingerprint=fingerprint)
-    return client, SecureStream(SERVER, server_side=True)
+    client = SecureStream.client_end(CLIENT, fingerprint=fingerprint)
+    return client, SecureStream.server_end(SERVER)
 
 
 def carry(
@@ -68,6 +73,13 @@ def test_the_fingerprint_may_be_its_first_bytes(length: int) -> None:
     carry(server, client)
     assert client.open
     assert client.certificate_fingerprint == IDENTITY.fingerprint
+
+
+@pytest.mark.parametrize("length", [0, 1, 12, 33])
+def test_a_client_knows_enough_of_the_fingerprint(length: int) -> None:
+    """There is no client that takes any certificate, or one that begins alike."""
+    with pytest.raises(ProtocolError, match=f"has {length} bytes, expected 32"):
+        ends((IDENTITY.fingerprint * 2)[:length])
 
 
 def test_a_server_with_another_certificate_hears_nothing() -> None:
@@ -125,7 +137,8 @@ def test_less_than_tls_1_3_is_refused() -> None:
     old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
     old.maximum_version = ssl.TLSVersion.TLSv1_2
-    client, server = SecureStream(old, server_side=False), SecureStream(SERVER, server_side=True)
+    client = SecureStream.client_end(old, fingerprint=IDENTITY.fingerprint)
+    server = SecureStream.server_end(SERVER)
     carry(client, server)
     assert "no connection in TLS 1.3 came about (TLS: " in str(server.failure)
 
@@ -140,11 +153,20 @@ def test_an_identity_is_kept_as_pem() -> None:
     """Key and certificate that were stored give the same server again."""
     again = ServerIdentity(key=IDENTITY.key, certificate=IDENTITY.certificate)
     assert again.fingerprint == IDENTITY.fingerprint
-    client = SecureStream(CLIENT, server_side=False, fingerprint=IDENTITY.fingerprint)
-    server = SecureStream(again.context(), server_side=True)
+    client = SecureStream.client_end(CLIENT, fingerprint=IDENTITY.fingerprint)
+    server = SecureStream.server_end(again.context())
     carry(client, server)
     carry(server, client)
     assert client.open
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no files in memory on this system")
+def test_the_key_comes_on_no_disk(tmp_path: Path) -> None:
+    """A kill while the key is loaded leaves it nowhere: nothing is made where temporary files go."""
+    before = tmp_path.stat().st_mtime_ns
+    program = "from durability_server.access.server_identity import new_identity\nnew_identity().context()\n"
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert tmp_path.stat().st_mtime_ns == before
 
 
 def test_a_plain_stream_changes_nothing() -> None:

@@ -23,10 +23,11 @@ TICK_S = 0.02
 
 
 def switch(power: Path) -> Power:
-    """Commands that write "on" or "off" into the file `power`, and read it."""
+    """Commands that make the file `power` say "on" or "off", and read it. It never says neither, which the
+    machine would take for a moment without power, as where "on" is asked for again after a kill."""
     options = {
-        "on": f"sh -c 'echo on > {power}'",
-        "off": f"sh -c 'echo off > {power}'",
+        "on": f"sh -c 'echo on > {power}.$$ && mv {power}.$$ {power}'",
+        "off": f"sh -c 'echo off > {power}.$$ && mv {power}.$$ {power}'",
         "status": f"sh -c 'grep -q on {power} || exit 2'",
     }
     return Power(kind="commands", agent="", options=options, timeout_s=20.0, machine="")

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, event
 
+from durability.campaign import next_steps
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import PowerAnswered, PowerAsked
+from durability.campaign.happenings import DriveReported, PowerAnswered, PowerAsked
 from durability.campaign.results import results
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import pack
 from durability.protocol import messages
+from durability.units import format_run
 from durability_client.campaigns import campaign_command
 from durability_lab.support.postgresql import PostgreSQL
 from durability_server import clock
@@ -294,3 +296,43 @@ async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str,
     (lost,) = [what for what in told if " lost at " in what]
     assert lost.endswith(": campaign trial verifies it"), lost
     assert not any("durability verify" in what for what in told), told
+
+
+async def test_an_agent_is_heard_and_held_at_any_server(
+    lab: Lab, postgresql: PostgreSQL, power: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine speaks to one server and another one conducts: that knows for how long the machine has been
+    silent, and its writers get no credit before a cut at idle."""
+    quiet_s = 3.0
+    monkeypatch.setattr(next_steps, "AFTER_SHUTDOWN_S", quiet_s)
+    url = postgresql.new_database()
+    here, there = [await lab.start(url) for _ in range(2)]
+    settings = settings_of(power)
+    (load, *_) = settings.arms
+    arms = (
+        replace(load, name="off", moment="shutdown"),
+        replace(load, name="idle", moment="idle", idle_s=quiet_s),
+    )
+    settings = replace(settings, arms=arms, cuts=2)
+    verdicts = {"ssd": ["inconclusive", "inconclusive"]}
+    async with living(Machine(lab, there.address, power, verdicts=verdicts)) as machine:
+        await begin(lab, here, settings, check_only=True)
+        await until(lab, here, lambda state: state.state == "ended")
+        await begin(lab, here, settings)
+
+        def is_cut_at_idle(state: CampaignState) -> bool:
+            return state.cycle is not None and state.cycle.began.cycle == 2 and state.cycle.phase == "held"
+
+        await until(lab, here, is_cut_at_idle)
+        await waiting.until(
+            lambda: any(run.held for run in there.server.runs if format_run(run.id) == machine.armed[-1])
+        )
+        await until(lab, here, lambda state: state.state == "ended")
+    entries = await entries_of(lab, here)
+    down = next(
+        number
+        for number, entry in enumerate(entries)
+        if isinstance(entry.happening, DriveReported) and entry.happening.what == "shutdown"
+    )
+    asked = next(entry for entry in entries[down:] if isinstance(entry.happening, PowerAsked))
+    assert asked.at_ns - entries[down].at_ns >= (quiet_s - 1) * 1e9  # signs of life go by once a second

@@ -302,3 +302,16 @@ async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, 
     assert "HUSH" not in str(refused.value)
     operator = await lab.connect(running.address, "query", local=True)
     assert not (await operator.ask(messages.ListCampaigns(), messages.Campaigns)).names
+
+
+async def test_what_an_agent_says_is_kept_to_some_kib(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Entries of a log stay for ever, so a status full of text does not fill the store."""
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power), check_only=True)
+    agent = await lab.connect(running.address, "agent")
+    task = await say(agent, status())
+    long = drive_status(state="failed", text="é" * 4096)
+    await say(agent, status(software="x" * 4096, task=task.number, campaign="trial", drives=(long,)))
+    entries = await entries_of(lab, running)
+    texts = [entry.happening.status.text for entry in entries if isinstance(entry.happening, DriveReported)]
+    assert texts == ["é" * 1024]

@@ -90,6 +90,13 @@ def victims_of(state: CampaignState) -> list[str]:
     return ["server", "agent"] if failed else ["server", "controller", "agent"]
 
 
+def told(seed: int, state: CampaignState, entries: list[Entry]) -> str:
+    """What became of the campaign, for who reads of a failure."""
+    problems = state.checked.problems if state.checked is not None else ()
+    lines = (f"seed {seed}: {state.state}, {state.reason}", *problems, *map(entry_line, entries))
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.timeout(DEADLINE_S + 60)
 async def test_kills_at_every_step(
@@ -117,15 +124,16 @@ async def test_kills_at_every_step(
                     for entry in entries:
                         state.apply(entry)
                     if state.state == "paused":  # kills void cycles; after five of them an operator goes on
-                        assert "in a row said nothing of any drive" in state.reason, state.reason
+                        voided = "in a row said nothing of any drive" in state.reason
+                        assert voided, told(seed, state, entries)
                         await go_on(lab, running)
                     goes_on = state.state == "running" and killer.kills < KILLS
                     if goes_on and killer.draw.random() < KILL_RATE:
                         killer.kill(killer.draw.choice(victims_of(state)))
         except TimeoutError:
-            pytest.fail("\n".join(map(entry_line, entries)))
+            pytest.fail(told(seed, state, entries))
     assert KILLS_LEAST <= killer.kills <= KILLS
-    assert state.reason == "complete"
+    assert state.reason == "complete", told(seed, state, entries)
     (result,) = results(state)
     cycles = [past for past in state.cycles if past.began.cycle]
     assert [past.began.cycle for past in cycles] == list(range(1, len(cycles) + 1))

@@ -55,7 +55,7 @@ async def _closed(lab: Lab, running: Running, connections: int) -> None:
 async def _answer_to(lab: Lab, address: tuple[str, int], data: bytes) -> list[messages.Message]:
     """Sends `data` within TLS on a new connection; what came back before the server closed it."""
     reader, writer = await asyncio.open_connection(*address)
-    stream = SecureStream(client_context(), server_side=False, fingerprint=lab.members[address].fingerprint)
+    stream = SecureStream.client_end(client_context(), fingerprint=lab.members[address].fingerprint)
     stream.send(data)
     received = b""
     async with asyncio.timeout(DEADLINE_S):

@@ -69,7 +69,7 @@ class Fuzzer:
             with socket.create_connection(self._address, timeout=WAIT_S) as connection:
                 stream: Stream = PlainStream()
                 if self._chance.random() >= PLAIN_SHARE:
-                    stream = SecureStream(CONTEXT, server_side=False, fingerprint=self._member.fingerprint)
+                    stream = SecureStream.client_end(CONTEXT, fingerprint=self._member.fingerprint)
                 if isinstance(stream, SecureStream) and self._chance.random() < KNOWN_SHARE:
                     self._shake_hands(connection, stream)
                 if self._chance.random() < TORN_SHARE:

@@ -226,6 +226,38 @@ async def test_a_server_starts_with_a_full_disk(
     assert (case.frontiers, case.session_end) == ((7, 7), "server-down")
 
 
+@pytest.mark.parametrize("kind", ["tmpfs", "ext4"])
+async def test_a_full_disk_costs_the_live_page_and_not_the_server(
+    mount_small: MountSmall,
+    lab: Lab,
+    server_process: Callable[[str], Awaitable[ServerProcess]],
+    kind: str,
+) -> None:
+    """The page reads the store beside the server, for which SQLite needs a file; without room for that the
+    server starts alone, and says so."""
+    disk = mount_small(kind)
+    server = await server_process(disk.store_url)
+    client = await lab.connect(server.address)
+    await client.begin(lab.plan(), lab.facts())
+    await client.acknowledge(5, 5)
+    disk.fill()
+    assert server.end(signal.SIGTERM) == 0
+    before = len(server.log)
+    server.web = "127.0.0.1:0"
+    server.start()
+    asker = await lab.connect(server.address, "query")
+    rows = (await asker.ask(messages.List(limit=100), messages.Listing)).rows
+    assert len(rows) == 1
+    said = server.log[before:]
+    assert "live page: it is left out: the store's disk has no room" in said, said
+    assert server.end(signal.SIGTERM) == 0
+    disk.free()
+    before = len(server.log)
+    server.start()
+    assert "live page" not in server.log[before:]
+    assert server.end(signal.SIGTERM) == 0  # and with it the page, which reads the store
+
+
 async def test_what_an_earlier_server_left_live_is_marked_without_any_client(
     small_disk: SmallDisk, lab: Lab, server_process: Callable[[str], Awaitable[ServerProcess]]
 ) -> None:

@@ -369,6 +369,26 @@ def test_what_cannot_be_a_store_is_refused(url: str) -> None:
         Store(url)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresq//me:HUSH@h/db",
+        "postgresql:/me:HUSH@h/db",
+        "postgresql://me:HUSH@h:54x/db",
+        "pg sql://me:HUSH@h/db",
+        "mysql://me:HUSH@h/db",
+        "sqlite://me:HUSH@h/x",
+        "postgresql//h/db?password=HUSH",
+    ],
+)
+def test_a_mistyped_url_does_not_show_its_password(url: str) -> None:
+    """Terminals and logs of services are read by others."""
+    with pytest.raises(UsageError) as refused:
+        Store(url)
+    assert "HUSH" not in str(refused.value)
+    assert "HUSH" not in Store("postgresql://h/db?password=HUSH").name
+
+
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     """A file of something else is not overwritten."""
     file = tmp_path / "store.sqlite"
