@@ -93,6 +93,8 @@ def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanRep
     has shown nothing."""
     scan = SCANS[job.plan.contract.layout](storage, job, listener)
     try:
+        if job.before is not None:
+            scan.require_target()
         return scan.run()
     except OSError as error:
         failure = f"{storage.path} cannot be read further: {error.strerror or error}"

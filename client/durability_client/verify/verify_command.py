@@ -49,6 +49,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
+from durability_client.verify.canary import presence_of
 from durability_client.verify.case_source import CaseSource, ExportCaseSource, ServerCaseSource
 from durability_client.verify.scan_base import ScanJob, ScanProgress
 from durability_client.verify.scan_process import ScanProcess, StalledError
@@ -126,6 +127,7 @@ async def examine(
     """Look at a locked target and judge it. Raises as `verify` does."""
     started_s = time.monotonic()
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
+        before = await asyncio.to_thread(presence_of, storage)
         facts = await asyncio.to_thread(storage.facts)
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
@@ -146,6 +148,7 @@ async def examine(
             acked=case.frontiers if case is not None else None,
             control_completed=case.control if case is not None else 0,
             block_bytes=block_bytes_of(found.facts),
+            before=before,
         )
         examples: list[Example] = []
         if stalled:

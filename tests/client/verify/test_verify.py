@@ -28,14 +28,16 @@ from durability.errors import (
     UsageError,
     WrongTargetError,
 )
-from durability.formats.case import case_to_value
+from durability.evidence.document import Outcome
+from durability.formats.case import Case, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
-from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_client.verify.verify_command import VerifyOptions, examine, verify
 from durability_server.server import Server
 from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
@@ -471,6 +473,47 @@ async def test_unreadable_slots_are_withdrawn_by_a_pass_that_reads_them(lab: Lab
 
         assert (document["exit"], codes(document)) == (EXIT_OK, ["loss-withdrawn"])
         assert await lab.listed() == "durable"
+
+
+async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
+    lab: Lab, make_plan: MakePlan, make_loop: Callable[..., Path]
+) -> None:
+    """A drive drops off once it has been recognised: unfinished, and the next pass may still be durable."""
+    device = make_loop(2 << 20)
+    backing = Path(f"/sys/block/{device.name}/loop/backing_file").read_text().strip()
+    lab.plan = small(make_plan, target_kind="device", slots=1024, credit=256)
+    lab.disk = Disk(lab.plan)
+    lab.disk.write_to(0, ACKED)
+    content = bytes(lab.disk.files[MAIN])
+    content += bytes((2 << 20) - len(content))
+    device.write_bytes(content)
+    await lab.run(armed=KernelStorage(device).facts())
+
+    def resize(size_bytes: int) -> None:
+        os.truncate(backing, size_bytes)
+        subprocess.run(["losetup", "--set-capacity", device], check=True, env=ENVIRONMENT)
+
+    class DroppingSource(ServerCaseSource):
+        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+            if end:
+                resize(0)
+            return await super().open(run, facts, end=end)
+
+    async def examined(source: ServerCaseSource) -> Outcome:
+        options = VerifyOptions(target=device, endpoint=lab.endpoint)
+        outcome = await examine(options, KernelStorage(device), source, lambda _: None)
+        await source.close(lab.plan.run, outcome.document(), outcome.examples)
+        return outcome
+
+    outcome = await examined(DroppingSource(lab.endpoint))
+    assert (outcome.verdict.word, outcome.report.finished) == ("inconclusive", False)
+    assert not outcome.report.findings
+    resize(2 << 20)
+    with device.open("r+b") as file:
+        file.write(content)
+    outcome = await examined(ServerCaseSource(lab.endpoint))
+    assert (outcome.report.finished, outcome.report.checked) == (True, 1024)
+    assert [reason.code for reason in outcome.verdict.reasons] == ["cut-not-shown"]
 
 
 async def verify_device(lab: Lab, device: Path) -> int:

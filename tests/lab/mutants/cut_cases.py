@@ -191,6 +191,14 @@ def drive_that_loses_power_while_it_is_read() -> str:
     return judged(files, make_case(plan, (ACKED, ACKED)))
 
 
+@lab_case("inconclusive: scan-unfinished, nothing-checked")
+def drive_that_goes_away_before_it_is_read() -> str:
+    """An honest drive drops off its bus once the target is recognised, and its file system with it."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    return judged(files, case, at_end=files.vanish)
+
+
 @lab_case("inconclusive: scan-unfinished; 1 unreadable")
 def bad_sector_before_the_drive_goes_away() -> str:
     """One slot cannot be read, twice, while others can; later the drive leaves the bus."""

@@ -201,6 +201,13 @@ JUDGING = (
         change=answering(Canary.require_drive, "pass"),
     ),
     Mutant(
+        name="a target that is gone is empty",
+        rule=8,
+        taken_away="what is missing counts, whether or not the target is as it was recognised",
+        noticed_by=("drive-that-goes-away-before-it-is-read",),
+        change=answering(Canary.require_presence, "pass"),
+    ),
+    Mutant(
         name="I/O errors of an unfinished scan count",
         rule=8,
         taken_away="unreadable slots are a loss even if the drive went away later",
