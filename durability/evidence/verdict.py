@@ -62,6 +62,8 @@ REASONS: Mapping[str, str] = {
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
 EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
+# These are told beside a loss as well: it may be withdrawn, and they stand then.
+_OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
 _SESSION_REASONS: Mapping[str, str] = {
     "stop": "session-stopped",
@@ -124,6 +126,7 @@ def decide(
     explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
     earlier = _earlier_losses(case, complete=_reads_everything(scan) and not explained)
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
+    withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
@@ -132,12 +135,13 @@ def decide(
             cut_class=cut.cut_class,
             verdict=word,
             at_risk_ms1000=at_risk.ms1000,
-            reasons=tuple(reason.code for reason in missing),
+            reasons=tuple(reason.code for reason in (*missing, *withdrawn)),
         )
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
-    withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
+    if loss:
+        loss += [reason for reason in missing if reason.code in _OUTLAST_A_LOSS]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 

@@ -480,7 +480,7 @@ async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
 ) -> None:
     """A drive drops off once it has been recognised: unfinished, and the next pass may still be durable."""
     device = make_loop(2 << 20)
-    backing = Path(f"/sys/block/{device.name}/loop/backing_file").read_text().strip()
+    backing = backing_of(device)
     lab.plan = small(make_plan, target_kind="device", slots=1024, credit=256)
     lab.disk = Disk(lab.plan)
     lab.disk.write_to(0, ACKED)
@@ -514,6 +514,11 @@ async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
     outcome = await examined(ServerCaseSource(lab.endpoint))
     assert (outcome.report.finished, outcome.report.checked) == (True, 1024)
     assert [reason.code for reason in outcome.verdict.reasons] == ["cut-not-shown"]
+
+
+def backing_of(device: Path) -> str:
+    """The file under a loop device."""
+    return Path(f"/sys/block/{device.name}/loop/backing_file").read_text().strip()
 
 
 async def verify_device(lab: Lab, device: Path) -> int:

@@ -184,6 +184,44 @@ def test_a_later_pass_never_clears_a_loss(plan: Plan, intact: Found) -> None:
     assert (verdict.word, codes(verdict)) == ("loss", ["earlier-loss"])
 
 
+def test_what_was_unstable_beside_unreadable_slots_is_kept(plan: Plan, intact: Found) -> None:
+    """A withdrawn loss takes nothing away from what else its pass saw: a slot that was wrong, then right."""
+    poor = dataclasses.replace(intact.report(), findings={"unreadable": 1}, unstable=1)
+    first = decide(
+        case=make_case(plan, (ACKED,)),
+        identity=TARGET,
+        cut=POWER,
+        scan=poor,
+        at_risk=EXPOSED,
+        require_cut="power",
+        min_cuts=1,
+    )
+    assert codes(first) == ["findings", "unreadable-only", "unstable"]
+
+    earlier = past("loss", reasons=tuple(codes(first)))
+    second = decided(make_case(plan, (ACKED,), verdicts=(earlier,)), intact)
+
+    assert (second.word, codes(second)) == ("inconclusive", ["earlier-unstable", "loss-withdrawn"])
+    assert second.strength.left_out == 1
+
+
+def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Found) -> None:
+    """Its series is that of a run that lost nothing, whatever is asked."""
+    unreadable = past("loss", reasons=("findings", "unreadable-only"))
+    other = past("durable", run="1" * 16)
+    case = make_case(plan, (ACKED,), verdicts=(unreadable,), series=(other,))
+
+    verdict = decided(case, intact, min_cuts=2)
+
+    assert (verdict.word, codes(verdict)) == ("durable", ["loss-withdrawn"])
+    assert (verdict.strength.cuts, verdict.strength.losses) == (2, 0)
+    more = decided(case, intact, min_cuts=3)
+    assert codes(more) == ["too-few-cuts", "loss-withdrawn"]
+    answered = past("inconclusive", reasons=tuple(codes(more)))
+    again = decided(dataclasses.replace(case, verdicts=(unreadable, answered)), intact)
+    assert (again.word, again.strength.cuts) == ("durable", 2)
+
+
 def test_an_earlier_pass_that_lacked_evidence_may_be_repeated(plan: Plan, intact: Found) -> None:
     """An attestation may be given later; the target is the same."""
     case = make_case(plan, (ACKED,), verdicts=(past("inconclusive"),))

@@ -13,7 +13,16 @@ from durability.formats.plan import MAIN
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
-from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, idle_slot, kept, server_of, wait
+from tests.lab.mutants.drive_cases import (
+    ACKED,
+    case_of,
+    fall_back,
+    idle_slot,
+    idle_slots,
+    kept,
+    server_of,
+    wait,
+)
 from tests.lab.mutants.lab_case import (
     at_risk,
     bound,
@@ -217,6 +226,29 @@ def bad_sector() -> str:
     files = Files.of(disk, after_power_loss())
     files.bad.add((MAIN, disk.plan.extent(0).offset_of(idle_slot(disk.plan))))
     return judged(files, case)
+
+
+@lab_case("inconclusive: earlier-unstable, loss-withdrawn")
+def pass_that_reads_what_was_unreadable_beside_a_flip() -> str:
+    """Verify found one slot unreadable and another wrong, then right; the next pass reads everything."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    extent, slot = disk.plan.extent(0), idle_slot(disk.plan)
+    other = next(at for at in range(slot + 16, slot + 32) if at in idle_slots(disk.plan))
+    files.bad.add((MAIN, extent.offset_of(slot)))
+    files.flips[MAIN, extent.offset_of(other) + 100] = 1
+    codes: list[str] = []
+    judged(files, case, tell=lambda outcome: str(codes.extend(one.code for one in outcome.verdict.reasons)))
+    earlier = past("loss", reasons=tuple(codes))
+    return judged(disk, dataclasses.replace(case, verdicts=(earlier,)))
+
+
+@lab_case("durable: loss-withdrawn; 1 cuts, below 0.950")
+def series_of_which_a_loss_is_withdrawn() -> str:
+    """A loss by an I/O error alone is withdrawn by this pass; no other cut was made."""
+    earlier = past("loss", reasons=("findings", "unreadable-only"))
+    disk, case = kept(verdicts=(earlier,))
+    return judged(disk, case, tell=bound)
 
 
 @lab_case("durable: loss-withdrawn")

@@ -238,6 +238,13 @@ JUDGING = (
         change=without(verdict._earlier_losses, "if complete else 0", ""),
     ),
     Mutant(
+        name="unstable falls with a loss",
+        rule=8,
+        taken_away="what was unstable beside unreadable slots is forgotten when they are withdrawn",
+        noticed_by=("pass-that-reads-what-was-unreadable-beside-a-flip",),
+        change=without(verdict.decide, "if reason.code in _OUTLAST_A_LOSS", "if False"),
+    ),
+    Mutant(
         name="unstable not counted",
         rule=8,
         taken_away="a slot that is right when reread was never wrong",

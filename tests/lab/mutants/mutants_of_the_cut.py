@@ -237,6 +237,13 @@ THE_CUT = (
         change=without(strength.strength, "weightiest((*case.verdicts, outcome)) or outcome", "outcome"),
     ),
     Mutant(
+        name="withdrawn losses counted",
+        rule=16,
+        taken_away="the pass that withdraws a loss counts it in its series",
+        noticed_by=("series-of-which-a-loss-is-withdrawn",),
+        change=without(verdict.decide, "in (*missing, *withdrawn)", "in missing"),
+    ),
+    Mutant(
         name="idle cuts counted",
         rule=16,
         taken_away="cuts with nothing at risk strengthen a series",
