@@ -188,7 +188,8 @@ def _loss_reasons(
     if earlier:
         reasons.append(_reason("earlier-loss"))
     unreadable_before = all("unreadable-only" in past.reasons for past in earlier)
-    if reasons and not smaller and found.keys() <= {"unreadable"} and unreadable_before:
+    by_errors = scan.by_errors or found.keys() <= {"unreadable"}
+    if reasons and not smaller and by_errors and unreadable_before:
         reasons.append(_reason("unreadable-only"))
     return reasons
 

@@ -35,7 +35,7 @@ from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
-from durability.evidence.scan_report import Example, empty_report
+from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.case import Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
@@ -155,6 +155,10 @@ async def examine(
             report = empty_report(plan, failure=stalled)
         else:
             report = await scan_process.scan(job, on_progress=on_progress, on_example=examples.append)
+        if isinstance(storage, UnmountableStorage):
+            report = await _as_the_device_shows(storage, report, plan, options.stall_s)
+            if not report.finished:
+                examples.clear()
     return judge(
         plan=plan,
         case=case,
@@ -165,6 +169,17 @@ async def examine(
         requirements=Requirements(cut=options.require_cut, min_cuts=options.min_cuts),
         duration_s=time.monotonic() - started_s,
     )
+
+
+async def _as_the_device_shows(
+    storage: UnmountableStorage, report: ScanReport, plan: Plan, stall_s: float
+) -> ScanReport:
+    """The report of a scan that found no file, held against what can be read of the device itself."""
+    with ScanProcess(storage.device, stall_s=stall_s) as scan_process:
+        try:
+            return storage.as_shown(report, plan, await scan_process.places())
+        except StalledError as error:
+            return empty_report(plan, failure=str(error))
 
 
 async def _newest_here(case: Case, found: Found, case_source: CaseSource) -> Case:

@@ -555,6 +555,98 @@ async def test_file_system_that_does_not_mount_is_loss(lab: Lab, make_loop: Call
     assert await verify_device(lab, device) == EXIT_LOSS
 
 
+def system(*command: str | Path) -> None:
+    """Run a program of the system."""
+    subprocess.run(command, check=True, env=ENVIRONMENT)
+
+
+async def run_in_file_system(lab: Lab, device: Path) -> Path:
+    """Make a run on a new file system of `device`, on which its target lies; the path while it is mounted."""
+    directory = lab.directory / "mount"
+    armed = facts_while_mounted(device, directory)
+    system("mount", device, directory)
+    target = lay_down(lab.disk, directory).path
+    system("umount", directory)
+    await lab.run(armed=armed)
+    return target
+
+
+async def verdict_of_device(lab: Lab, device: Path) -> tuple[str, list[str]]:
+    """The word and the reasons of `verify --device`."""
+    options = VerifyOptions(
+        target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
+    )
+    out = io.StringIO()
+    await verify(options, out=out, err=lab.said)
+    document = json.loads(out.getvalue())
+    return document["verdict"], codes(document)
+
+
+async def verdict_once_mounted(lab: Lab, device: Path, target: Path) -> list[str]:
+    """The reasons of `verify` on the target, where the file system mounts again."""
+    system("mount", device, target.parent)
+    try:
+        options = VerifyOptions(target=target, endpoint=lab.endpoint, run=lab.plan.run, json=True)
+        out = io.StringIO()
+        await verify(options, out=out, err=lab.said)
+    finally:
+        system("umount", target.parent)
+    document = json.loads(out.getvalue())
+    assert not any(document["findings"].values())
+    return codes(document)
+
+
+@pytest.mark.parametrize("resized", [False, True])
+async def test_device_that_dies_while_it_is_probed_is_no_loss(
+    lab: Lab, make_loop: Callable[..., Path], resized: bool
+) -> None:
+    """`--device`: a drive without power fails blkid and mount, and may show no capacity any more."""
+    device = make_loop()
+    target = await run_in_file_system(lab, device)
+    backing = backing_of(device)
+    kept = read_and_cut(backing, 0)
+    if resized:
+        system("losetup", "--set-capacity", device)
+
+    word, reasons = await verdict_of_device(lab, device)
+
+    assert word == "inconclusive"
+    assert "scan-unfinished" in reasons
+    put_back(backing, kept)
+    system("losetup", "--set-capacity", device)
+    assert await verdict_once_mounted(lab, device, target) == ["cut-not-shown"]
+
+
+async def test_file_system_that_does_not_mount_for_io_errors_may_be_withdrawn(
+    lab: Lab, make_loop: Callable[..., Path]
+) -> None:
+    """`--device`: a part of the device cannot be read. It is a loss, until a pass reads everything."""
+    device = make_loop()
+    target = await run_in_file_system(lab, device)
+    backing = backing_of(device)
+    kept = read_and_cut(backing, 8 << 20)
+
+    assert await verdict_of_device(lab, device) == ("loss", ["findings", "unreadable-only"])
+
+    put_back(backing, kept)
+    assert await verdict_once_mounted(lab, device, target) == ["cut-not-shown", "loss-withdrawn"]
+
+
+def read_and_cut(backing: str, size_bytes: int) -> bytes:
+    """What the file under a loop device holds; beyond `size_bytes` the device gives EIO from now on."""
+    os.sync()
+    kept = Path(backing).read_bytes()
+    os.truncate(backing, size_bytes)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+    return kept
+
+
+def put_back(backing: str, kept: bytes) -> None:
+    """The device can be read again, and is as it was."""
+    Path(backing).write_bytes(kept)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+
+
 async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
     """`--device`: without a UUID, and through layers, another volume of the same drives looks the same."""
     case = make_case(lab.plan, (ACKED,), armed=facts(offset_bytes=None))
