@@ -53,6 +53,16 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     )
 
 
+def identify_without_log(plan: Plan, superblocks: Sequence[Plan | None]) -> Identity:
+    """The identity of a target that a superblock of `plan` names, where no log says which runs are older.
+
+    Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
+    honest drive kept one copy of each."""
+    others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
+    superseded_by = f"{others[0]:016x}" if others else ""
+    return Identity(by="superblock", reasons=(), superseded_by=superseded_by, drive_changed=False)
+
+
 def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[Plan | None]) -> bool:
     """Whether `newest`, an armed run, is the one to judge on a target that shows a superblock of `older`.
 

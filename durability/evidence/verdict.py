@@ -200,6 +200,10 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
         if not any(scan.newest_seen):  # seq 1 is what shows that the server had heard of the prefill
             yield _reason("not-armed", "or at least no operation of it is on the target")
+        if _only_superblocks(scan) and not identity.superseded_by:
+            yield _reason(
+                "superseded", "or may have, and was cut while it began: only superblocks are damaged"
+            )
     elif case.armed is None:
         yield _reason("not-armed")
     elif case.tainted:
@@ -214,6 +218,11 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
             "log-behind",
             f"{counted(scan.above_ceiling, 'slot')} beyond the server's credit; or a defect of this tool",
         )
+
+
+def _only_superblocks(scan: ScanReport) -> bool:
+    """Whether nothing but copies of the superblock is wrong: the first thing that a later run writes."""
+    return 0 < sum(scan.findings.values()) == scan.superblocks_lost
 
 
 def _session_reasons(case: Case | None) -> Iterator[Reason]:

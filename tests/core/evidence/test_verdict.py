@@ -152,6 +152,19 @@ def test_no_log_is_never_durable(intact: Found, broken: Found) -> None:
     assert decided(None, broken, cut=none, at_risk=nothing).word == "loss"
 
 
+def test_without_a_log_superblocks_alone_prove_no_loss(plan: Plan, intact: Found, broken: Found) -> None:
+    """A later run that nobody knows of damages a copy first, if it is cut while it begins."""
+    one = dataclasses.replace(intact.report(), findings={"corrupt": 1}, superblocks_lost=1)
+    more = dataclasses.replace(broken.report(), findings={"corrupt": 1, "lost": 1}, superblocks_lost=1)
+    fields: dict[str, Any] = {"identity": TARGET, "cut": POWER, "at_risk": EXPOSED}
+    fields |= {"require_cut": "power", "min_cuts": 1}
+    without = decide(case=None, scan=one, **fields)
+    assert (without.word, codes(without)) == ("inconclusive", ["no-server-log", "superseded"])
+    assert "only superblocks" in without.reasons[1].text
+    assert decide(case=None, scan=more, **fields).word == "loss"
+    assert decide(case=make_case(plan, (ACKED,)), scan=one, **fields).word == "loss"
+
+
 @pytest.mark.parametrize(("changes", "code"), INCONCLUSIVE_CASES)
 def test_a_finding_is_loss_unless_something_else_explains_it(
     plan: Plan, broken: Found, changes: dict[str, Any], code: str

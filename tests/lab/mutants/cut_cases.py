@@ -5,11 +5,14 @@ was a cut and what it met. The drive kept everything, or nearly.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+from durability import limits
 from durability.formats.case import DriveState, HeldUp, PastVerdict, TargetError
 from durability.formats.facts import Facts
-from durability.formats.plan import MAIN
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import superblock
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
@@ -273,6 +276,33 @@ def unfinished_pass_after_unreadable_slots() -> str:
 def target_without_a_log() -> str:
     """The server has lost the run; everything on the drive is in order."""
     return judged(kept()[0], None)
+
+
+def _begun_over(content: Callable[[Plan, int], bytes]) -> str:
+    """The answer without a log, where a later run was cut in its first sync: of its superblocks only the
+    second one, `content`, is on the drive."""
+    disk, _ = kept()
+    offset = disk.plan.superblock_offsets[1]
+    later = dataclasses.replace(disk.plan, run=77)
+    disk.files[MAIN][offset : offset + limits.SUPERBLOCK_BYTES] = content(later, offset)
+    return judged(disk, None, tell=lambda outcome: f"later run {outcome.identity.superseded_by or 'unknown'}")
+
+
+@lab_case(
+    "inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 1 lost; "
+    "later run 000000000000004d"
+)
+def later_run_that_nobody_knows_of_and_that_was_cut_as_it_began() -> str:
+    """The server has lost two runs; an honest drive was cut in the first sync of the second."""
+    return _begun_over(superblock)
+
+
+@lab_case(
+    "inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 1 corrupt; later run unknown"
+)
+def later_run_that_nobody_knows_of_and_that_was_cut_in_a_write() -> str:
+    """The same, and the drive was writing that superblock: it is garbage."""
+    return _begun_over(lambda plan, _: bytes([plan.run]) * limits.SUPERBLOCK_BYTES)
 
 
 @lab_case("loss; 1 lost, 1 out of order")

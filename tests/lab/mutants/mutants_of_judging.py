@@ -372,6 +372,20 @@ JUDGING = (
         change=answering(identity._superseded_by, "return ''"),
     ),
     Mutant(
+        name="other runs are earlier without a log",
+        rule=9,
+        taken_away="without a log, another run's superblock is an earlier run's",
+        noticed_by=("later-run-that-nobody-knows-of-and-that-was-cut-as-it-began",),
+        change=without(identity.identify_without_log, "if others else", "if False else"),
+    ),
+    Mutant(
+        name="superblocks convict without a log",
+        rule=9,
+        taken_away="without a log, a damaged superblock alone is a loss",
+        noticed_by=("later-run-that-nobody-knows-of-and-that-was-cut-in-a-write",),
+        change=answering(verdict._only_superblocks, "return False"),
+    ),
+    Mutant(
         name="newer runs on the target ignored",
         rule=9,
         taken_away="the run whose superblock is left is judged, whatever was made there since",
