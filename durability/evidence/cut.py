@@ -185,7 +185,9 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
     for before, after in pairs:
         if after is None:
             return ""
-        if another_kernel and before.serial:
+        if another_kernel and not before.serial:
+            return ""  # two machines may give one name to drives of one size, and number them as they like
+        if another_kernel:
             continue
         if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
             return ""

@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "tainted": "the run violated the protocol",
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",
     "session-closed": "the connection was closed, so the kernel survived the client",
     "session-client-error": "the client failed, but not because of an I/O error of the target",
@@ -62,7 +63,7 @@ REASONS: Mapping[str, str] = {
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
 EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
-# These are told beside a loss as well: it may be withdrawn, and they stand then.
+# These are told beside a loss that may be withdrawn: they stand then.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
 _SESSION_REASONS: Mapping[str, str] = {
@@ -140,7 +141,7 @@ def decide(
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
-    if loss:
+    if any(reason.code == "unreadable-only" for reason in loss):
         loss += [reason for reason in missing if reason.code in _OUTLAST_A_LOSS]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
@@ -213,6 +214,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
+    if identity.perhaps_smaller:
+        yield _reason("smaller-or-copy", "; ".join(identity.perhaps_smaller))
     if scan.above_ceiling:
         yield _reason(
             "log-behind",

@@ -160,6 +160,18 @@ def test_every_drive_must_be_enumerated_anew(make_plan: MakePlan) -> None:
     assert shown(case, facts(drives=(fresh,)), "cut") == "none"
 
 
+def test_a_drive_without_a_serial_is_not_found_on_another_machine(make_plan: MakePlan) -> None:
+    """An image that was copied to another guest has the same name and size there, and some `diskseq`."""
+    for second in ({"serial": "S2"}, {"serial": ""}):
+        sdb = drive(name="sdb", **second)
+        nameless = drive(serial="", diskseq=3)
+        case = make_case(small(make_plan), (100,), armed=facts(drives=(sdb, nameless)))
+        moved = facts(boot="boot-9", machine="other", drives=(sdb, drive(serial="", diskseq=7)))
+        cut = assess(case, moved, attested="pulled the plug", cut_class=None)
+        assert (cut.cut_class, cut.proof) == ("none", ())
+        assert "not all drives were reattached" in cut.contradictions[0]
+
+
 def test_a_drive_that_moved_to_another_machine_was_detached(case: Case) -> None:
     """Known by its serial, it may be judged there; its cut still needs a counter or a word."""
     moved = facts(boot="boot-9", machine="other", drives=(drive(unsafe_shutdowns=None),))

@@ -96,6 +96,7 @@ INCONCLUSIVE_CASES: list[tuple[dict[str, Any], str]] = [
 INCONCLUSIVE_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"identity": dataclasses.replace(TARGET, superseded_by="aa")}, "superseded"),
     ({"identity": dataclasses.replace(TARGET, drive_changed=True)}, "drive-changed"),
+    ({"identity": dataclasses.replace(TARGET, perhaps_smaller=("half",))}, "smaller-or-copy"),
     ({"cut": dataclasses.replace(POWER, cut_class="none")}, "cut-not-shown"),
     ({"cut": dataclasses.replace(POWER, cut_class="vm")}, "cut-class"),
     (

@@ -154,6 +154,26 @@ def copy_on_a_smaller_device() -> str:
     return judged(disk, case, now=other, attested="pulled the plug")
 
 
+@lab_case("inconclusive: smaller-or-copy")
+def copy_on_a_smaller_device_of_drives_without_a_serial() -> str:
+    """The target was copied from a guest's disk to a smaller one, after a cut; neither tells a serial."""
+    disks = [
+        drive(serial="", name=name, size_bytes=size) for name, size in (("vdb", 2 << 30), ("vdc", 1 << 30))
+    ]
+    armed = facts(kind="device", file_system=None, path="/dev/vdb", size_bytes=2 << 30, drives=(disks[0],))
+    disk, case = kept(armed=armed)
+    now = facts(kind="device", file_system=None, boot="boot-2", uptime_s=30, drives=(disks[1],))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def image_on_another_guest_without_a_serial() -> str:
+    """An image of a guest's disk is found on another guest, where the disk has the same name and size."""
+    disk, case = kept(armed=facts(drives=(drive(serial="", diskseq=3),)))
+    now = facts(boot="boot-9", uptime_s=9999, machine="other", drives=(drive(serial="", diskseq=7),))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
 @lab_case("inconclusive: drive-changed; 20 lost")
 def copy_of_an_earlier_moment() -> str:
     """The target is a copy on another drive, made before the last 20 operations."""

@@ -432,6 +432,13 @@ JUDGING = (
         change=without(verdict._loss_reasons, "(identity.superseded_by or identity.drive_changed)", "False"),
     ),
     Mutant(
+        name="smaller devices without a serial are losses",
+        rule=9,
+        taken_away="a device without a serial that is smaller is the one of arming",
+        noticed_by=("copy-on-a-smaller-device-of-drives-without-a-serial",),
+        change=answering(identity._drives_are_known, "return True"),
+    ),
+    Mutant(
         name="the latest verdict stands",
         rule=9,
         taken_away="any later verdict takes the place of an earlier one",
