@@ -106,6 +106,14 @@ def test_a_restarted_server_still_bounds_the_time_from_below(make_plan: MakePlan
     assert shown(case, facts(boot="boot-2", uptime_s=61)) == "none"
 
 
+def test_no_time_is_told_by_the_clock_of_a_server_that_did_not_hear_the_run(make_plan: MakePlan) -> None:
+    """Another server took over: its uptime says nothing of when the last message came."""
+    case = make_case(small(make_plan), (100,), server_boot_id="another machine's", now_ns=10**15)
+    (proof,) = assess(case, NEXT_BOOT, attested=None, cut_class=None).proof
+    assert "at least" not in proof
+    assert proof.endswith("1000000 s ago, or to a server on another machine")
+
+
 def test_the_operators_word_raises_the_class(case: Case) -> None:
     """After the death of the system, an attested cut is power, or what the operator says."""
     bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
