@@ -260,9 +260,8 @@ def pass_that_reads_what_was_unreadable_beside_a_flip() -> str:
     other = next(at for at in range(slot + 16, slot + 32) if at in idle_slots(disk.plan))
     files.bad.add((MAIN, extent.offset_of(slot)))
     files.flips[MAIN, extent.offset_of(other) + 100] = 1
-    codes: list[str] = []
-    judged(files, case, tell=lambda outcome: str(codes.extend(one.code for one in outcome.verdict.reasons)))
-    earlier = past("loss", reasons=tuple(codes))
+    told = judged(files, case, tell=lambda outcome: ",".join(one.code for one in outcome.verdict.reasons))
+    earlier = past("loss", reasons=tuple(told.rpartition("; ")[2].split(",")))
     return judged(disk, dataclasses.replace(case, verdicts=(earlier,)))
 
 
