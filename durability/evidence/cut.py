@@ -163,16 +163,19 @@ def _os_death(case: Case, armed: Facts, now: Facts) -> str:
         return ""
     if not now.host.boot_id or armed.host.boot_id == now.host.boot_id:
         return ""
-    since_ns, at_least_words = case.now_ns - case.last_receipt_ns, ""
+    since_ns = case.now_ns - case.last_receipt_ns
+    before = f"the run's last message came {since_ns / 1e9:.0f} s ago"
     if case.receipt_boot_id != case.server_boot_id:
-        # The server restarted its clock since: the last frame is older than the server's own uptime.
-        since_ns, at_least_words = case.now_ns, "at least "
+        # The last frame is older than this boot of the server, or another machine received it: no clock
+        # counts from it. A restarted server's uptime still bounds the time from below.
+        since_ns = case.now_ns
+        before = (
+            f"the run's last message came before the server's machine started, {since_ns / 1e9:.0f} s ago,"
+            " or to a server on another machine"
+        )
     if now.host.uptime_ns >= since_ns:
         return ""
-    return (
-        f"the same machine has restarted, {now.host.uptime_ns / 1e9:.0f} s ago; "
-        f"the run's last message came {at_least_words}{since_ns / 1e9:.0f} s ago"
-    )
+    return f"the same machine has restarted, {now.host.uptime_ns / 1e9:.0f} s ago; {before}"
 
 
 def _enumerated_anew(armed: Facts, now: Facts) -> str:
@@ -185,7 +188,9 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
     for before, after in pairs:
         if after is None:
             return ""
-        if another_kernel and before.serial:
+        if another_kernel and not before.serial:
+            return ""  # two machines may give one name to drives of one size, and number them as they like
+        if another_kernel:
             continue
         if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
             return ""

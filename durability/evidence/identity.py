@@ -24,6 +24,7 @@ class Identity:
     `superseded_by`: another run was made on it since, or may have been; "" if not. `drive_changed`: the
     superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
+    `perhaps_smaller`: the same where it may be another device, to which the target was copied.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -31,6 +32,7 @@ class Identity:
     superseded_by: str
     drive_changed: bool
     smaller: tuple[str, ...] = ()
+    perhaps_smaller: tuple[str, ...] = ()
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
@@ -44,13 +46,26 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         by: Literal["superblock", "hardware"] | None = "superblock"
     else:
         by = None if differences else "hardware"
+    smaller = tuple(_smaller(case.armed, now)) if by else ()
+    certain = _drives_are_known(case.armed, now)
     return Identity(
         by=by,
         reasons=() if by else tuple(differences),
         superseded_by=_superseded_by(case, others, bool(by)),
         drive_changed=by == "superblock" and _drives_differ(case.armed, now),
-        smaller=tuple(_smaller(case.armed, now)) if by else (),
+        smaller=smaller if certain else (),
+        perhaps_smaller=() if certain else smaller,
     )
+
+
+def identify_without_log(plan: Plan, superblocks: Sequence[Plan | None]) -> Identity:
+    """The identity of a target that a superblock of `plan` names, where no log says which runs are older.
+
+    Another run in a superblock may be the later one, cut while it began: its first sync was under way, and an
+    honest drive kept one copy of each."""
+    others = sorted({one.run for one in superblocks if one is not None} - {plan.run})
+    superseded_by = f"{others[0]:016x}" if others else ""
+    return Identity(by="superblock", reasons=(), superseded_by=superseded_by, drive_changed=False)
 
 
 def newer_run_here(older: Case, newest: Case, now: Facts, superblocks: Sequence[Plan | None]) -> bool:
@@ -138,6 +153,17 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
         return False
     wanted = serials(armed.drives)
     return wanted is not None and wanted != serials(now.drives)
+
+
+def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:
+    """Whether the drives now can be told to be those of arming, or not to be: by their serials, or because
+    the kernel has not enumerated them since."""
+    if armed is None or now is None or serials(armed.drives) is not None:
+        return True
+    one_boot = bool(armed.host.boot_id) and armed.host.boot_id == now.host.boot_id
+    before = {drive.name: drive.diskseq for drive in armed.drives}
+    after = {drive.name: drive.diskseq for drive in now.drives}
+    return one_boot and bool(before) and None not in before.values() and before == after
 
 
 def serials(drives: Sequence[Drive]) -> list[str] | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
 from durability.evidence.cut import Cut, CutClass, assess
 from durability.evidence.document import Outcome, Requirements
-from durability.evidence.identity import Identity, identify
+from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.verdict import decide
 from durability.formats.case import Case
@@ -59,7 +59,7 @@ def judge(
     of a superblock. `found` must be the target of `case`. `report`, `examples`: what the scan found.
     `duration_s`: how long it took, for the document."""
     if case is None:
-        identity = Identity(by="superblock", reasons=(), superseded_by="", drive_changed=False)
+        identity = identify_without_log(plan, found.superblocks)
         cut = Cut(cut_class="none", proof=(), attested=attestation.text, contradictions=())
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
         window = None

@@ -43,6 +43,7 @@ class ScanReport:
     `newest_lost` the last one. `control_lost`: completed writes of the control arm that are not there.
     `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
     that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
+    `by_errors`: I/O errors of the drive may be all that is behind the findings, whatever their classes.
     """
 
     finished: bool
@@ -62,6 +63,7 @@ class ScanReport:
     control_lost: int
     prefill_lost: int
     superblocks_lost: int
+    by_errors: bool = False
 
     @property
     def convicting(self) -> dict[FindingClass, int]:

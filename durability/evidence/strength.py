@@ -16,11 +16,13 @@ from durability.formats.case import Case, PastVerdict
 CONFIDENCE = 0.95
 # An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
 HIDE_LOSSES = frozenset(
-    {"superseded", "tainted", "log-behind", "drive-changed"}
+    {"superseded", "tainted", "log-behind", "drive-changed", "smaller-or-copy"}
     | {"scan-unfinished", "unstable", "earlier-unstable"}
 )
 # What keeps an inconclusive verdict from durable is then only the question: its options and other runs.
 OF_THE_QUESTION = frozenset({"cut-class", "too-few-cuts", "series-has-loss", "series-incomplete"})
+# Told beside any verdict, and no part of what it lacks.
+_REMARKS = frozenset({"loss-withdrawn"})
 _STEPS = 60  # bisections: far below the precision of a float
 
 
@@ -74,7 +76,7 @@ def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
 
 def _may_be_withdrawn(past: PastVerdict) -> bool:
     """Whether it is a loss by unreadable data alone, or one that only repeats an earlier loss."""
-    repeats = set(past.reasons) == {"earlier-loss"}
+    repeats = set(past.reasons) - {"unstable", "earlier-unstable"} == {"earlier-loss"}
     return past.verdict == "loss" and ("unreadable-only" in past.reasons or repeats)
 
 
@@ -88,8 +90,9 @@ def _weight(past: PastVerdict) -> tuple[int, int]:
 
 def shows_durable(past: PastVerdict) -> bool:
     """Whether its cut lost nothing: durable, or so but for what was asked, or for other runs."""
-    answered = past.verdict == "inconclusive" and bool(past.reasons)
-    return past.verdict == "durable" or (answered and OF_THE_QUESTION.issuperset(past.reasons))
+    lacking = set(past.reasons) - _REMARKS
+    answered = past.verdict == "inconclusive" and bool(lacking)
+    return past.verdict == "durable" or (answered and lacking <= OF_THE_QUESTION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

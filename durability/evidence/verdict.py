@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "tainted": "the run violated the protocol",
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",
     "session-closed": "the connection was closed, so the kernel survived the client",
     "session-client-error": "the client failed, but not because of an I/O error of the target",
@@ -62,6 +63,8 @@ REASONS: Mapping[str, str] = {
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
 EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
+# These are told beside a loss that may be withdrawn: they stand then.
+_OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
 _SESSION_REASONS: Mapping[str, str] = {
     "stop": "session-stopped",
@@ -124,6 +127,7 @@ def decide(
     explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
     earlier = _earlier_losses(case, complete=_reads_everything(scan) and not explained)
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
+    withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
     series = Strength(cuts=0, losses=0, bound=None, left_out=0)
     if case is not None:
@@ -132,12 +136,13 @@ def decide(
             cut_class=cut.cut_class,
             verdict=word,
             at_risk_ms1000=at_risk.ms1000,
-            reasons=tuple(reason.code for reason in missing),
+            reasons=tuple(reason.code for reason in (*missing, *withdrawn)),
         )
     if word == "durable":
         missing += _series_reasons(series, min_cuts)
         word = "inconclusive" if missing else "durable"
-    withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
+    if any(reason.code == "unreadable-only" for reason in loss):
+        loss += [reason for reason in missing if reason.code in _OUTLAST_A_LOSS]
     reasons = (*(loss or missing), *withdrawn)
     return Verdict(word=word, headline=_headline(word, reasons, cut), reasons=reasons, strength=series)
 
@@ -184,7 +189,8 @@ def _loss_reasons(
     if earlier:
         reasons.append(_reason("earlier-loss"))
     unreadable_before = all("unreadable-only" in past.reasons for past in earlier)
-    if reasons and not smaller and found.keys() <= {"unreadable"} and unreadable_before:
+    by_errors = scan.by_errors or found.keys() <= {"unreadable"}
+    if reasons and not smaller and by_errors and unreadable_before:
         reasons.append(_reason("unreadable-only"))
     return reasons
 
@@ -195,6 +201,10 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("no-server-log", "plan and target alone can prove a loss, but not durability")
         if not any(scan.newest_seen):  # seq 1 is what shows that the server had heard of the prefill
             yield _reason("not-armed", "or at least no operation of it is on the target")
+        if _only_superblocks(scan) and not identity.superseded_by:
+            yield _reason(
+                "superseded", "or may have, and was cut while it began: only superblocks are damaged"
+            )
     elif case.armed is None:
         yield _reason("not-armed")
     elif case.tainted:
@@ -204,11 +214,18 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
+    if identity.perhaps_smaller:
+        yield _reason("smaller-or-copy", "; ".join(identity.perhaps_smaller))
     if scan.above_ceiling:
         yield _reason(
             "log-behind",
             f"{counted(scan.above_ceiling, 'slot')} beyond the server's credit; or a defect of this tool",
         )
+
+
+def _only_superblocks(scan: ScanReport) -> bool:
+    """Whether nothing but copies of the superblock is wrong: the first thing that a later run writes."""
+    return 0 < sum(scan.findings.values()) == scan.superblocks_lost
 
 
 def _session_reasons(case: Case | None) -> Iterator[Reason]:

@@ -1,9 +1,13 @@
-"""The canary: places of the target that read well in this pass, read again when others do not.
+"""The canary: whether the target is still there, and what read well in this pass still does.
 
 An I/O error says that a place is lost only while the drive still gives back what it gave before. A drive that
 lost its power, dropped off its bus or was enumerated anew, and a file system that shut down, answer every
 read with EIO; that is an unfinished scan, never lost data. So a few places are remembered, and read again
-through new descriptors past the page cache. Refuses to judge what was found at any place.
+through new descriptors past the page cache.
+
+What is missing is lost only on a target that is there. One whose device lost its node, or shows no capacity
+any more, seems empty. So drives and length are noted when the target is recognised, and compared before
+anything that is missing counts. Refuses to judge what was found at any place.
 """
 
 from __future__ import annotations
@@ -13,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from durability import limits
-from durability_client.target.storage import Storage
+from durability.formats.plan import MAIN
+from durability_client.target.storage import PresentDrive, Storage
 from durability_client.verify.target_reader import Content, Reader, aligned_buffer
 
 _FIRST = 2  # places kept from the beginning of the pass
@@ -33,14 +38,47 @@ class Place:
     offset: int
 
 
-class Canary:
-    """Knows some places of `storage` that read well. `block_bytes` and `tick` as of `Reader`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """What the system shows of a target without a read: the drives below, and the length of the main file or
+    device, 0 where it is gone, None where the system does not say."""
 
-    def __init__(self, storage: Storage, *, block_bytes: int, tick: Callable[[], None]) -> None:
+    drives: tuple[PresentDrive, ...]
+    main_bytes: int | None
+
+
+def presence_of(storage: Storage) -> Presence:
+    """What the system shows of the target of `storage` now."""
+    try:
+        main_bytes: int | None = storage.size(MAIN)
+    except FileNotFoundError:
+        main_bytes = 0
+    except OSError:
+        main_bytes = None
+    return Presence(drives=storage.drives(), main_bytes=main_bytes)
+
+
+class Canary:
+    """Knows some places of `storage` that read well. `block_bytes` and `tick` as of `Reader`.
+
+    `before`: the target when it was recognised, None: it is recognised now. `is_device`: the run was made on
+    a device, which is never without length.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        block_bytes: int,
+        tick: Callable[[], None],
+        before: Presence | None = None,
+        is_device: bool = False,
+    ) -> None:
         self._storage = storage
         self._block_bytes = block_bytes
         self._tick = tick
-        self._drives = storage.drives()
+        self._before = presence_of(storage) if before is None else before
+        self._is_device = is_device
         self._buffer = aligned_buffer(limits.SECTOR_BYTES)
         self._first: list[Place] = []
         self._latest: deque[Place] = deque(maxlen=_LATEST)
@@ -93,10 +131,23 @@ class Canary:
                     f"the drive went away while it was read: TARGET{place.suffix} offset {place.offset} read"
                     f" well before, and now gives {fault}"
                 )
-        if self._storage.drives() != self._drives:
+        self.require_presence()
+
+    def require_presence(self) -> None:
+        """Raises DriveWentAwayError if the target is not as it was when it was recognised: other drives, or
+        another length, or a device without any."""
+        now, before = presence_of(self._storage), self._before
+        if now.drives != before.drives:
             raise DriveWentAwayError(
                 "the drive went away while it was read: the kernel has enumerated it anew, or with another"
                 " size"
+            )
+        if self._is_device and now.main_bytes == 0:
+            raise DriveWentAwayError("the device is gone, or shows no capacity")
+        if None not in (now.main_bytes, before.main_bytes) and now.main_bytes != before.main_bytes:
+            raise DriveWentAwayError(
+                f"the target went away while it was read: it has {now.main_bytes:,} bytes, and had"
+                f" {before.main_bytes:,} when it was recognised"
             )
 
     def _places(self) -> Iterator[Place]:

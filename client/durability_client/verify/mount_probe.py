@@ -6,6 +6,9 @@ without replay would prove nothing: before its log is replayed, the file system 
 anything. The mount is made in a namespace of its own that ends with it, and asked for the root directory's
 names. What keeps a sound file system from mounting as well (a device that is read-only or in use, a type
 that the kernel does not know) is refused, never taken for damage.
+
+A drive that goes away, or has a bad sector, fails a probe as well. The probe only says whether it was told of
+an I/O error; `unmountable` asks the device itself.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ _OPTIONS = {
     "vfat": "ro",
     "exfat": "ro",
 }
+_IO_ERRORS = ("can't read superblock", "input/output error")  # the words of mount(8) and ls(1) for EIO
 # What the kernel says of a mount that fails whatever the drive holds.
 _NOT_DAMAGE = ("unknown filesystem type", "busy", "permission denied", "not permitted", "superuser")
 
@@ -39,13 +43,15 @@ class MountProbe:
     """What became of the file system on a device.
 
     `type` and `uuid` are from its superblock, "" where none is recognised. `mounts`: it could be mounted and
-    its root directory listed. `text` says what was tried and what came of it, for people.
+    its root directory listed. `text` says what was tried and what came of it, for people. `io_error`: the
+    kernel said that it could not read, which some file systems say of damaged content as well.
     """
 
     type: str
     uuid: str
     mounts: bool
     text: str
+    io_error: bool = False
 
 
 def probe_mount(device: Path) -> MountProbe:
@@ -69,7 +75,8 @@ def probe_mount(device: Path) -> MountProbe:
         )
     failure = _mount(device, kind, options)
     text = f"{kind} on {device} does not mount with {options}: {failure}" if failure else f"{device} mounts"
-    return MountProbe(type=kind, uuid=uuid, mounts=not failure, text=text)
+    io_error = any(words in failure.lower() for words in _IO_ERRORS)
+    return MountProbe(type=kind, uuid=uuid, mounts=not failure, text=text, io_error=io_error)
 
 
 def _recognise(device: Path) -> tuple[str, str]:

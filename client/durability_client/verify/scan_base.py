@@ -1,8 +1,9 @@
 """What every scan does, whatever a slot is: superblocks, the control arm, rereads, counts and reports.
 
 Whatever looks wrong is read again through a new descriptor before it counts, so a cable that flips bits does
-not fail a drive. What cannot be read counts only while the drive still answers elsewhere (`canary`). Memory
-does not grow with the target. How the slots are read is a subclass's: `slot_scan` reads slots in files,
+not fail a drive. What cannot be read counts only while the drive still answers elsewhere, and what is missing
+only while the target is there as it was when it was recognised (`canary`). Memory does not grow with the
+target. How the slots are read is a subclass's: `slot_scan` reads slots in files,
 `name_scan` files as slots. It decides no verdict and writes nothing.
 """
 
@@ -19,7 +20,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Canary, Place
+from durability_client.verify.canary import Canary, Place, Presence
 from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
 from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 
@@ -33,13 +34,14 @@ _GONE: frozenset[FindingClass | None] = frozenset({"truncated", "absent"})
 class ScanJob:
     """What a scan needs beside the storage. `acked` is rule 4's A, None without a server's log;
     `control_completed` the control arm's frontier; `block_bytes` the smallest piece that the drives can be
-    asked for.
+    asked for; `before` the target when it was recognised, None: when the scan begins.
     """
 
     plan: Plan
     acked: tuple[int, ...] | None
     control_completed: int
     block_bytes: int
+    before: Presence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +96,20 @@ class ScanBase:
         self._buffers = [aligned_buffer(chunk) for _ in range(_BUFFERS)]
         self._second_look = aligned_buffer(chunk)
         self._odd: dict[tuple[int, int], bytes] = {}  # what the first odd slots in flight held
-        self._canary = Canary(storage, block_bytes=job.block_bytes, tick=listener.tick)
+        self._canary = Canary(
+            storage,
+            block_bytes=job.block_bytes,
+            tick=listener.tick,
+            before=job.before,
+            is_device=job.plan.target_kind == "device",
+        )
         self._doubted = False  # whether any read has failed
         self._phase: Phase = "in flight"
         self._done = self._total = 0
+
+    def require_target(self) -> None:
+        """Raises DriveWentAwayError if the target is no longer as it was recognised."""
+        self._canary.require_presence()
 
     def run(self) -> ScanReport:
         """Scan everything. Raises OSError for an error that is not the medium's, and DriveWentAwayError: the
@@ -167,13 +179,16 @@ class ScanBase:
     def _require_drive(self, suspects: Iterable[Suspect]) -> None:
         """Before these are concluded: raises DriveWentAwayError if what they lack is the drive's absence.
 
-        What is gone may be gone from the beginning; what cannot be read needs a place that can.
+        What is gone may be gone from the beginning, if the target is as it was recognised; what cannot be
+        read needs a place that can.
         """
         found = {suspect.judgement.finding for suspect in suspects}
         if "unreadable" in found:
             self._doubted = True
         if "unreadable" in found or (found & _GONE and self._canary.known):
             self._canary.require_drive(self._places())
+        elif found & _GONE:
+            self._canary.require_presence()
 
     def _places(self) -> Iterator[Place]:
         """Places all over the target that should be readable, to try where nothing has read well."""
@@ -253,9 +268,11 @@ class ScanBase:
 
     def _finish(self) -> ScanReport:
         """The report of a scan that is done, after its last examples. Raises DriveWentAwayError: what failed
-        last may have failed because the drive was about to."""
+        last may have failed because the drive was about to, and what was read may be another drive's."""
         if self._doubted:
             self._canary.require_drive(self._places())
+        else:
+            self._canary.require_presence()
         for example in self._examples.latest():
             self._listener.example(example)
         return self._report(finished=True)

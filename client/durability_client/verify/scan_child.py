@@ -21,6 +21,7 @@ from durability.formats.plan import Plan
 from durability.formats.workloads.workload import Layout
 from durability_client.target.storage import Storage
 from durability_client.verify.canary import DriveWentAwayError
+from durability_client.verify.device_places import PlacesRead, read_places
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase, ScanJob, ScanListener, ScanProgress
 from durability_client.verify.slot_scan import LogScan, SlotScan
@@ -49,6 +50,11 @@ class SuperblocksRead:
 
 
 @dataclass(frozen=True, slots=True)
+class PlacesWanted:
+    """Read places all over the device, see `read_places`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """A read returned."""
 
@@ -60,8 +66,8 @@ class Failed:
     text: str
 
 
-Request: TypeAlias = "SuperblocksWanted | ScanJob"
-Reply: TypeAlias = "SuperblocksRead | Tick | Failed | ScanProgress | Example | ScanReport"
+Request: TypeAlias = "SuperblocksWanted | PlacesWanted | ScanJob"
+Reply: TypeAlias = "SuperblocksRead | PlacesRead | Tick | Failed | ScanProgress | Example | ScanReport"
 
 
 class _Reporter:
@@ -93,6 +99,8 @@ def scan_here(storage: Storage, job: ScanJob, listener: ScanListener) -> ScanRep
     has shown nothing."""
     scan = SCANS[job.plan.contract.layout](storage, job, listener)
     try:
+        if job.before is not None:
+            scan.require_target()
         return scan.run()
     except OSError as error:
         failure = f"{storage.path} cannot be read further: {error.strerror or error}"
@@ -120,6 +128,8 @@ def main() -> None:
             request = cast(Request, connection.recv())
             if isinstance(request, SuperblocksWanted):
                 reporter.send(_read_superblocks(storage, request.known))
+            elif isinstance(request, PlacesWanted):
+                reporter.send(read_places(storage, lambda: reporter.send(Tick())))
             else:
                 reporter.send(scan_into(storage, request, reporter.send))
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -29,9 +29,11 @@ from durability.formats.plan import Plan
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.verify import scan_child
+from durability_client.verify.device_places import PlacesRead, read_places
 from durability_client.verify.scan_base import ScanJob, ScanProgress
 from durability_client.verify.scan_child import (
     Failed,
+    PlacesWanted,
     Reply,
     Request,
     SuperblocksRead,
@@ -79,6 +81,15 @@ class ScanProcess:
         if isinstance(reply, Failed):
             raise TargetError(reply.text)
         return cast(SuperblocksRead, reply).plans
+
+    async def places(self) -> PlacesRead:
+        """Read places all over the device, see `read_places`. Raises StalledError."""
+        if self._child is None:
+            return await asyncio.to_thread(read_places, self._storage, lambda: None)
+        reply = await self._child.ask(PlacesWanted(), lambda _: None)
+        if isinstance(reply, Failed):
+            raise StalledError(reply.text)
+        return cast(PlacesRead, reply)
 
     async def scan(self, job: ScanJob, *, on_progress: OnProgress, on_example: OnExample) -> ScanReport:
         """Scan the target. What stops the scan is the `failure` of the report, which then is of a part
@@ -148,7 +159,7 @@ class _Child:
             while True:
                 self._wait()
                 reply = cast(Reply, self._connection.recv())
-                if isinstance(reply, SuperblocksRead | Failed | ScanReport):
+                if isinstance(reply, SuperblocksRead | PlacesRead | Failed | ScanReport):
                     return reply
                 listen(reply)
         except (EOFError, OSError, pickle.UnpicklingError):

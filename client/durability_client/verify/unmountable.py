@@ -1,8 +1,10 @@
 """A file target whose file system does not mount: its files are gone, and its device identifies it.
 
 It is a storage without files, so a scan finds every acknowledged record missing. Drives, offset and UUID
-must still show that the file system is the run's. This module writes nothing; `mount_probe` says what its
-one mount may write.
+must still show that the file system is the run's. And the device itself must still answer: a drive that
+lost its power fails a mount, too, and has lost nothing. So the device is read past the page cache after the
+probe, at its start, its end and places between. This module writes nothing; `mount_probe` says what its one
+mount may write.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from durability.errors import TargetError, WrongTargetError
+from durability.evidence.scan_report import ScanReport, empty_report
 from durability.formats.case import Case
 from durability.formats.facts import Facts, FileSystem
 from durability.formats.plan import Plan, TargetKind
 from durability_client.target.discovery import collect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import DriveWatch, PresentDrive, TargetDirectory, TargetFile
+from durability_client.verify.canary import Presence, presence_of
+from durability_client.verify.device_places import PlacesRead
 from durability_client.verify.mount_probe import MountProbe, probe_mount
 
 
@@ -27,20 +32,35 @@ class UnmountableStorage:
 
     kind: TargetKind = "file"
 
-    def __init__(self, device: Path, probe: MountProbe) -> None:
+    def __init__(self, device: Path, probe: MountProbe, before: Presence | None = None) -> None:
         self.path = device
-        self._device = KernelStorage(device)
+        self.device = KernelStorage(device)
         self._probe = probe
+        self._before = presence_of(self.device) if before is None else before
 
     @classmethod
     def on(cls, device: Path) -> UnmountableStorage:
         """Look at `device` first. Raises TargetError where its file system mounts, or that cannot be
         tried.
         """
+        before = presence_of(KernelStorage(device))
         probe = probe_mount(device)
         if probe.mounts:
             raise TargetError(f"{probe.text}: mount it, and verify the target at its path, without --device")
-        return cls(device, probe)
+        return cls(device, probe, before)
+
+    def as_shown(self, report: ScanReport, plan: Plan, places: PlacesRead) -> ScanReport:
+        """What `report`, the scan's, is worth after `places` of the device were read.
+
+        Nothing, if the device went away since before the probe, or gives nothing back. And where any read
+        failed, here or in the probe, I/O errors may be all that is behind it.
+        """
+        if places.presence != self._before or not places.presence.main_bytes:
+            why = "the kernel has enumerated its drive anew, or shows another size"
+            return empty_report(plan, failure=f"{self.path} went away while it was examined: {why}")
+        if not places.read:
+            return empty_report(plan, failure=f"no block of {self.path} that was tried could be read")
+        return replace(report, by_errors=self._probe.io_error or bool(places.failed))
 
     @property
     def why(self) -> str:
@@ -49,15 +69,15 @@ class UnmountableStorage:
 
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""
-        return self._device.flushes(drive)
+        return self.device.flushes(drive)
 
     def drives(self) -> tuple[PresentDrive, ...]:
         """The drives below the device, as the kernel shows them now."""
-        return self._device.drives()
+        return self.device.drives()
 
     def drop_caches_below(self) -> None:
         """As of the device."""
-        self._device.drop_caches_below()
+        self.device.drop_caches_below()
 
     def facts(self) -> Facts:
         """Facts of the device itself, without a file system."""
@@ -112,11 +132,11 @@ class UnmountableStorage:
 
     def lock(self, *, create: bool = False) -> None:
         """Hold the device. Raises TargetBusyError."""
-        self._device.lock()
+        self.device.lock()
 
     def unlock(self) -> None:
         """Give the device back."""
-        self._device.unlock()
+        self.device.unlock()
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> TargetFile:
         """Raises FileNotFoundError, as for any file that is gone."""

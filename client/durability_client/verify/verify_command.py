@@ -35,7 +35,7 @@ from durability.evidence.cut import CutClass
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, newer_run_here
 from durability.evidence.judge import Attestation, Found, judge
-from durability.evidence.scan_report import Example, empty_report
+from durability.evidence.scan_report import Example, ScanReport, empty_report
 from durability.formats.case import Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
@@ -49,6 +49,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_client.target.target_warnings import skips_replay
 from durability_client.verify import junit, verdict_text
+from durability_client.verify.canary import presence_of
 from durability_client.verify.case_source import CaseSource, ExportCaseSource, ServerCaseSource
 from durability_client.verify.scan_base import ScanJob, ScanProgress
 from durability_client.verify.scan_process import ScanProcess, StalledError
@@ -126,6 +127,7 @@ async def examine(
     """Look at a locked target and judge it. Raises as `verify` does."""
     started_s = time.monotonic()
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
+        before = await asyncio.to_thread(presence_of, storage)
         facts = await asyncio.to_thread(storage.facts)
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
@@ -146,12 +148,17 @@ async def examine(
             acked=case.frontiers if case is not None else None,
             control_completed=case.control if case is not None else 0,
             block_bytes=block_bytes_of(found.facts),
+            before=before,
         )
         examples: list[Example] = []
         if stalled:
             report = empty_report(plan, failure=stalled)
         else:
             report = await scan_process.scan(job, on_progress=on_progress, on_example=examples.append)
+        if isinstance(storage, UnmountableStorage):
+            report = await _as_the_device_shows(storage, report, plan, options.stall_s)
+            if not report.finished:
+                examples.clear()
     return judge(
         plan=plan,
         case=case,
@@ -162,6 +169,17 @@ async def examine(
         requirements=Requirements(cut=options.require_cut, min_cuts=options.min_cuts),
         duration_s=time.monotonic() - started_s,
     )
+
+
+async def _as_the_device_shows(
+    storage: UnmountableStorage, report: ScanReport, plan: Plan, stall_s: float
+) -> ScanReport:
+    """The report of a scan that found no file, held against what can be read of the device itself."""
+    with ScanProcess(storage.device, stall_s=stall_s) as scan_process:
+        try:
+            return storage.as_shown(report, plan, await scan_process.places())
+        except StalledError as error:
+            return empty_report(plan, failure=str(error))
 
 
 async def _newest_here(case: Case, found: Found, case_source: CaseSource) -> Case:

@@ -156,6 +156,11 @@ class Drive:
 
     # What a host asks for.
 
+    @property
+    def shown_bytes(self) -> int:
+        """The capacity that a kernel shows: 0 of a drive without power."""
+        return self.size_bytes if self._powered else 0
+
     def read(self, offset: int, length: int) -> bytes:
         """The newest bytes there. Need not be whole sectors. Raises OSError."""
         try:

@@ -74,8 +74,8 @@ class SimulatedFile:
         return length
 
     def size(self) -> int:
-        """The drive's capacity now, which a cut can change."""
-        return self._drive.size_bytes
+        """The drive's capacity now, which a cut can change; 0 while it has no power."""
+        return self._drive.shown_bytes
 
     def truncate(self, size_bytes: int) -> None:
         """Never called: a device keeps its size."""
@@ -180,9 +180,10 @@ class SimulatedStorage:
         return ()
 
     def size(self, suffix: str) -> int:
-        """The drive's capacity in bytes. Raises FileNotFoundError for a sibling."""
+        """The drive's capacity in bytes, which the kernel shows as 0 while the drive has no power. Raises
+        FileNotFoundError for a sibling."""
         self._refuse_names(suffix)
-        return self._drive.size_bytes
+        return self._drive.shown_bytes
 
     def unlink(self, suffix: str) -> None:
         """Raises FileNotFoundError: a device holds no files."""
@@ -255,9 +256,9 @@ class SimulatedStorage:
         return SimulatedDriveWatch(self._drive)
 
     def drives(self) -> tuple[PresentDrive, ...]:
-        """The simulated drive, enumerated anew by each `power_on`."""
+        """The simulated drive, enumerated anew by each `power_on`; of no capacity without power."""
         drive = self._drive
-        return (PresentDrive(name=self.path.name, size_bytes=drive.size_bytes, diskseq=drive.generation),)
+        return (PresentDrive(name=self.path.name, size_bytes=drive.shown_bytes, diskseq=drive.generation),)
 
     def drop_caches_below(self) -> None:
         """There is nothing between the client and the drive."""

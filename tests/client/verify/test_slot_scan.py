@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import CONTROL, MAIN, Plan
 from durability_client.target.storage import PresentDrive
+from durability_client.verify.canary import presence_of
 from durability_client.verify.read_chunks import bytes_around, pieces_around
 from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_child import scan_here
@@ -306,6 +308,28 @@ def test_drive_that_is_dead_from_the_beginning_is_no_loss(
 
     assert (report.finished, report.findings) == (False, {})
     assert "no block of the target" in report.failure
+
+
+@pytest.mark.parametrize("workload", ["overwrite", "append", "rename"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_target_that_goes_away_before_the_first_read_is_no_loss(
+    make_plan: MakePlan, tmp_path: Path, workload: str, empty: bool
+) -> None:
+    """What is missing is lost only on a target that is as it was recognised: there, and of that length."""
+    disk = Disk(small(make_plan, workload=workload))
+    disk.write_to(0, 60)
+    storage = lay_down(disk, tmp_path)
+    job = replace(job_of(disk.plan, (60,)), before=presence_of(storage))
+    for suffix in disk.files:
+        os.truncate(storage.path_of(suffix), 0) if empty else storage.unlink(suffix)
+
+    report = scan_here(storage, job, SILENT)
+
+    assert (report.finished, report.findings) == (False, {})
+    assert "the target went away" in report.failure
+    report = scan_here(storage, replace(job, before=presence_of(storage)), SILENT)
+    assert report.finished, "a target that was recognised so is a loss"
+    assert report.findings
 
 
 def test_first_half_unreadable_is_a_finding(written: Disk, tmp_path: Path) -> None:

@@ -29,16 +29,18 @@ from durability.errors import (
     UsageError,
     WrongTargetError,
 )
-from durability.formats.case import case_to_value
+from durability.evidence.document import Outcome
+from durability.formats.case import Case, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.protocol.local_address import socket_name
 from durability_client.link.endpoint import Endpoint
 from durability_client.target.kernel_storage import KernelStorage
+from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
-from durability_client.verify.verify_command import VerifyOptions, verify
+from durability_client.verify.verify_command import VerifyOptions, examine, verify
 from durability_server.server import Server
 from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStorage, lay_down, unreadable
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
@@ -495,6 +497,52 @@ async def test_unreadable_slots_are_withdrawn_by_a_pass_that_reads_them(lab: Lab
         assert await lab.listed() == "durable"
 
 
+async def test_device_that_loses_its_capacity_before_it_is_read_is_no_loss(
+    lab: Lab, make_plan: MakePlan, make_loop: Callable[..., Path]
+) -> None:
+    """A drive drops off once it has been recognised: unfinished, and the next pass may still be durable."""
+    device = make_loop(2 << 20)
+    backing = backing_of(device)
+    lab.plan = small(make_plan, target_kind="device", slots=1024, credit=256)
+    lab.disk = Disk(lab.plan)
+    lab.disk.write_to(0, ACKED)
+    content = bytes(lab.disk.files[MAIN])
+    content += bytes((2 << 20) - len(content))
+    device.write_bytes(content)
+    await lab.run(armed=KernelStorage(device).facts())
+
+    def resize(size_bytes: int) -> None:
+        os.truncate(backing, size_bytes)
+        subprocess.run(["losetup", "--set-capacity", device], check=True, env=ENVIRONMENT)
+
+    class DroppingSource(ServerCaseSource):
+        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+            if end:
+                resize(0)
+            return await super().open(run, facts, end=end)
+
+    async def examined(source: ServerCaseSource) -> Outcome:
+        options = VerifyOptions(target=device, endpoint=lab.endpoint)
+        outcome = await examine(options, KernelStorage(device), source, lambda _: None)
+        await source.close(lab.plan.run, outcome.document(), outcome.examples)
+        return outcome
+
+    outcome = await examined(DroppingSource(lab.endpoint))
+    assert (outcome.verdict.word, outcome.report.finished) == ("inconclusive", False)
+    assert not outcome.report.findings
+    resize(2 << 20)
+    with device.open("r+b") as file:
+        file.write(content)
+    outcome = await examined(ServerCaseSource(lab.endpoint))
+    assert (outcome.report.finished, outcome.report.checked) == (True, 1024)
+    assert [reason.code for reason in outcome.verdict.reasons] == ["cut-not-shown"]
+
+
+def backing_of(device: Path) -> str:
+    """The file under a loop device."""
+    return Path(f"/sys/block/{device.name}/loop/backing_file").read_text().strip()
+
+
 async def verify_device(lab: Lab, device: Path) -> int:
     options = VerifyOptions(
         target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
@@ -527,6 +575,98 @@ async def test_file_system_that_does_not_mount_is_loss(lab: Lab, make_loop: Call
         file.write(bytes(8 << 20))
 
     assert await verify_device(lab, device) == EXIT_LOSS
+
+
+def system(*command: str | Path) -> None:
+    """Run a program of the system."""
+    subprocess.run(command, check=True, env=ENVIRONMENT)
+
+
+async def run_in_file_system(lab: Lab, device: Path) -> Path:
+    """Make a run on a new file system of `device`, on which its target lies; the path while it is mounted."""
+    directory = lab.directory / "mount"
+    armed = facts_while_mounted(device, directory)
+    system("mount", device, directory)
+    target = lay_down(lab.disk, directory).path
+    system("umount", directory)
+    await lab.run(armed=armed)
+    return target
+
+
+async def verdict_of_device(lab: Lab, device: Path) -> tuple[str, list[str]]:
+    """The word and the reasons of `verify --device`."""
+    options = VerifyOptions(
+        target=None, endpoint=lab.endpoint, run=lab.plan.run, device=device, attest_cut="pulled", json=True
+    )
+    out = io.StringIO()
+    await verify(options, out=out, err=lab.said)
+    document = json.loads(out.getvalue())
+    return document["verdict"], codes(document)
+
+
+async def verdict_once_mounted(lab: Lab, device: Path, target: Path) -> list[str]:
+    """The reasons of `verify` on the target, where the file system mounts again."""
+    system("mount", device, target.parent)
+    try:
+        options = VerifyOptions(target=target, endpoint=lab.endpoint, run=lab.plan.run, json=True)
+        out = io.StringIO()
+        await verify(options, out=out, err=lab.said)
+    finally:
+        system("umount", target.parent)
+    document = json.loads(out.getvalue())
+    assert not any(document["findings"].values())
+    return codes(document)
+
+
+@pytest.mark.parametrize("resized", [False, True])
+async def test_device_that_dies_while_it_is_probed_is_no_loss(
+    lab: Lab, make_loop: Callable[..., Path], resized: bool
+) -> None:
+    """`--device`: a drive without power fails blkid and mount, and may show no capacity any more."""
+    device = make_loop()
+    target = await run_in_file_system(lab, device)
+    backing = backing_of(device)
+    kept = read_and_cut(backing, 0)
+    if resized:
+        system("losetup", "--set-capacity", device)
+
+    word, reasons = await verdict_of_device(lab, device)
+
+    assert word == "inconclusive"
+    assert "scan-unfinished" in reasons
+    put_back(backing, kept)
+    system("losetup", "--set-capacity", device)
+    assert await verdict_once_mounted(lab, device, target) == ["cut-not-shown"]
+
+
+async def test_file_system_that_does_not_mount_for_io_errors_may_be_withdrawn(
+    lab: Lab, make_loop: Callable[..., Path]
+) -> None:
+    """`--device`: a part of the device cannot be read. It is a loss, until a pass reads everything."""
+    device = make_loop()
+    target = await run_in_file_system(lab, device)
+    backing = backing_of(device)
+    kept = read_and_cut(backing, 8 << 20)
+
+    assert await verdict_of_device(lab, device) == ("loss", ["findings", "unreadable-only"])
+
+    put_back(backing, kept)
+    assert await verdict_once_mounted(lab, device, target) == ["cut-not-shown", "loss-withdrawn"]
+
+
+def read_and_cut(backing: str, size_bytes: int) -> bytes:
+    """What the file under a loop device holds; beyond `size_bytes` the device gives EIO from now on."""
+    os.sync()
+    kept = Path(backing).read_bytes()
+    os.truncate(backing, size_bytes)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
+    return kept
+
+
+def put_back(backing: str, kept: bytes) -> None:
+    """The device can be read again, and is as it was."""
+    Path(backing).write_bytes(kept)
+    Path("/proc/sys/vm/drop_caches").write_text("1")
 
 
 async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:

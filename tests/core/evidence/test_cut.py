@@ -106,6 +106,14 @@ def test_a_restarted_server_still_bounds_the_time_from_below(make_plan: MakePlan
     assert shown(case, facts(boot="boot-2", uptime_s=61)) == "none"
 
 
+def test_no_time_is_told_by_the_clock_of_a_server_that_did_not_hear_the_run(make_plan: MakePlan) -> None:
+    """Another server took over: its uptime says nothing of when the last message came."""
+    case = make_case(small(make_plan), (100,), server_boot_id="another machine's", now_ns=10**15)
+    (proof,) = assess(case, NEXT_BOOT, attested=None, cut_class=None).proof
+    assert "at least" not in proof
+    assert proof.endswith("1000000 s ago, or to a server on another machine")
+
+
 def test_the_operators_word_raises_the_class(case: Case) -> None:
     """After the death of the system, an attested cut is power, or what the operator says."""
     bare = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=None),))
@@ -158,6 +166,18 @@ def test_every_drive_must_be_enumerated_anew(make_plan: MakePlan) -> None:
     fresh = drive(name="sda", serial="a", diskseq=10, unsafe_shutdowns=None)
     assert shown(case, facts(drives=(fresh, plain[1])), "cut") == "none"
     assert shown(case, facts(drives=(fresh,)), "cut") == "none"
+
+
+def test_a_drive_without_a_serial_is_not_found_on_another_machine(make_plan: MakePlan) -> None:
+    """An image that was copied to another guest has the same name and size there, and some `diskseq`."""
+    for second in ({"serial": "S2"}, {"serial": ""}):
+        sdb = drive(name="sdb", **second)
+        nameless = drive(serial="", diskseq=3)
+        case = make_case(small(make_plan), (100,), armed=facts(drives=(sdb, nameless)))
+        moved = facts(boot="boot-9", machine="other", drives=(sdb, drive(serial="", diskseq=7)))
+        cut = assess(case, moved, attested="pulled the plug", cut_class=None)
+        assert (cut.cut_class, cut.proof) == ("none", ())
+        assert "not all drives were reattached" in cut.contradictions[0]
 
 
 def test_a_drive_that_moved_to_another_machine_was_detached(case: Case) -> None:

@@ -147,6 +147,41 @@ def test_a_smaller_device_is_told_without_a_serial(make_plan: MakePlan) -> None:
     assert identify(case, half, ()).smaller == ()
 
 
+@pytest.mark.parametrize(
+    ("boot", "changes"),
+    [
+        ("boot-2", {}),
+        ("boot-1", {"diskseq": 10}),
+        ("boot-1", {"diskseq": None}),
+        ("boot-1", {"name": "vdc"}),
+        ("boot-1", {"serial": "S1"}),
+    ],
+)
+def test_a_smaller_device_without_a_serial_may_be_a_copy(
+    make_plan: MakePlan, boot: str, changes: dict[str, object]
+) -> None:
+    """Only a drive that the kernel has not enumerated since arming is the same one for sure."""
+    plan = small(make_plan, target_kind="device")
+    nameless = {
+        "serial": "",
+        "name": "vdb",
+        **({"diskseq": None} if changes.get("diskseq", 1) is None else {}),
+    }
+    armed = facts(kind="device", file_system=None, path="/dev/vdb", drives=(drive(**nameless),))
+    now = facts(
+        kind="device",
+        file_system=None,
+        path="/dev/vdb",
+        boot=boot,
+        size_bytes=armed.size_bytes // 2,
+        drives=(drive(**{**nameless, **changes}),),
+    )
+    identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
+    told = len(identity.smaller), len(identity.perhaps_smaller)
+    same = changes == {"serial": "S1"}  # the diskseq says that it is the same
+    assert told == ((1, 0) if same else (0, 1))
+
+
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:
     """A superblock travels with a copy; the drive that was cut does not."""
     plan = small(make_plan)

@@ -89,6 +89,17 @@ def test_without_a_log_plan_and_target_alone_are_judged(plan: Plan) -> None:
     assert outcome(plan, None, lost=3).verdict.word == "loss"
 
 
+def test_without_a_log_another_runs_superblock_may_be_the_later_one(plan: Plan) -> None:
+    """Nothing says which of two runs is older, so nothing that is gone convicts, and no plan is preferred."""
+    other = dataclasses.replace(plan, run=7)
+    for superblocks in ((plan, other), (other, plan)):
+        judged = outcome(plan, None, lost=3, superblocks=superblocks)
+        assert judged.verdict.word == "inconclusive"
+        assert judged.identity.superseded_by == f"{7:016x}"
+        assert codes(judged.verdict)[:2] == ["no-server-log", "superseded"]
+    assert outcome(plan, None, lost=3, superblocks=(plan, None)).verdict.word == "loss"
+
+
 def test_what_the_operator_says_and_asks_is_weighed(plan: Plan) -> None:
     """An attestation raises the class as far as the facts allow; a lesser requirement lowers the bar."""
     case = make_case(plan, (ACKED,))

@@ -82,6 +82,21 @@ def past(
             3,
         ),
         ((past("durable", reasons=("loss-withdrawn",)), past("loss", reasons=("unreadable-only",))), 1),
+        (
+            (
+                past("loss", reasons=("findings", "unreadable-only", "unstable")),
+                past("loss", reasons=("earlier-loss", "earlier-unstable")),
+                past("inconclusive", reasons=("earlier-unstable", "loss-withdrawn")),
+            ),
+            2,
+        ),
+        (
+            (
+                past("inconclusive", reasons=("too-few-cuts", "loss-withdrawn")),
+                past("inconclusive", reasons=("superseded",)),
+            ),
+            0,
+        ),
     ],
 )
 def test_the_weightiest_verdict_stands(given: tuple[PastVerdict, ...], number: int | None) -> None:

@@ -96,6 +96,7 @@ INCONCLUSIVE_CASES: list[tuple[dict[str, Any], str]] = [
 INCONCLUSIVE_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"identity": dataclasses.replace(TARGET, superseded_by="aa")}, "superseded"),
     ({"identity": dataclasses.replace(TARGET, drive_changed=True)}, "drive-changed"),
+    ({"identity": dataclasses.replace(TARGET, perhaps_smaller=("half",))}, "smaller-or-copy"),
     ({"cut": dataclasses.replace(POWER, cut_class="none")}, "cut-not-shown"),
     ({"cut": dataclasses.replace(POWER, cut_class="vm")}, "cut-class"),
     (
@@ -152,6 +153,19 @@ def test_no_log_is_never_durable(intact: Found, broken: Found) -> None:
     assert decided(None, broken, cut=none, at_risk=nothing).word == "loss"
 
 
+def test_without_a_log_superblocks_alone_prove_no_loss(plan: Plan, intact: Found, broken: Found) -> None:
+    """A later run that nobody knows of damages a copy first, if it is cut while it begins."""
+    one = dataclasses.replace(intact.report(), findings={"corrupt": 1}, superblocks_lost=1)
+    more = dataclasses.replace(broken.report(), findings={"corrupt": 1, "lost": 1}, superblocks_lost=1)
+    fields: dict[str, Any] = {"identity": TARGET, "cut": POWER, "at_risk": EXPOSED}
+    fields |= {"require_cut": "power", "min_cuts": 1}
+    without = decide(case=None, scan=one, **fields)
+    assert (without.word, codes(without)) == ("inconclusive", ["no-server-log", "superseded"])
+    assert "only superblocks" in without.reasons[1].text
+    assert decide(case=None, scan=more, **fields).word == "loss"
+    assert decide(case=make_case(plan, (ACKED,)), scan=one, **fields).word == "loss"
+
+
 @pytest.mark.parametrize(("changes", "code"), INCONCLUSIVE_CASES)
 def test_a_finding_is_loss_unless_something_else_explains_it(
     plan: Plan, broken: Found, changes: dict[str, Any], code: str
@@ -182,6 +196,44 @@ def test_a_later_pass_never_clears_a_loss(plan: Plan, intact: Found) -> None:
     case = make_case(plan, (ACKED,), verdicts=(past("durable"), past("loss"), past("durable")))
     verdict = judged(case, plan, intact).verdict
     assert (verdict.word, codes(verdict)) == ("loss", ["earlier-loss"])
+
+
+def test_what_was_unstable_beside_unreadable_slots_is_kept(plan: Plan, intact: Found) -> None:
+    """A withdrawn loss takes nothing away from what else its pass saw: a slot that was wrong, then right."""
+    poor = dataclasses.replace(intact.report(), findings={"unreadable": 1}, unstable=1)
+    first = decide(
+        case=make_case(plan, (ACKED,)),
+        identity=TARGET,
+        cut=POWER,
+        scan=poor,
+        at_risk=EXPOSED,
+        require_cut="power",
+        min_cuts=1,
+    )
+    assert codes(first) == ["findings", "unreadable-only", "unstable"]
+
+    earlier = past("loss", reasons=tuple(codes(first)))
+    second = decided(make_case(plan, (ACKED,), verdicts=(earlier,)), intact)
+
+    assert (second.word, codes(second)) == ("inconclusive", ["earlier-unstable", "loss-withdrawn"])
+    assert second.strength.left_out == 1
+
+
+def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Found) -> None:
+    """Its series is that of a run that lost nothing, whatever is asked."""
+    unreadable = past("loss", reasons=("findings", "unreadable-only"))
+    other = past("durable", run="1" * 16)
+    case = make_case(plan, (ACKED,), verdicts=(unreadable,), series=(other,))
+
+    verdict = decided(case, intact, min_cuts=2)
+
+    assert (verdict.word, codes(verdict)) == ("durable", ["loss-withdrawn"])
+    assert (verdict.strength.cuts, verdict.strength.losses) == (2, 0)
+    more = decided(case, intact, min_cuts=3)
+    assert codes(more) == ["too-few-cuts", "loss-withdrawn"]
+    answered = past("inconclusive", reasons=tuple(codes(more)))
+    again = decided(dataclasses.replace(case, verdicts=(unreadable, answered)), intact)
+    assert (again.word, again.strength.cuts) == ("durable", 2)
 
 
 def test_an_earlier_pass_that_lacked_evidence_may_be_repeated(plan: Plan, intact: Found) -> None:

@@ -5,15 +5,27 @@ was a cut and what it met. The drive kept everything, or nearly.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
+from durability import limits
 from durability.formats.case import DriveState, HeldUp, PastVerdict, TargetError
 from durability.formats.facts import Facts
-from durability.formats.plan import MAIN
+from durability.formats.plan import MAIN, Plan
+from durability.formats.record import superblock
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
 from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
-from tests.lab.mutants.drive_cases import ACKED, case_of, fall_back, idle_slot, kept, server_of, wait
+from tests.lab.mutants.drive_cases import (
+    ACKED,
+    case_of,
+    fall_back,
+    idle_slot,
+    idle_slots,
+    kept,
+    server_of,
+    wait,
+)
 from tests.lab.mutants.lab_case import (
     at_risk,
     bound,
@@ -142,6 +154,26 @@ def copy_on_a_smaller_device() -> str:
     return judged(disk, case, now=other, attested="pulled the plug")
 
 
+@lab_case("inconclusive: smaller-or-copy")
+def copy_on_a_smaller_device_of_drives_without_a_serial() -> str:
+    """The target was copied from a guest's disk to a smaller one, after a cut; neither tells a serial."""
+    disks = [
+        drive(serial="", name=name, size_bytes=size) for name, size in (("vdb", 2 << 30), ("vdc", 1 << 30))
+    ]
+    armed = facts(kind="device", file_system=None, path="/dev/vdb", size_bytes=2 << 30, drives=(disks[0],))
+    disk, case = kept(armed=armed)
+    now = facts(kind="device", file_system=None, boot="boot-2", uptime_s=30, drives=(disks[1],))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def image_on_another_guest_without_a_serial() -> str:
+    """An image of a guest's disk is found on another guest, where the disk has the same name and size."""
+    disk, case = kept(armed=facts(drives=(drive(serial="", diskseq=3),)))
+    now = facts(boot="boot-9", uptime_s=9999, machine="other", drives=(drive(serial="", diskseq=7),))
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
 @lab_case("inconclusive: drive-changed; 20 lost")
 def copy_of_an_earlier_moment() -> str:
     """The target is a copy on another drive, made before the last 20 operations."""
@@ -191,6 +223,14 @@ def drive_that_loses_power_while_it_is_read() -> str:
     return judged(files, make_case(plan, (ACKED, ACKED)))
 
 
+@lab_case("inconclusive: scan-unfinished, nothing-checked")
+def drive_that_goes_away_before_it_is_read() -> str:
+    """An honest drive drops off its bus once the target is recognised, and its file system with it."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    return judged(files, case, at_end=files.vanish)
+
+
 @lab_case("inconclusive: scan-unfinished; 1 unreadable")
 def bad_sector_before_the_drive_goes_away() -> str:
     """One slot cannot be read, twice, while others can; later the drive leaves the bus."""
@@ -209,6 +249,28 @@ def bad_sector() -> str:
     files = Files.of(disk, after_power_loss())
     files.bad.add((MAIN, disk.plan.extent(0).offset_of(idle_slot(disk.plan))))
     return judged(files, case)
+
+
+@lab_case("inconclusive: earlier-unstable, loss-withdrawn")
+def pass_that_reads_what_was_unreadable_beside_a_flip() -> str:
+    """Verify found one slot unreadable and another wrong, then right; the next pass reads everything."""
+    disk, case = kept()
+    files = Files.of(disk, after_power_loss())
+    extent, slot = disk.plan.extent(0), idle_slot(disk.plan)
+    other = next(at for at in range(slot + 16, slot + 32) if at in idle_slots(disk.plan))
+    files.bad.add((MAIN, extent.offset_of(slot)))
+    files.flips[MAIN, extent.offset_of(other) + 100] = 1
+    told = judged(files, case, tell=lambda outcome: ",".join(one.code for one in outcome.verdict.reasons))
+    earlier = past("loss", reasons=tuple(told.rpartition("; ")[2].split(",")))
+    return judged(disk, dataclasses.replace(case, verdicts=(earlier,)))
+
+
+@lab_case("durable: loss-withdrawn; 1 cuts, below 0.950")
+def series_of_which_a_loss_is_withdrawn() -> str:
+    """A loss by an I/O error alone is withdrawn by this pass; no other cut was made."""
+    earlier = past("loss", reasons=("findings", "unreadable-only"))
+    disk, case = kept(verdicts=(earlier,))
+    return judged(disk, case, tell=bound)
 
 
 @lab_case("durable: loss-withdrawn")
@@ -233,6 +295,33 @@ def unfinished_pass_after_unreadable_slots() -> str:
 def target_without_a_log() -> str:
     """The server has lost the run; everything on the drive is in order."""
     return judged(kept()[0], None)
+
+
+def _begun_over(content: Callable[[Plan, int], bytes]) -> str:
+    """The answer without a log, where a later run was cut in its first sync: of its superblocks only the
+    second one, `content`, is on the drive."""
+    disk, _ = kept()
+    offset = disk.plan.superblock_offsets[1]
+    later = dataclasses.replace(disk.plan, run=77)
+    disk.files[MAIN][offset : offset + limits.SUPERBLOCK_BYTES] = content(later, offset)
+    return judged(disk, None, tell=lambda outcome: f"later run {outcome.identity.superseded_by or 'unknown'}")
+
+
+@lab_case(
+    "inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 1 lost; "
+    "later run 000000000000004d"
+)
+def later_run_that_nobody_knows_of_and_that_was_cut_as_it_began() -> str:
+    """The server has lost two runs; an honest drive was cut in the first sync of the second."""
+    return _begun_over(superblock)
+
+
+@lab_case(
+    "inconclusive: no-server-log, superseded, cut-not-shown, nothing-at-risk; 1 corrupt; later run unknown"
+)
+def later_run_that_nobody_knows_of_and_that_was_cut_in_a_write() -> str:
+    """The same, and the drive was writing that superblock: it is garbage."""
+    return _begun_over(lambda plan, _: bytes([plan.run]) * limits.SUPERBLOCK_BYTES)
 
 
 @lab_case("loss; 1 lost, 1 out of order")

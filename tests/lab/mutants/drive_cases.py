@@ -21,10 +21,15 @@ ACKED = 200  # operations: three passes over 64 slots, and 8 more
 GARBAGE = b"\xa5" * SECTOR
 
 
-def idle_slot(plan: Plan) -> int:
-    """A slot without a write in flight."""
+def idle_slots(plan: Plan) -> list[int]:
+    """The slots without a write in flight."""
     busy = SlotOracle(plan, (ACKED,)).in_flight_slots(0).tolist()
-    return next(slot for slot in range(plan.slots) if slot not in busy)
+    return [slot for slot in range(plan.slots) if slot not in busy]
+
+
+def idle_slot(plan: Plan) -> int:
+    """The first of them."""
+    return idle_slots(plan)[0]
 
 
 def fall_back(disk: Disk, seq: int) -> None:

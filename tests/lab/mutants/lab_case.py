@@ -108,13 +108,17 @@ def _disk_of(plan: Plan, acked: tuple[int, ...]) -> Disk:
 
 
 class _CaseInHand:
-    """A `CaseSource` with one case; with `newest`, the newest run on the target is that of another."""
+    """A `CaseSource` with one case; with `newest`, the newest run on the target is that of another.
+    `at_end` is called when the run is ended, the target being recognised."""
 
-    def __init__(self, case: Case | None, newest: Case | None) -> None:
+    def __init__(self, case: Case | None, newest: Case | None, at_end: Callable[[], None]) -> None:
         self._case = case
         self._newest = newest
+        self._at_end = at_end
 
     async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+        if end:
+            self._at_end()
         if self._newest is not None and run in (0, parse_run(self._newest.run)):
             return self._newest
         return self._case
@@ -133,13 +137,16 @@ def judged(
     min_cuts: int = 1,
     require_cut: CutClass = "power",
     tell: Tell | None = None,
+    at_end: Callable[[], None] = lambda: None,
 ) -> str:
     """The answer of `verify` on `target`, after a power loss unless `now` says otherwise; `tell` adds.
-    `newest`: the newest run on the target that the server knows, if it is not that of `case`."""
+    `newest`: the newest run on the target that the server knows, if it is not that of `case`.
+    `at_end` is called between recognising the target and the scan."""
     files = Files.of(target, now or after_power_loss()) if isinstance(target, Disk) else target
     options = VerifyOptions(target=None, attest_cut=attested, min_cuts=min_cuts, require_cut=require_cut)
     try:
-        outcome = asyncio.run(examine(options, files.storage, _CaseInHand(case, newest), lambda _: None))
+        source = _CaseInHand(case, newest, at_end)
+        outcome = asyncio.run(examine(options, files.storage, source, lambda _: None))
     except WrongTargetError:
         return "exit 5: another target"
     except TargetError:

@@ -201,6 +201,13 @@ JUDGING = (
         change=answering(Canary.require_drive, "pass"),
     ),
     Mutant(
+        name="a target that is gone is empty",
+        rule=8,
+        taken_away="what is missing counts, whether or not the target is as it was recognised",
+        noticed_by=("drive-that-goes-away-before-it-is-read",),
+        change=answering(Canary.require_presence, "pass"),
+    ),
+    Mutant(
         name="I/O errors of an unfinished scan count",
         rule=8,
         taken_away="unreadable slots are a loss even if the drive went away later",
@@ -229,6 +236,13 @@ JUDGING = (
         taken_away="any later pass withdraws a loss of unreadable slots alone",
         noticed_by=("unfinished-pass-after-unreadable-slots",),
         change=without(verdict._earlier_losses, "if complete else 0", ""),
+    ),
+    Mutant(
+        name="unstable falls with a loss",
+        rule=8,
+        taken_away="what was unstable beside unreadable slots is forgotten when they are withdrawn",
+        noticed_by=("pass-that-reads-what-was-unreadable-beside-a-flip",),
+        change=without(verdict.decide, "if reason.code in _OUTLAST_A_LOSS", "if False"),
     ),
     Mutant(
         name="unstable not counted",
@@ -358,6 +372,20 @@ JUDGING = (
         change=answering(identity._superseded_by, "return ''"),
     ),
     Mutant(
+        name="other runs are earlier without a log",
+        rule=9,
+        taken_away="without a log, another run's superblock is an earlier run's",
+        noticed_by=("later-run-that-nobody-knows-of-and-that-was-cut-as-it-began",),
+        change=without(identity.identify_without_log, "if others else", "if False else"),
+    ),
+    Mutant(
+        name="superblocks convict without a log",
+        rule=9,
+        taken_away="without a log, a damaged superblock alone is a loss",
+        noticed_by=("later-run-that-nobody-knows-of-and-that-was-cut-in-a-write",),
+        change=answering(verdict._only_superblocks, "return False"),
+    ),
+    Mutant(
         name="newer runs on the target ignored",
         rule=9,
         taken_away="the run whose superblock is left is judged, whatever was made there since",
@@ -402,6 +430,13 @@ JUDGING = (
         taken_away="a copy on a smaller device is a device that became smaller",
         noticed_by=("copy-on-a-smaller-device",),
         change=without(verdict._loss_reasons, "(identity.superseded_by or identity.drive_changed)", "False"),
+    ),
+    Mutant(
+        name="smaller devices without a serial are losses",
+        rule=9,
+        taken_away="a device without a serial that is smaller is the one of arming",
+        noticed_by=("copy-on-a-smaller-device-of-drives-without-a-serial",),
+        change=answering(identity._drives_are_known, "return True"),
     ),
     Mutant(
         name="the latest verdict stands",

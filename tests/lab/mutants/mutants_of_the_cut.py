@@ -48,6 +48,15 @@ THE_CUT = (
         change=without(cut._risen, " or before.emulated or after.emulated", ""),
     ),
     Mutant(
+        name="names are drives on another machine",
+        rule=11,
+        taken_away="a drive without a serial is found on another machine by its name, size and `diskseq`",
+        noticed_by=("image-on-another-guest-without-a-serial",),
+        change=without(
+            cut._enumerated_anew, "if another_kernel and not before.serial:", "if another_kernel and False:"
+        ),
+    ),
+    Mutant(
         name="a guest's end is a power cut",
         rule=11,
         taken_away="an attestation of a guest's end counts as power",
@@ -235,6 +244,13 @@ THE_CUT = (
         taken_away="a run counts in its series with its latest verdict",
         noticed_by=("run-that-was-durable-before-a-later-one",),
         change=without(strength.strength, "weightiest((*case.verdicts, outcome)) or outcome", "outcome"),
+    ),
+    Mutant(
+        name="withdrawn losses counted",
+        rule=16,
+        taken_away="the pass that withdraws a loss counts it in its series",
+        noticed_by=("series-of-which-a-loss-is-withdrawn",),
+        change=without(verdict.decide, "in (*missing, *withdrawn)", "in missing"),
     ),
     Mutant(
         name="idle cuts counted",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -135,6 +136,11 @@ class Files:
     def cut(self) -> None:
         """Take the power away: every request fails until `power_on`."""
         self._powered = False
+
+    def vanish(self) -> None:
+        """The drive drops off its bus, and what was mounted with it: nothing is there any more."""
+        self._names.clear()
+        self.now = replace(self.now, drives=())
 
     def power_on(self) -> None:
         """Give the power back; what was not synced is gone."""
