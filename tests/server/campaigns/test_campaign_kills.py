@@ -117,7 +117,7 @@ async def test_kills_at_every_step(
                     for entry in entries:
                         state.apply(entry)
                     if state.state == "paused":  # kills void cycles; after five of them an operator goes on
-                        assert "in a row said nothing of any drive" in state.reason, state.reason
+                        assert "in a row gave no result for any drive" in state.reason, state.reason
                         await go_on(lab, running)
                     goes_on = state.state == "running" and killer.kills < KILLS
                     if goes_on and killer.draw.random() < KILL_RATE:
