@@ -1,4 +1,4 @@
-"""What a verdict deserves, by an account that knows everything: what the drive promised and broke, when
+"""What a verdict deserves, by the truth about a history: what the drive promised and broke, when
 something really lost its power, and what anybody did to the target.
 
 It shares no code with the judge. A loss must rest on a promise that the drive broke, or on what someone did

@@ -71,7 +71,7 @@ async def test_a_switch_that_hangs() -> None:
 
 
 async def test_a_drive_that_does_not_come_back() -> None:
-    """A drive that stays away after a cut has no bound any more and is no longer tested; the other goes on."""
+    """A drive that stays away after a cut has no bound and is no longer tested; the other goes on."""
     async with real_campaign(["honest", "honest"], seed=15) as campaign:
         times = TIMES.replace("ready_within_s = 60", "ready_within_s = 8")
         campaign.write_file(campaign=f"cuts = 3\nseed = 7\n{times}")
