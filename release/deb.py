@@ -118,7 +118,7 @@ def _control(debian: Debian, version: str, size_kb: int) -> str:
         Description: test whether drives keep acknowledged writes through power loss
          A client writes to a drive and reports each acknowledgement to a server on
          a second machine. After a power cut it reads the drive back and says what
-         was lost. Campaigns cut the power by machine, again and again.
+         was lost. Campaigns cut the power automatically, many times.
          .
          This package bundles the Python packages that durability was tested with.
         """

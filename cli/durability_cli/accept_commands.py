@@ -1,4 +1,4 @@
-"""`durability accept`: whether a drive is taken. `main` registers it."""
+"""`durability accept`: whether to accept a drive. `main` registers it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from durability_cli.options import Json, OfClients, ServerOptions, on_server, pa
 
 _PROFILES = "database-ssd, datacenter-nvme-plp, consumer-ssd, rented-vm-disk, rented-server"
 
-Profile = Annotated[str, typer.Argument(metavar="PROFILE", help=f"{_PROFILES}, or a profile file (TOML).")]
+Profile = Annotated[str, typer.Argument(metavar="PROFILE", help=f"Profile: {_PROFILES}, or a TOML file.")]
 OfCampaign = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,11 +49,14 @@ Report = Annotated[
     ),
 ]
 By = Annotated[
-    str, typer.Option(metavar="TEXT", help="Who judges, for the report.", show_default="user and machine")
+    str,
+    typer.Option(
+        metavar="TEXT",
+        help="Name of the person who decides, printed in the report.",
+        show_default="user and machine",
+    ),
 ]
-ShowProfile = Annotated[
-    bool, typer.Option("--show-profile", help="Print the profile as a file to change; judge nothing.")
-]
+ShowProfile = Annotated[bool, typer.Option("--show-profile", help="Print the profile as TOML to edit.")]
 
 
 @on_server
@@ -70,7 +73,7 @@ def accept(
     show_profile: ShowProfile = False,
     json: Json = False,
 ) -> None:
-    """Decide by a profile whether to take a drive.
+    """Decide whether to accept a drive, by the criteria of a profile.
 
     Joins benchmark results, campaigns and the drive's own counters. Exit code 0 means pass, 3 refuse, 4 not
     shown.

@@ -11,11 +11,7 @@ import typer
 
 from durability_cli import options, service_manager
 
-agent = typer.Typer(
-    help="Do the tasks of campaigns on the machine under test.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
+agent = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 Print = Annotated[bool, typer.Option("--print", help="Only print the unit.")]
 Directory = Annotated[
@@ -23,7 +19,7 @@ Directory = Annotated[
     typer.Option(
         parser=options.path,
         metavar="DIRECTORY",
-        help="Directory in memory for mounts and marks.",
+        help="Directory in memory for mount points and records of started runs.",
     ),
 ]
 
@@ -36,10 +32,10 @@ def run_agent(
     credential: options.CredentialFile = None,
     directory: Directory = Path("/run/durability-agent"),
 ) -> None:
-    """Do the tasks of campaigns on the machine under test.
+    """Run the tasks of campaigns on the machine under test.
 
-    Without a command, runs in the foreground until Ctrl-C or SIGTERM, which stop its runs and unmount. Needs
-    root, and a machine that has joined.
+    Without a command, works in the foreground. Ctrl-C or SIGTERM stops its runs, unmounts and exits with 0.
+    Needs root, and a machine that has joined. Options go before the command.
     """
     context.obj = (options.ServerOptions(server=server, credential=credential), directory)
     if context.invoked_subcommand is not None:
@@ -78,7 +74,7 @@ def install(context: typer.Context, *, print_only: Print = False) -> None:
 
 @agent.command()
 def live() -> None:
-    """Join, start the agent, and show on the consoles what happens.
+    """Join the server, start the agent and show its progress on the consoles.
 
     The live image's own program; it refuses to run on another system.
     """
@@ -89,7 +85,7 @@ def live() -> None:
 
 @agent.command()
 def uninstall() -> None:
-    """Stop the agent, and start it no more."""
+    """Stop the agent and do not start it at boot."""
     from durability_client.agent import service
 
     service.uninstall(out=sys.stdout)

@@ -21,7 +21,9 @@ _SEEDS = 1 << 62  # a result file holds no larger number
 # Of `bench`.
 BenchTarget = Annotated[
     Path | None,
-    typer.Argument(metavar="TARGET", parser=path, help="Existing directory, file in one, or block device."),
+    typer.Argument(
+        metavar="TARGET", parser=path, help="Existing directory, a file in one, or a block device."
+    ),
 ]
 Result = Annotated[
     Path | None,
@@ -50,11 +52,14 @@ Profile = Annotated[str, typer.Option(metavar="NAME", help=f"Workload preset: {'
 DataSize = Annotated[
     str | None,
     typer.Option(
-        metavar="BYTES", help="Data shared by a cell's jobs.", show_default="256MiB; 1GiB with --accept"
+        metavar="BYTES",
+        help="Space for all jobs of a cell together.",
+        show_default="256MiB; 1GiB with --accept",
     ),
 ]
 BenchSeed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Seed of order and offsets.", show_default="random")
+    int | None,
+    typer.Option(metavar="N", min=0, help="Seed of the cell order and the offsets.", show_default="random"),
 ]
 MeasuredBy = Annotated[Engine, typer.Option(help="fio: also measure with fio.")]
 Force = Annotated[
@@ -64,7 +69,7 @@ Force = Annotated[
 Wait = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0, help="Time to wait for a drive that others use.", show_default="30"
+        metavar="SECONDS", min=0, help="Longest wait for a busy drive to become idle.", show_default="30"
     ),
 ]
 ShowSerials = Annotated[
@@ -74,7 +79,7 @@ Show = Annotated[
     Path | None, typer.Option(metavar="FILE", parser=path, help="Print a saved result; measure nothing.")
 ]
 Keep = Annotated[bool, typer.Option("--keep", help="Also keep the result on the server.")]
-Full = Annotated[bool, typer.Option("--full", help="Print all tables, not one screen.")]
+Full = Annotated[bool, typer.Option("--full", help="Print all tables instead of one screen.")]
 
 # Of `compare`.
 VerdictOf = Annotated[
@@ -217,10 +222,10 @@ def compare(
     full: Full = False,
     json: Json = False,
 ) -> None:
-    """Compare benchmark results with the first.
+    """Compare benchmark results with the first one given.
 
-    Answers which drive to take. Verdicts of power cuts come from the server, if this machine has one. Exit
-    code 2 if results have nothing in common, with the reason.
+    Answers which drive to take. Verdicts of power cuts come from the server, if this machine has one. If the
+    results have nothing in common, prints the reason and exits with 2.
     """
     from durability_client.bench import bench_command
 
@@ -255,7 +260,7 @@ def results(
     connection: ServerOptions,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", parser=path, help="New file for the result RESULT."),
+        typer.Option("-o", "--output", metavar="FILE", parser=path, help="Save RESULT in this new file."),
     ] = None,
     drive: OfResultDrive = "",
     host: OfResultHost = "",

@@ -1,4 +1,4 @@
-"""`durability campaign` and its commands: many cuts by machine."""
+"""`durability campaign` and its commands: many automatic cuts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from durability_cli import options
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
 
-campaign = typer.Typer(
-    help="Cut the power many times, by machine.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
+campaign = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 CampaignFile = Annotated[
     Path, typer.Argument(parser=options.path, metavar="FILE", help="Campaign file (TOML).")
@@ -29,9 +25,9 @@ Name = Annotated[
 ]
 NameOrAll = Annotated[
     str | None,
-    typer.Argument(metavar="NAME", help="Campaign.", show_default="those not over, and the newest"),
+    typer.Argument(metavar="NAME", help="Campaign to show.", show_default="unfinished ones and the newest"),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Begin without asking.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Start without asking.")]
 WithLog = Annotated[bool, typer.Option("--log", help="Also print the log, one line per step.")]
 WithHealth = Annotated[
     bool, typer.Option("--health", help="Also print each drive's health after each cycle, one row per cycle.")
@@ -62,7 +58,7 @@ def options_of_all(
     server: options.OperatorServer = None,
     credential: options.CredentialFile = None,
 ) -> None:
-    """Cut the power many times, by machine.
+    """Cut the power automatically, many times.
 
     Type `check` and `start` on the server's own machine. On each machine under test, type `durability agent
     install` once. `--server` and `--credential` go before the command.
@@ -72,10 +68,10 @@ def options_of_all(
 
 @campaign.command()
 def check(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> None:
-    """Switch off and on once, and compare what comes back.
+    """Switch the power off and on once, and check that the same drives come back.
 
     Shows that the switches cut these machines and drives, and writes nothing to the drives. Waits until the
-    check is over. Exit code 0: the campaign may begin; 5: it must not, for the reasons printed.
+    check is over. Exit code 0 means that the campaign may start, 5 that it must not; the reasons are printed.
     """
     from durability_client.campaigns import campaign_command
 
@@ -85,10 +81,10 @@ def check(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> No
 
 @campaign.command()
 def start(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> None:
-    """Begin a campaign; it goes on by itself.
+    """Start a campaign.
 
-    Prints what it destroys and how long it takes, and asks. Begins with the check, unless `check` passed
-    with the same file, and waits for that. Then the server conducts the campaign by itself.
+    Prints what it destroys and how long it takes, and asks before it starts. Runs the check first, unless
+    `check` passed with the same file. The server then runs the campaign.
     """
     from durability_client.campaigns import campaign_command
 
@@ -98,7 +94,7 @@ def start(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> No
 
 @campaign.command()
 def status(context: typer.Context, name: NameOrAll = None, *, json: options.Json = False) -> None:
-    """Show how far campaigns are: cuts, losses, bounds, time left."""
+    """Show the progress of campaigns: cuts, losses, bounds, time left."""
     from durability_client.campaigns import campaign_command
 
     asyncio.run(campaign_command.status(_endpoint(context), name, json=json, out=sys.stdout))
@@ -113,7 +109,7 @@ def show(
     health: WithHealth = False,
     json: options.Json = False,
 ) -> None:
-    """Show a campaign by arm, its losses and left-out cycles, and the health of its drives."""
+    """Show a campaign's arms, losses, uncounted cycles and drive health."""
     from durability_client.campaigns import campaign_command
 
     endpoint = _endpoint(context)
@@ -125,7 +121,7 @@ def show(
 def pause(context: typer.Context, name: Name) -> None:
     """Pause a campaign; its machines stay on.
 
-    The cycle under way ends in order first: a run that was not cut is stopped and verified.
+    Finishes the current cycle first: a run that was not cut is stopped and verified.
     """
     _steer(context, name, "pause")
 
@@ -134,14 +130,14 @@ def pause(context: typer.Context, name: Name) -> None:
 def resume(context: typer.Context, name: Name) -> None:
     """Continue a paused campaign.
 
-    Whatever failed is tried again, with its whole time.
+    Repeats the step that failed, with its full time limit.
     """
     _steer(context, name, "resume")
 
 
 @campaign.command()
 def adopt(context: typer.Context, name: Name) -> None:
-    """Conduct a campaign that was begun on another machine.
+    """Take over a campaign that was started on another machine.
 
     For a server that was moved with its store, and reaches the campaign's switches.
     """
@@ -152,7 +148,7 @@ def adopt(context: typer.Context, name: Name) -> None:
 def stop(context: typer.Context, name: Name) -> None:
     """End a campaign for good; its machines stay on.
 
-    The cycle under way ends in order first. A campaign that has ended cannot continue.
+    Finishes the current cycle first. A campaign that has ended cannot continue.
     """
     _steer(context, name, "stop")
 

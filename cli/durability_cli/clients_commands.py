@@ -14,11 +14,7 @@ from durability_cli import options
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
 
-clients = typer.Typer(
-    help="List, invite, rename and revoke clients.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
+clients = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 
 @clients.callback()

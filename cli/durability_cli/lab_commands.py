@@ -68,11 +68,10 @@ def histories(
     output: options.FailedHistory = None,
     json: options.Json = False,
 ) -> None:
-    """Play random histories and grade the verdicts.
+    """Test random sequences of runs, errors, cuts and restarts.
 
-    A history has runs, errors, cuts, restarts and verdicts. Rig a plays it in virtual time, on simulated
-    drives; rig b on real file systems, in seconds each. Compares each verdict with what really happened. Exit
-    code 0 if every verdict is deserved.
+    Compares each verdict with what happened. Exit code 0 if every verdict is correct. Rig a plays a sequence
+    in virtual time, on simulated drives; rig b on real file systems, in seconds each.
     """
     from durability_lab.histories import libraries
 
@@ -130,7 +129,7 @@ def vm(
     """Cut the power of a virtual machine.
 
     The guest runs the client against a server outside, loses power, boots again and verifies. Exit code 0 if
-    every verdict is as expected of its drive. Needs root.
+    every verdict is the one expected for its drive. Needs root.
     """
     from durability_lab.vm_rig.vm_command import VmOptions
     from durability_lab.vm_rig.vm_command import vm as cut_machines
@@ -159,7 +158,7 @@ def campaign(
     seed: options.CutSeed = None,
     json: options.Json = False,
 ) -> None:
-    """Make a campaign of real parts on drives with known faults.
+    """Run a campaign on drives with known faults, with a real server, agent and switch.
 
     Each drive takes part until its first loss. On rig b, server, agent and drives all run on this machine. On
     rig c, a BMC cuts a virtual machine that has all drives and runs the agent. Exit code 0 if every honest

@@ -211,8 +211,8 @@ def serve(
 ) -> None:
     """Run the log server on a machine that stays up.
 
-    Prints the line to type, once, on the machine under test, and a line for each event. Ctrl-C or SIGTERM
-    stops the server cleanly.
+    On a terminal, prints the `join` line for the machine under test. Then prints a line for each event.
+    Ctrl-C or SIGTERM stops the server cleanly.
     """
     from durability_server import server
     from durability_server.access.state_directory import default_store_url, state_directory
@@ -251,12 +251,12 @@ def join(
     code: options.JoinCode,
     *,
     name: options.JoinName = "",
-    credential: options.CredentialFile = None,
+    credential: options.NewCredential = None,
     force: options.ReplaceCredential = False,
 ) -> None:
     """Make this machine a client of a server, once.
 
-    Every command on this machine finds the server afterwards. The server prints the whole line.
+    Type the line that `durability serve` printed. Afterwards every command on this machine finds the server.
     """
     from durability_client.join_command import join as join_server
 

@@ -52,7 +52,7 @@ def path(text: str) -> Path:
 
 # Of several commands.
 Target = Annotated[
-    Path, typer.Argument(parser=path, metavar="TARGET", help="File or block device. `run` creates a file.")
+    Path, typer.Argument(parser=path, metavar="TARGET", help="Block device, or file that `run` creates.")
 ]
 DeviceTarget = Annotated[
     Path, typer.Argument(parser=path, metavar="TARGET", help="File or block device to examine.")
@@ -114,6 +114,18 @@ CredentialFile = Annotated[
         show_envvar=False,
         help="File that `durability join` wrote.",
         show_default=_CREDENTIAL,
+    ),
+]
+NewCredential = Annotated[
+    Path | None,
+    typer.Option(
+        "--credential",
+        parser=path,
+        metavar="FILE",
+        envvar="DURABILITY_CREDENTIAL",
+        show_envvar=False,
+        help="New file for this machine's credential.",
+        show_default="/etc/durability for root, else ~/.config/durability",
     ),
 ]
 OperatorServer = Annotated[str | None, _server_option("that of this machine, or the joined one")]
@@ -178,12 +190,12 @@ Web = Annotated[
     str | None,
     typer.Option(
         metavar="HOST[:PORT]",
-        help="Also show a live page and /metrics there, read-only; port 7421 unless given. Not on loopback:"
-        " TLS, and only with the credential of a viewer.",
+        help="Address of a read-only live page and /metrics; port 7421 unless given. Addresses other than"
+        " loopback use TLS and need a viewer's credential.",
         show_default="no page",
     ),
 ]
-ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Print no line for each event.")]
+ServeQuiet = Annotated[bool, typer.Option("--quiet", help="Do not print events.")]
 
 # Of `join` and `clients`.
 JoinServer = Annotated[
@@ -196,7 +208,9 @@ JoinName = Annotated[
 ReplaceCredential = Annotated[bool, typer.Option("--force", help="Replace what an earlier join left.")]
 InvitedRole = Annotated[
     Role,
-    typer.Option(help="client: runs of its own; viewer: lists and shows all runs; operator: everything."),
+    typer.Option(
+        help="Role of the other machine. client: its own runs; viewer: read all runs; operator: everything."
+    ),
 ]
 InvitedName = Annotated[
     str,
@@ -208,7 +222,7 @@ InvitedMachines = Annotated[
         min=1,
         max=limits.MACHINES_OF_CODE_MAX,
         metavar="N",
-        help="Invite N machines that run the live image, by one code.",
+        help="Number of live-image machines that may join with one code.",
         show_default="one machine, once",
     ),
 ]
@@ -218,7 +232,7 @@ InvitedDays = Annotated[
         min=1,
         max=limits.MACHINE_CODE_S_MAX // 86_400,
         metavar="N",
-        help="Days for which the code of --machines is good.",
+        help="Days until the code of --machines expires.",
     ),
 ]
 ClientName = Annotated[
@@ -276,7 +290,8 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Allow a known signature, an unverified run, an unexpected file system or one without journal.",
+        help="Allow a known signature, an unverified run, an unexpected file system or a file system without"
+        " a journal.",
     ),
 ]
 
@@ -371,7 +386,9 @@ CutNumber = Annotated[
 ]
 State = Annotated[
     Path | None,
-    typer.Option(parser=path, metavar="FILE", help="Save each result here, and resume from here."),
+    typer.Option(
+        parser=path, metavar="FILE", help="File to save each result in; a repeated command resumes from it."
+    ),
 ]
 Markdown = Annotated[
     Path | None, typer.Option(parser=path, metavar="FILE", help="Also write the report page (Markdown).")
@@ -399,7 +416,7 @@ FailedHistory = Annotated[
         "--output",
         parser=path,
         metavar="FILE",
-        help="New file for a history with a wrong verdict.",
+        help="New file for a sequence that got a wrong verdict.",
         show_default="history-SEED.txt",
     ),
 ]
@@ -443,7 +460,7 @@ GuestFileSystem = Annotated[
 ]
 GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
 RigOfCampaign = Annotated[
-    Literal["b", "c"], typer.Option(help="Drives of this machine's kernel, or of a virtual machine.")
+    Literal["b", "c"], typer.Option(help="b: block devices of this machine; c: drives of a virtual machine.")
 ]
 LiveIso = Annotated[
     Path | None,
@@ -451,7 +468,7 @@ LiveIso = Annotated[
         "--live",
         parser=path,
         metavar="ISO",
-        help="Have the machine of rig c boot this live image.",
+        help="Live image that the virtual machine of rig c boots.",
         show_default="the lab's own system",
     ),
 ]
@@ -464,5 +481,5 @@ CutSeed = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM)
 ]
 KeepLog = Annotated[
-    Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output here.")
+    Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output to this file.")
 ]

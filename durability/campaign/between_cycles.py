@@ -71,7 +71,7 @@ def _not_cuts(state: CampaignState) -> Happening | None:
     if len(lately) < NOT_CUTS_MAX or not all(_was_no_cut(one) for one in lately):
         return None
     why = next(mine.text for mine in lately[-1].drives if mine.cause == "not-a-cut")
-    return Paused(reason=f"{NOT_CUTS_MAX} cuts in a row were none: {why}")
+    return Paused(reason=f"the last {NOT_CUTS_MAX} cuts did not remove power: {why}")
 
 
 def _empty(state: CampaignState) -> Happening | None:
@@ -84,7 +84,7 @@ def _empty(state: CampaignState) -> Happening | None:
         and all(mine.word == "nothing" for _, mine in said[-EMPTY_CYCLES_MAX:])
     }
     for drive, why in empty.items():
-        in_a_row = f"{EMPTY_CYCLES_MAX} cycles in a row said nothing of"
+        in_a_row = f"{EMPTY_CYCLES_MAX} cycles in a row gave no result for"
         if len(empty) == len(state.drives):
             return Paused(reason=f"{in_a_row} any drive: {why}")
         return DriveLeft(drive=drive, reason=f"{in_a_row} it: {why}")

@@ -60,8 +60,8 @@ def _before(state: CampaignState, cycle: CycleState) -> Iterator[str]:
             yield f"{power.name}: {answer.text}"
         elif answer is not None and answer.outcome == "off":
             yield (
-                f"{power.name} says that it is off, while its machine asks for its task: it is the switch of"
-                " something else"
+                f"{power.name} says that it is off, while its machine asks for its task: this switch"
+                " controls something else"
             )
 
 
@@ -84,17 +84,17 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
         yield f"it has {after.size_bytes:,} bytes after the cut, and had {before.size_bytes:,}"
     attached_anew = before.diskseq is None or after.diskseq is None or after.diskseq != before.diskseq
     if state.plan.subject == "drive" and not attached_anew:
-        yield "it was not attached anew, so it kept its power: this is the switch of something else"
+        yield "it was not attached anew, so it kept its power: this switch controls something else"
     if state.plan.cut_class != "power" or not _has_counter(before):
         return
     if after.unsafe_shutdowns is None or before.unsafe_shutdowns is None:
-        yield "it does not say its count of unsafe shutdowns any more"
+        yield "it no longer reports its count of unsafe shutdowns"
         return
     risen = after.unsafe_shutdowns - before.unsafe_shutdowns
     if risen == 0:
         yield (
             f"its count of unsafe shutdowns stayed at {after.unsafe_shutdowns}, so it kept its power: the"
-            ' switch resets the machine at most, and cut_class can be "os" at most'
+            ' switch only resets the machine: set cut_class = "os"'
         )
     elif risen > offs:
         yield (

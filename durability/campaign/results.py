@@ -124,7 +124,7 @@ def sentence(result: DriveResult) -> str:
     """What a campaign says of a drive, in one sentence (rule 16)."""
     tally = result.tally
     left = _losses_elsewhere(result)
-    left += f" It takes part no more: {result.left}." if result.left else ""
+    left += f" It is no longer tested: {result.left}." if result.left else ""
     sure = f"({100 * CONFIDENCE:.0f} %)"
     if tally.losses:
         assert tally.low is not None and tally.high is not None

@@ -19,6 +19,9 @@ from durability_cli.options import ServerOptions
 
 CONNECTION = "Options of commands that connect to a server"
 _SHARED = {field.name for field in fields(ServerOptions)}
+_ALSO = (
+    f"It also takes the [{CONNECTION[0].lower()}{CONNECTION[1:]}](#{CONNECTION.lower().replace(' ', '-')})."
+)
 _HEADER = "| option | default | meaning |\n|---|---|---|"
 _COLUMNS = 118
 _UNBOUNDED = 1 << 60  # a limit that no one reaches by typing
@@ -27,12 +30,16 @@ _UNBOUNDED = 1 << 60  # a limit that no one reaches by typing
 def commands(
     command: Any = None, name: str = "", parent: typer.Context | None = None
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each command that can be typed: its name after `durability`, the command, its context."""
+    """Each command that can be typed: its name after `durability`, the command, its context.
+
+    Groups of commands are among them if they have parameters.
+    """
     command = command if command is not None else typer.main.get_command(app)
     context = command.make_context(name, [], parent=parent, resilient_parsing=True)
     inner = getattr(command, "commands", None)
-    if inner is None:
+    if name and (inner is None or command.params):
         yield name, command, context
+    if inner is None:
         return
     for word, one in inner.items():
         yield from commands(one, f"{name} {word}".strip(), context)
@@ -42,15 +49,21 @@ def sections() -> dict[str, str]:
     """The generated text of each section of the page, by its heading."""
     found = {}
     for name, command, context in commands():
-        own = [one for one in command.params if one.name not in _SHARED or name == "serve"]
+        is_client = connects(command)
+        own = [one for one in command.params if not is_client or one.name not in _SHARED]
         arguments = [one.make_metavar(context, usage=True) for one in own if not _is_option(one)]
         heading = f"`{' '.join([name, *(text.strip('{}') for text in arguments)])}`"
         text = "\n\n".join(_wrapped(paragraph) for paragraph in command.help.split("\n\n"))
-        found[heading] = f"{text}\n\n{_table(own, context)}"
+        found[heading] = f"{text}\n\n{_table(own, context)}" + (f"\n\n{_ALSO}" if is_client else "")
         if name == "run":
             shared = [one for one in command.params if one.name in _SHARED]
             found[CONNECTION] = _table(shared, context)
     return found
+
+
+def connects(command: Any) -> bool:
+    """Whether a command has the options of `ServerOptions`, which the page describes once for all of them."""
+    return not hasattr(command, "commands") and {one.name for one in command.params} >= _SHARED
 
 
 def _is_option(parameter: Any) -> bool:
@@ -62,6 +75,8 @@ def _wrapped(paragraph: str) -> str:
 
 
 def _table(parameters: list[Any], context: Any) -> str:
+    if not parameters:
+        return "No options."
     rows = [f"| {_name(one, context)} | {_default(one)} | {_meaning(one)} |" for one in parameters]
     return "\n".join([_HEADER, *rows])
 

@@ -15,7 +15,7 @@ from durability_cli.options import BYTES_EPILOG, ServerOptions
 from durability_lab.matrix import matrix_cells
 from durability_lab.support import loads
 from durability_lab.vm_rig import vm_command
-from tests.cli.help_page import commands, sections
+from tests.cli.help_page import commands, connects, sections
 from tests.places import REFERENCE
 
 DOCUMENTATION = REFERENCE / "cli.md"
@@ -50,7 +50,7 @@ def test_the_documentation_has_the_help_texts(heading: str) -> None:
 
 
 def test_the_commands_are_in_groups() -> None:
-    """`durability --help` lists each command once, with its whole first sentence, under the four headings."""
+    """`durability --help` lists each command once, with its whole first sentence, under the headings."""
     text = help_of("")
     listed = [name for names in GROUPS.values() for name in names]
     assert sorted(listed) == sorted({name.split()[0] for name in COMMANDS})
@@ -74,9 +74,17 @@ def test_every_option_has_help(name: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_groups_have_their_own_help() -> None:
+    """A group with options is in the documentation, and `--help` shows all of its docstring."""
+    for group in ("agent", "campaign", "clients"):
+        command, _ = COMMANDS[group]
+        assert "\n\n" in command.help, group
+        assert " ".join(command.help.split()) in " ".join(help_of(group).split()), group
+
+
 def test_connection_options_are_the_same_everywhere() -> None:
     """Each command that connects to a server has all connection options, with the same texts and defaults."""
-    names = [name for name in COMMANDS if "server" in options_of(name)]
+    names = [name for name, (command, _) in COMMANDS.items() if connects(command)]
     assert sorted(names) == [
         "accept",
         "bench",

@@ -33,7 +33,7 @@ def test_a_loss_at_idle_is_said_beside_the_bound() -> None:
     arm = ArmResult(arm="still", moment="idle", tally=lost, kept=11, left_out=0)
     assert sentence(result(arm, left="loss in cycle 60")) == (
         "no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %). LOSS in 1 of 12 cuts of arm still"
-        " (idle). It takes part no more: loss in cycle 60."
+        " (idle). It is no longer tested: loss in cycle 60."
     )
 
 

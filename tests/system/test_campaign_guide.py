@@ -155,8 +155,8 @@ PAUSES: dict[str, Callable[[], GuideCampaign]] = {
     "machine … fell silent while it verified": _silent,
     "drives did not … within … hours": _slow,
     "the power cannot be switched on again: …": _stays_off,
-    "2 cuts in a row were none: …": _not_cut,
-    "5 cycles in a row said nothing of any drive: …": _says_nothing,
+    "the last 2 cuts did not remove power: …": _not_cut,
+    "5 cycles in a row gave no result for any drive: …": _says_nothing,
 }
 
 
@@ -194,7 +194,7 @@ def test_numbers_of_the_text_are_those_of_the_code() -> None:
     assert f"for at most {news.COMMAND_S:.0f} s" in text
     assert between_cycles.NOT_CUTS_MAX == 2 and "after two such cycles the campaign pauses" in text
     assert between_cycles.DRIVE_TROUBLES_MAX == 2 and "was not fit in two cycles in a row" in text
-    assert between_cycles.EMPTY_CYCLES_MAX == 5 and "five cycles in a row said nothing of it" in text
+    assert between_cycles.EMPTY_CYCLES_MAX == 5 and "five cycles in a row gave no result for it" in text
     long_h = 299 * expected_cycle_s(settings_of(FILES[0])) / 3600
     assert f"that takes about {long_h:.0f} hours" in text
     assert f"Keep `off_s` at {campaign_file.OFF_S[0]:.0f} s or more" in text

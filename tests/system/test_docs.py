@@ -19,6 +19,7 @@ HEADING = re.compile(r"^#{1,6} +(.+?)(?: +#+)?$", re.M)
 FILE = re.compile(r"(?<![\w/.~$-])(?:benchmarks|docs|lab|release|tests)/[\w./-]*\w")
 CODE = ("benchmarks", "cli", "client", "durability", "lab", "release", "server", "tests")
 KINDS = {"how-to", "reference", "explanation"}
+COLUMNS_MAX = 125
 
 
 def _prose(page: Path) -> str:
@@ -93,6 +94,13 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """Paths of tests, scripts, lab and documentation, in prose and commands, are those of the tree."""
     named = set(FILE.findall(page.read_text(encoding="utf-8")))
     assert {path for path in named if not (ROOT / path).exists()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_lines_are_wrapped(page: Path) -> None:
+    """No line of prose is wider than 125 columns; rows of tables and addresses of links may be."""
+    prose = [LINK.sub("]", line) for line in _prose(page).splitlines() if not line.startswith(("|", "["))]
+    assert [line for line in prose if len(line) > COLUMNS_MAX] == []
 
 
 def test_every_page_that_the_code_names_exists() -> None:

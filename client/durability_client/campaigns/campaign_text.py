@@ -23,8 +23,8 @@ from durability_client.tables import table
 
 AFTER: Mapping[str, str] = {
     "pause": "Campaign {name} pauses as soon as its machines are on and its drives at rest.",
-    "resume": "Campaign {name} goes on.",
-    "adopt": "This server conducts campaign {name} from now on.",
+    "resume": "Campaign {name} continues.",
+    "adopt": "This server runs campaign {name} from now on.",
     "stop": "Campaign {name} ends as soon as its machines are on and its drives at rest.",
 }
 CHECK_FIRST = (

@@ -112,7 +112,7 @@ def _(over: CycleEnded) -> str:
 
 @_text.register
 def _(left: DriveLeft) -> str:
-    return f"{left.drive} takes part no more{_because(left.reason)}"
+    return f"{left.drive} is no longer tested{_because(left.reason)}"
 
 
 @_text.register

@@ -38,7 +38,7 @@ class View:
 def head(view: View, *, width: int) -> list[str]:
     """Machine, network, server and drives."""
     lines = [
-        f"durability {durability.__version__}, live image: in memory; writes to no drive that nobody named",
+        f"durability {durability.__version__}, live image: in memory; writes only to drives that you name",
         "",
         f"Machine  {view.machine.description}",
         f"Network  {view.network or 'no address yet'}",

@@ -225,7 +225,7 @@ def _checked(outcome: Outcome) -> Iterator[tuple[str, str]]:
     risk = outcome.at_risk
     yield (
         "at risk",
-        f"{counted(risk.ms1, 'record')} within 1 ms of the last acknowledgement, {risk.ms10:,} within 10,"
+        f"{counted(risk.ms1, 'record')} within 1 ms of the last moment with power, {risk.ms10:,} within 10,"
         f" {risk.ms100:,} within 100, {risk.ms1000:,} within 1000",
     )
     yield "in flight", _in_flight(outcome)

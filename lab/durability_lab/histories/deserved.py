@@ -1,4 +1,4 @@
-"""What a verdict deserves, by an account that knows everything: what the drive promised and broke, when
+"""What a verdict deserves, by the truth about a history: what the drive promised and broke, when
 something really lost its power, and what anybody did to the target.
 
 It shares no code with the judge. A loss must rest on a promise that the drive broke, or on what someone did
@@ -78,7 +78,7 @@ class Known(Protocol):
 
 
 def grade(world: Known, answer: Answer) -> Grade:
-    """Hold one answer against the account."""
+    """Compare one answer with the truth."""
     document = answer.document
     if document is None:
         return Grade(word="none", reasons=(answer.why.partition(":")[0],))
@@ -161,7 +161,7 @@ def _met(world: Known, cut: Cut, run: int) -> bool:
 
 
 def _limit(world: Known, answer: Answer, run: int) -> str:
-    """The documented assumption that makes a durable right which the account does not grant."""
+    """The documented assumption that makes a durable right that the truth does not."""
     if run in world.ended_unheard:
         return "stopped writing in a dead network"
     if run in world.failed_with_power:

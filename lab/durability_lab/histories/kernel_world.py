@@ -101,7 +101,7 @@ class KernelWorld:
         self._hung = False
         self._mounted = self.file_system is not None
 
-    # What the account asks.
+    # What the truth is found from.
 
     @property
     def reachable(self) -> bool:

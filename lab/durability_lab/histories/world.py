@@ -131,7 +131,7 @@ class World:
         """Whether the drive has power, and its machine is up."""
         return self.machine_up and self.storage.drive.powered
 
-    # What the account asks.
+    # What the truth is found from.
 
     def promised_ns(self) -> dict[int, int]:
         """By run, when the drive last promised an operation."""

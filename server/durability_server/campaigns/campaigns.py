@@ -158,10 +158,10 @@ class Campaigns:
             return ""
         home, other = await self._thread.look_up(self._store.place, log.name)
         if other:
-            return f"the server at {other} conducts it"
+            return f"the server at {other} runs it"
         if home != self._home:
             return (
-                f"no server conducts it: it was begun on another machine ({home}); if this one reaches its"
+                f"no server runs it: it was started on another machine ({home}); if this one reaches its"
                 f" switches, type `durability campaign adopt {log.name}` here"
             )
         return ""

@@ -133,7 +133,7 @@ def news_of(entry: Entry) -> Iterator[tuple[str, bool]]:
         case StrangerHeard(machine=machine, text=text):
             yield f"machine {machine}: not heard: {text}", True
         case DriveLeft(drive=drive, reason=reason):
-            yield f"{drive} takes part no more: {reason}", True
+            yield f"{drive} is no longer tested: {reason}", True
         case NotBack(machine=machine):
             yield f"machine {machine} did not come back; switching it off and on once more", True
         case Paused(reason=reason):

@@ -76,7 +76,7 @@ class CampaignStore:
         with self._database.transaction() as db:
             where = db.execute(self._conductor_of(name)).scalar()
             if where is not None:
-                raise RefusedError("busy", f"the server at {where} conducts campaign {name}, and lives")
+                raise RefusedError("busy", f"the running server at {where} runs campaign {name}")
             kept = {"home": home, "conductor": ""}
             db.execute(update(tables.campaigns).where(columns.name == name).values(kept))
 

@@ -305,7 +305,7 @@ def test_switch_that_lies_gives_no_cut() -> None:
     world.switches[0].manner = "lies"
     world.until_still(5000.0)
     assert words(world) == [["nothing"], ["nothing"]]
-    assert world.server.state.reason.startswith("2 cuts in a row were none: machine b went on")
+    assert world.server.state.reason.startswith("the last 2 cuts did not remove power: machine b went on")
 
 
 def test_switch_that_is_still_asked_to_go_off_is_switched_on_before_the_campaign_pauses() -> None:

@@ -344,7 +344,7 @@ def test_run_that_ended_while_others_went_on_was_not_cut() -> None:
 @pytest.mark.parametrize("others", [False, True])
 def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None:
     """It fails with its power on, alone or beside another one: cause drive, with the error; twice, and it
-    takes part no more."""
+    is no longer tested."""
     told = begun(devices=("/dev/sdb", "/dev/sdc") if others else ("/dev/sdb",))
     for cycle in (1, 2):
         run, other = f"{cycle:016x}", part("armed", drive="d1", run=f"{cycle:015x}f")
@@ -474,7 +474,7 @@ def test_check_fails_if_a_counter_is_gone_after_the_cut() -> None:
     told.say(part("done", found=condition(unsafe=None)), boot="boot-2")
     found = told.note()
     assert isinstance(found, Checked)
-    assert found.problems == ("drive d0: it does not say its count of unsafe shutdowns any more",)
+    assert found.problems == ("drive d0: it no longer reports its count of unsafe shutdowns",)
 
 
 @pytest.mark.parametrize(("risen", "passes"), [(0, False), (1, True), (2, True), (3, False)])

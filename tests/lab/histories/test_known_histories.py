@@ -47,7 +47,7 @@ NEEDS = {
     "a": "any error is a cut",
     "b": "a hang is a cut",
     "c": "a restart after an error is a cut",
-    "d": "no canary",
+    "d": "no reread of good places",
     "e": "later files of a log not read",
     "f": "newer runs on the target ignored",
     "g": "newer runs on the target ignored",

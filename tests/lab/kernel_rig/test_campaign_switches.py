@@ -37,7 +37,7 @@ async def test_a_switch_that_only_says_so() -> None:
         campaign.drives.is_welded = True
         paused = await over(campaign)
         assert paused.state == "paused", await log_of(campaign)
-        assert paused.reason.startswith("2 cuts in a row were none: "), paused.reason
+        assert paused.reason.startswith("the last 2 cuts did not remove power: "), paused.reason
         assert paused.reason in (await campaign.do("status")).out.replace("\n", " ")
 
         campaign.drives.is_welded = False
@@ -71,7 +71,7 @@ async def test_a_switch_that_hangs() -> None:
 
 
 async def test_a_drive_that_does_not_come_back() -> None:
-    """A drive that stays away after a cut has no bound any more and takes part no more; the other goes on."""
+    """A drive that stays away after a cut has no bound and is no longer tested; the other goes on."""
     async with real_campaign(["honest", "honest"], seed=15) as campaign:
         times = TIMES.replace("ready_within_s = 60", "ready_within_s = 8")
         campaign.write_file(campaign=f"cuts = 3\nseed = 7\n{times}")
@@ -87,5 +87,5 @@ async def test_a_drive_that_does_not_come_back() -> None:
         assert gone.tally.bound is None and gone.tally.bound_if_lost is not None
         assert [(cycle, cause) for cycle, cause, _ in gone.left_out] == [(2, "drive"), (3, "drive")]
         assert "is not there" in gone.left
-        assert "drive-2 takes part no more" in (await campaign.do("show", campaign.name, "--log")).out
+        assert "drive-2 is no longer tested" in (await campaign.do("show", campaign.name, "--log")).out
         await assert_is_counted_right(campaign)

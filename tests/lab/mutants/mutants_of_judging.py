@@ -183,7 +183,7 @@ JUDGING = (
         change=without(ProvenOperations.judge_superblock, "elif bytes(data) != wanted:", "elif False:"),
     ),
     Mutant(
-        name="no second look",
+        name="no reread",
         rule=8,
         taken_away="a slot that was wrong once is a finding",
         noticed_by=("cable-that-flips-a-bit-once",),
@@ -194,7 +194,7 @@ JUDGING = (
         ),
     ),
     Mutant(
-        name="no canary",
+        name="no reread of good places",
         rule=8,
         taken_away="an I/O error counts, whether or not the drive still answers elsewhere",
         noticed_by=("drive-that-loses-power-while-it-is-read",),

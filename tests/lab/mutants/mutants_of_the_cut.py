@@ -232,9 +232,9 @@ THE_CUT = (
         change=constant(strength, "HIDE_LOSSES", frozenset()),
     ),
     Mutant(
-        name="cuts that were asked for more not counted",
+        name="cuts judged by stricter options not counted",
         rule=16,
-        taken_away="a cut that lost nothing counts only if it was asked for no more than there was",
+        taken_away="a cut without loss counts only if its verdict was durable",
         noticed_by=("series-of-which-each-cut-was-asked-for-more",),
         change=constant(strength, "OF_THE_QUESTION", frozenset()),
     ),

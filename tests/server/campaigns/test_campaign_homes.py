@@ -197,11 +197,11 @@ async def test_a_moved_store_is_adopted(
     moved = await lab.start(sqlite_url)
     said = io.StringIO()
     await campaign_command.status(operator(lab, moved), None, json=False, out=said)
-    assert "no server conducts it" in " ".join(said.getvalue().split())
+    assert "no server runs it" in " ".join(said.getvalue().split())
     async with living(Machine(lab, moved.address, power)):
         await campaign_command.steer(operator(lab, moved), "trial", "adopt", out=said)
         state = await until(lab, moved, lambda state: state.state == "ended")
-    assert state.reason == "checked" and "conducts campaign trial from now on" in said.getvalue()
+    assert state.reason == "checked" and "runs campaign trial from now on" in said.getvalue()
 
 
 async def test_a_campaign_that_cannot_be_read_stops_no_other(

@@ -305,7 +305,7 @@ async def test_news_go_to_the_operators_command(
         told = await until_lines(news, 3)
     assert told == [
         f"campaign trial: cycle 1: ssd: loss (run {machine.armed[0]})",
-        "campaign trial: ssd takes part no more: loss in cycle 1",
+        "campaign trial: ssd is no longer tested: loss in cycle 1",
         "campaign trial: over: no drive is left to test",
     ]
 
