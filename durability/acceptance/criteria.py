@@ -11,25 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
-from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, Measured
+from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, Measured, is_of_class
 from durability.acceptance.profile import Criterion, Word
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
 from durability.bench.decision.bottom_line import bottom_line
-from durability.bench.decision.proof import Proof
 from durability.bench.filled import filled
 from durability.bench.measurement import Round
 from durability.bench.result import Result
 from durability.bench.summary import percentiles
 from durability.campaign.health import HealthRow, health_warnings
-from durability.evidence.cut import CUT_CLASSES, at_least
 from durability.units import counted, format_size, percent
 
+T = TypeVar("T")
 Sense: TypeAlias = Literal["at least", "at most"]
 
 _NO_CAMPAIGN = "no campaign of this drive is known"
+_NO_CUT = "no campaign has cut its power"
 _NO_ACCEPT = "no result of bench --accept has this load"
 
 
@@ -109,47 +109,52 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
             f" {lost.lost_in or lost.source}",
             source=lost.source,
         )
+    counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
+    void = evidence.unanswered(criterion.cut_class)
+    if void is not None:
+        best = max(counting, key=lambda one: one.cuts, default=None)
+        clean = "" if best is None else f"{counted(best.cuts, 'cut')} without a loss, but "
+        return Found(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
     if not evidence.proofs:
         return Found(word="not shown", figure="no cut of this drive is known")
-    counting = [one for one in evidence.proofs if _is_of_class(one, criterion)]
     if not counting:
         best = max(evidence.proofs, key=lambda one: one.cuts)
         figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
         return Found(word="not shown", figure=figure, source=best.source)
-    best = max(counting, key=lambda one: (one.bound is not None, one.cuts))
-    figure = f"{counted(best.cuts, 'cut')} without a loss"
-    if best.bound is None:
-        figure += "; others have no answer, so nothing is bounded"
-        return Found(word="not shown", figure=figure, source=best.source)
-    figure += f": at most {percent(best.bound)} of cuts may lose data (95 % confidence)"
-    assert criterion.limit is not None
+    best = max(counting, key=lambda one: one.cuts)
+    assert best.bound is not None and criterion.limit is not None
+    figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
     word: Word = "pass" if best.cuts >= criterion.limit else "not shown"
-    return Found(word=word, figure=figure, source=best.source)
-
-
-def _is_of_class(proof: Proof, criterion: Criterion) -> bool:
-    return any(proof.cut_class == known and at_least(known, criterion.cut_class) for known in CUT_CLASSES)
+    return Found(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
 
 
 @_kind("counted-cuts", "cuts seen by the drive's own counter of unsafe shutdowns")
 def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Found:
     found = None
     for campaign in evidence.campaigns:
-        values = _known(campaign.rows, lambda row: row.unsafe_shutdowns)
-        cuts = sum(one.word in ("durable", "loss", "kept") for one in campaign.cycles)
-        if len(values) < 2 or not cuts:
-            continue
-        rise = int(values[-1][1] - values[0][1])
-        word: Word = "refuse" if rise <= 0 else "pass" if rise >= cuts - _unread(campaign) else "not shown"
-        figure = f"the counter rose by {rise} over {counted(cuts, 'cut')}"
-        found = _worse(found, Found(word=word, figure=figure, source=f"campaign {campaign.name}"))
-    return found or Found(word="not shown", figure="no campaign could read the drive's counter")
+        if any(one.word != "nothing" for one in campaign.cuts):
+            found = _worse(found, _counter_of(campaign))
+    return found or Found(word="not shown", figure="no counted cut of a campaign is known")
 
 
-def _unread(campaign: CampaignEvidence) -> int:
-    """Cuts before the first row that has a counter: 1 where the check could not read it."""
-    values = _known(campaign.rows, lambda row: row.unsafe_shutdowns)
-    return sum(1 for one in campaign.cycles if one.cycle <= values[0][0])
+def _counter_of(campaign: CampaignEvidence) -> Found:
+    """Whether the counter rose at each counted cut: row by row, since it may rise twice at one of them."""
+    source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
+    cuts = [one.cycle for one in campaign.cuts]
+    whole = [row for row in campaign.rows if row.cycle not in cuts]
+    values = dict(_known(whole, lambda row: row.unsafe_shutdowns)) | read
+    counting = [one.cycle for one in campaign.cuts if one.word != "nothing"]
+    unread = [cycle for cycle in counting if cycle not in read or not any(at < cycle for at in values)]
+    if unread:
+        figure = f"the counter was not read before and after {len(unread)} of {counted(len(counting), 'cut')}"
+        return Found(word="not shown", figure=figure, source=source)
+    seen = 0
+    for cycle in counting:
+        before = max(at for at in values if at < cycle)
+        seen += values[cycle] - values[before] >= sum(before < at <= cycle for at in cuts)
+    figure = f"the counter rose at {seen:,} of {counted(len(counting), 'cut')}"
+    word: Word = "pass" if seen == len(counting) else "not shown" if seen else "refuse"
+    return Found(word=word, figure=figure, source=source)
 
 
 # The drive after its cuts.
@@ -163,29 +168,54 @@ def _always_there(evidence: DriveEvidence, _: Criterion) -> Found:
         where = f"cycle {first.cycle} of campaign {campaign.name}"
         count = "" if len(troubled) == 1 else f"; {len(troubled)} such cycles"
         return Found(word="refuse", figure=f"{first.trouble} ({where}){count}", source=where)
-    seen = [(one, len(one.cycles)) for one in evidence.campaigns if one.cycles]
-    if not seen:
-        return Found(word="not shown", figure=_NO_CAMPAIGN)
-    total = sum(count for _, count in seen)
-    return Found(word="pass", figure=f"there after each of {counted(total, 'cycle')}", source=_names(seen))
+    cuts = [(one, each) for one in evidence.campaigns for each in one.cuts]
+    if not cuts:
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _NO_CAMPAIGN)
+    unseen = [(one, each) for one, each in cuts if not each.was_seen]
+    if unseen:
+        campaign, first = unseen[0]
+        where = f"cycle {first.cycle} of campaign {campaign.name}"
+        figure = f"nobody saw it after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
+        return Found(word="not shown", figure=figure, source=where)
+    return Found(word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts))
 
 
-@_kind("capacity-kept", "the drive's capacity never fell")
+@_kind("capacity-kept", "the drive's capacity stayed as it was")
 def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Found:
     shrank = _warned(evidence, "smaller")
     if shrank is not None:
         return shrank
-    sizes = [
-        (one, known) for one in evidence.campaigns if (known := _known(one.rows, lambda row: row.size_bytes))
+    measured = [
+        (one.result.facts.drives[0].size_bytes, one.name)
+        for one in evidence.results
+        if len(one.result.facts.drives) == 1
     ]
-    if not sizes:
-        return Found(word="not shown", figure=_NO_CAMPAIGN)
-    size = int(sizes[-1][1][-1][1])
+    # Of a device on several drives a campaign knows the size of the device alone.
+    single = all(len(one.drives) == 1 for one in evidence.facts)
+    said = [
+        (int(size), f"campaign {one.name}")
+        for one in evidence.campaigns
+        for _, size in _known(one.rows, lambda row: row.size_bytes or None)
+    ]
+    sizes = dict(reversed([*said, *(measured if single else ())]))  # each with the first that says it
+    if len(sizes) > 1:
+        each = ", ".join(f"{_exact(size, sizes)} in {where}" for size, where in reversed(sizes.items()))
+        return Found(word="refuse", figure=f"its capacity is {each}", source="all evidence")
+    unsaid = _unsaid(evidence, lambda row: row.size_bytes or None)
+    if unsaid is not None:
+        return unsaid
+    (size,) = sizes
     return Found(
         word="pass",
-        figure=f"{format_size(size)} after every cut",
-        source=_names((one, 0) for one, _ in sizes),
+        figure=f"{format_size(size)} {_after(evidence, lambda row: row.size_bytes or None)}",
+        source=_names((one, 0) for one in evidence.campaigns if one.cuts),
     )
+
+
+def _exact(size: int, of: Iterable[int]) -> str:
+    """The size for people, to the byte where another looks the same."""
+    alike = sum(format_size(one) == format_size(size) for one in of) > 1
+    return f"{size:,} bytes" if alike else format_size(size)
 
 
 @_kind("firmware-kept", "all evidence is of one firmware")
@@ -220,11 +250,11 @@ def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Found:
     Limit(sense="at most", unit="cycles", high=100_000, whole=True),
 )
 def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Found:
-    known = [(one, sum(row.repaired for row in one.rows)) for one in evidence.campaigns if one.rows]
-    if not known:
-        return Found(word="not shown", figure=_NO_CAMPAIGN)
-    campaign, worst = max(known, key=lambda pair: pair[1])
-    return _held(criterion, worst, counted(worst, "cycle"), f"campaign {campaign.name}")
+    known = [(one, sum(row.repaired for row in one.rows)) for one in evidence.campaigns]
+    campaign, worst = max(known, key=lambda pair: pair[1], default=(None, 0))
+    source = "" if campaign is None else f"campaign {campaign.name}"
+    found = _held(criterion, worst, counted(worst, "cycle"), source)
+    return _worse(found, _unsaid(evidence, lambda row: row.repaired) or found)
 
 
 # What the drive says of itself.
@@ -235,10 +265,22 @@ def _protection_works(evidence: DriveEvidence, _: Criterion) -> Found:
     broken = _warned(evidence, "backup-failed")
     if broken is not None:
         return broken
-    said = [(one, 0) for one in evidence.campaigns if _known(one.rows, lambda row: row.backup_failed)]
-    if not said:
-        return Found(word="not shown", figure="the drive says nothing of its protection, or was not asked")
-    return Found(word="pass", figure="the drive reports no failure of it", source=_names(said))
+    for campaign in evidence.campaigns:
+        for row in campaign.rows:
+            if row.capacitor_percent == 0:
+                where = _place(campaign, row.cycle)
+                return Found(
+                    word="refuse", figure="the drive says that it has no working capacitors", source=where
+                )
+    unsaid = _unsaid(evidence, lambda row: row.backup_failed)
+    if unsaid is not None:
+        return unsaid
+    said = _after(evidence, lambda row: row.backup_failed)
+    return Found(
+        word="pass",
+        figure=f"the drive reports no failure of it {said}",
+        source=_names((one, 0) for one in evidence.campaigns if one.cuts),
+    )
 
 
 @_kind(
@@ -252,19 +294,33 @@ def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Found:
 
 @_kind(
     "media-errors",
-    "media errors that were added during a campaign",
+    "media errors that were added since the first check",
     Limit(sense="at most", unit="errors", whole=True),
 )
 def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
-    rises = []
-    for campaign in evidence.campaigns:
-        values = _known(campaign.rows, lambda row: row.media_errors)
-        if len(values) > 1:
-            rises.append((max(0, int(values[-1][1] - values[0][1])), int(values[-1][1]), campaign.name))
-    if not rises:
-        return Found(word="not shown", figure="no campaign could read the drive's media errors")
-    rise, total, name = max(rises)
-    return _held(criterion, rise, f"{rise} added, {total} in all", f"campaign {name}")
+    known = [
+        (int(value), _place(one, cycle))
+        for one in sorted(evidence.campaigns, key=lambda one: one.began)
+        for cycle, value in _known(one.rows, lambda row: row.media_errors)
+    ]
+    if not known:
+        silent = "no campaign could read the drive's media errors" if evidence.campaigns else _NO_CAMPAIGN
+        return Found(word="not shown", figure=silent)
+    # Against the most, since a counter may be set back.
+    most, where = max(known, key=lambda pair: pair[0])
+    found = _held(criterion, most - known[0][0], f"{most - known[0][0]} added, {most} in all", where)
+    unsaid = _unsaid(evidence, lambda row: row.media_errors) or _first_unsaid(evidence)
+    return found if unsaid is None else _worse(found, unsaid)
+
+
+def _first_unsaid(evidence: DriveEvidence) -> Found | None:
+    """What is missing if nobody read the media errors before the first cut."""
+    first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
+    before = first.cuts[0].cycle
+    if any(cycle < before for cycle, _ in _known(first.rows, lambda row: row.media_errors)):
+        return None
+    source = f"campaign {first.name}"
+    return Found(word="not shown", figure=f"nobody read them before the first cut of {source}", source=source)
 
 
 @_kind("spare", "spare blocks left, as the drive says", Limit(sense="at least", unit="%", high=100))
@@ -285,6 +341,8 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Found:
     if not evidence.results:
         return Found(word="not shown", figure="no result of bench is known")
     proven = next((one for one in evidence.proofs if one.word == "proven"), None)
+    if evidence.unanswered("power") is not None:
+        proven = None
     worst: Found | None = None
     for one in evidence.results:
         line = bottom_line(one.result)
@@ -430,7 +488,7 @@ def _of_rows(
 ) -> Found:
     """The worst figure over all cycles of all campaigns."""
     values = [
-        (float(value), f"cycle {cycle} of campaign {one.name}" if cycle else f"check of campaign {one.name}")
+        (float(value), _place(one, cycle))
         for one in evidence.campaigns
         for cycle, value in _known(one.rows, figure)
     ]
@@ -438,7 +496,36 @@ def _of_rows(
         silent = "the drive did not say in any campaign" if evidence.campaigns else _NO_CAMPAIGN
         return Found(word="not shown", figure=silent)
     value, where = _worst(criterion, values)
-    return _held(criterion, value, text(value), where)
+    found = _held(criterion, value, text(value), where)
+    return _worse(found, _unsaid(evidence, figure) or found)
+
+
+def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> Found | None:
+    """What is missing if a campaign lacks this figure after its last cut, or if there was no cut."""
+    cutting = [one for one in evidence.campaigns if one.cuts]
+    if not cutting:
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _NO_CAMPAIGN)
+    for campaign in cutting:
+        last = campaign.cuts[-1].cycle
+        if last not in campaign.after_cuts(figure):
+            where = _place(campaign, last)
+            silent = not _known(campaign.rows, figure)
+            silence = (
+                "the drive did not say" if silent else f"the drive did not say after its last cut, {where}"
+            )
+            return Found(word="not shown", figure=silence, source=where)
+    return None
+
+
+def _after(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> str:
+    """After how many cuts the figure was read, in words."""
+    read = sum(len(one.after_cuts(figure)) for one in evidence.campaigns)
+    every = sum(len(one.cuts) for one in evidence.campaigns)
+    return f"after every cut ({every:,})" if read == every else f"after {read:,} of {counted(every, 'cut')}"
+
+
+def _place(campaign: CampaignEvidence, cycle: int) -> str:
+    return f"cycle {cycle} of campaign {campaign.name}" if cycle else f"check of campaign {campaign.name}"
 
 
 def _worst(criterion: Criterion, values: Sequence[tuple[float, str]]) -> tuple[float, str]:
@@ -465,11 +552,11 @@ def _warned(evidence: DriveEvidence, code: str) -> Found | None:
     return None
 
 
-def _known(rows: Sequence[HealthRow], figure: Callable[[HealthRow], float | None]) -> list[tuple[int, float]]:
+def _known(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
     return [(row.cycle, value) for row in rows if (value := figure(row)) is not None]
 
 
-def _names(campaigns: Iterable[tuple[CampaignEvidence, int]]) -> str:
+def _names(campaigns: Iterable[tuple[CampaignEvidence, object]]) -> str:
     return ", ".join(dict.fromkeys(f"campaign {one.name}" for one, _ in campaigns))
 
 
