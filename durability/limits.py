@@ -34,6 +34,7 @@ DOCUMENT_BYTES_MAX = FRAME_BYTES_MAX - 64  # only what a server sends
 EVIDENCE_BYTES_MAX = 4 << 20  # one piece; more is split over names
 DRIVE_NAME_MAX = 100  # characters of a model or serial in listings: 40 and 20 for NVMe
 LISTING_ROWS_MAX = 10_000
+MARKS_MAX = 64  # drives of one target whose claims are asked for
 CAMPAIGNS_MAX = 1000  # that a store keeps
 MACHINES_OF_CODE_MAX = 1000  # that may join by one code for machines
 MACHINE_CODE_S_MAX = 10 * 366 * 86_400

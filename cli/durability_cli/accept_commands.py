@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from durability.errors import SetupError, UsageError
-from durability_cli.options import Json, ServerOptions, on_server, path
+from durability_cli.options import Json, OfClients, ServerOptions, on_server, path
 
 _PROFILES = "database-ssd, datacenter-nvme-plp, consumer-ssd, rented-vm-disk, rented-server"
 
@@ -64,6 +64,7 @@ def accept(
     campaign: OfCampaign = None,
     bench: OfBench = None,
     drive: OfDrive = "",
+    client: OfClients = None,
     output: Report = None,
     by: By = "",
     show_profile: ShowProfile = False,
@@ -78,7 +79,7 @@ def accept(
     from durability_client.acceptance.gather import Wanted
 
     if show_profile:
-        if campaign or bench or drive or output or json:
+        if campaign or bench or drive or client or output or json:
             raise UsageError("--show-profile judges nothing: remove the other options")
         accept_command.show_profile(profile, sys.stdout)
         return
@@ -87,12 +88,23 @@ def accept(
     try:
         endpoint = connection.endpoint()
     except SetupError:
-        if campaign or not bench or connection.server is not None or connection.credential is not None:
+        if (
+            campaign
+            or client
+            or not bench
+            or connection.server is not None
+            or connection.credential is not None
+        ):
             raise
         endpoint = None
     options = accept_command.AcceptOptions(
         profile=profile,
-        wanted=Wanted(campaigns=tuple(campaign or ()), results=tuple(bench or ()), drive=drive),
+        wanted=Wanted(
+            campaigns=tuple(campaign or ()),
+            results=tuple(bench or ()),
+            drive=drive,
+            clients=tuple(client or ()),
+        ),
         endpoint=endpoint,
         output=output,
         by=by,

@@ -14,7 +14,7 @@ from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
 from durability.bench.measurement import Engine
 from durability.errors import SetupError, UsageError
 from durability.units import parse_size
-from durability_cli.options import DestroyData, Json, ServerOptions, on_server, path
+from durability_cli.options import DestroyData, Json, OfClients, ServerOptions, on_server, path
 
 _SEEDS = 1 << 62  # a result file holds no larger number
 
@@ -212,6 +212,7 @@ def compare(
     *,
     connection: ServerOptions,
     verdict_of: VerdictOf = None,
+    client: OfClients = None,
     html: Html = None,
     full: Full = False,
     json: Json = False,
@@ -223,15 +224,23 @@ def compare(
     """
     from durability_client.bench import bench_command
 
-    asked = tuple(verdict_of or ())
+    asked, clients = tuple(verdict_of or ()), tuple(client or ())
+    if asked and clients:
+        raise UsageError("--verdict-of names what counts: remove --client")
     try:
         endpoint = connection.endpoint()
     except SetupError:
-        if asked or connection.server is not None or connection.credential is not None:
+        if asked or clients or connection.server is not None or connection.credential is not None:
             raise
         endpoint = None
     options = bench_command.CompareOptions(
-        paths=tuple(results), verdicts_of=asked, endpoint=endpoint, html=html, full=full, json=json
+        paths=tuple(results),
+        verdicts_of=asked,
+        clients=clients,
+        endpoint=endpoint,
+        html=html,
+        full=full,
+        json=json,
     )
     raise typer.Exit(bench_command.compare_files(options, sys.stdout, sys.stderr))
 

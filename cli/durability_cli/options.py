@@ -75,6 +75,15 @@ OfDrive = Annotated[
 OfHost = Annotated[
     str, typer.Option("--host", metavar="TEXT", help="List only runs of machines whose name contains TEXT.")
 ]
+OfClients = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        metavar="NAME",
+        help="Client whose runs and results count; repeatable.",
+        show_default="the only one",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DestroyData = Annotated[
     bool, typer.Option("--destroy-data", help="Overwrite a block device. ALL ITS DATA IS LOST.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from durability import plain_text
+from durability.bench.decision.claims import owner_label
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
@@ -67,7 +68,8 @@ async def runs(endpoint: Endpoint, chosen: Chosen, *, each: bool, json: bool, ou
     elif each:
         _print(table(_RUN_COLUMNS, rows), out)
     else:
-        _print(table(_DRIVE_COLUMNS, list(map(_drive_row, drives)), width=width_of(out)), out)
+        columns = _DRIVE_COLUMNS if _each_has_one_client(drives) else (*_DRIVE_COLUMNS, "client")
+        _print(table(columns, list(map(_drive_row, drives)), width=width_of(out)), out)
         print(_below(drives), file=out)
 
 
@@ -85,7 +87,19 @@ def _drive_row(drive: Row) -> Row:
         "clean": str(drive["cuts"] - drive["losses"]),
         "at_most": percent(bound) if bound is not None else "",
         "last_verdict": drive["verdict"],
+        "client": owner_label(*_client(drive)),
     }
+
+
+def _each_has_one_client(drives: Sequence[Row]) -> bool:
+    """Whether no serial is claimed by two clients; then nobody needs to know whose drives these are."""
+    claims = {(drive["serial"], *_client(drive)) for drive in drives if drive["serial"]}
+    return len(claims) == len({serial for serial, *_ in claims})
+
+
+def _client(drive: Row) -> tuple[str, str]:
+    """Id and name of the client; releases before 0.2 do not say them."""
+    return str(drive.get("client", "")), str(drive.get("client_name", ""))
 
 
 def _below(drives: Sequence[Row]) -> str:

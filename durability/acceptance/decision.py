@@ -108,5 +108,7 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         yield "What a loss of the host's or the provider's own power does: none was cut."
     yield "Anything of another drive of this model, of another firmware, or of this drive years from now."
     yield "That data stay for months without power, or in heat and cold that were not tested."
+    for sentence in evidence.left_out:
+        yield f"What other clients say of it. {sentence}."
     if not evidence.results:
         yield "How fast it is: no result of the benchmark is part of the evidence."

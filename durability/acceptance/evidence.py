@@ -44,11 +44,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A result of the benchmark. `name`: its file, or what the server calls it; `sha256`: of the file."""
+    """A result of the benchmark. `name`: its file, or what the server calls it; `sha256`: of the file;
+    `client`: the id of the client that kept it, "" for the operator or a file."""
 
     name: str
     sha256: str
     result: Result
+    client: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +107,14 @@ class CampaignEvidence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEvidence:
     """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
-    campaigns and single runs."""
+    campaigns and single runs; `left_out`: what other clients say of it and does not count, in sentences."""
 
     subject: Subject
     facts: tuple[Facts, ...]
     campaigns: tuple[CampaignEvidence, ...]
     proofs: tuple[Proof, ...]
     results: tuple[Measured, ...]
+    left_out: tuple[str, ...] = ()
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts without an answer: what is

@@ -73,5 +73,23 @@ def hashed(secret: str) -> str:
     return secret if not secret or secret.startswith(HASHED) else _hash(secret)
 
 
+def mark(serial: str, machine_id: str) -> str:
+    """What tells a drive from others, without its serial. `machine_id`: that of its machine where other
+    machines have the same serial, else ""."""
+    return " ".join(filter(None, (hashed(serial), hashed(machine_id))))
+
+
+def marks_of(facts: Facts) -> frozenset[str]:
+    """The marks of the drives in `facts`; none if one of them has no serial. Hypervisors and loop devices
+    give the same serial on every machine."""
+    if not all(drive.serial for drive in facts.drives):
+        return frozenset()
+    machine = facts.host.machine_id
+    return frozenset(
+        mark(drive.serial, machine if drive.emulated or drive.name.startswith("loop") else "")
+        for drive in facts.drives
+    )
+
+
 def _hash(secret: str) -> str:
     return f"{HASHED}{hashlib.sha256(_CONTEXT + secret.encode()).hexdigest()[:_HASH_DIGITS]}"

@@ -35,6 +35,7 @@ Name: TypeAlias = Annotated[str, wire.name(limits.NAME_BYTES_MAX)]
 Text: TypeAlias = Annotated[str, wire.text(limits.TEXT_BYTES_MAX)]
 Count: TypeAlias = Annotated[int, wire.integer(0, (1 << 31) - 1)]
 Names: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.CAMPAIGNS_MAX, limits.CAMPAIGNS_MAX * 80)]
+Marks: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.MARKS_MAX, limits.MARKS_MAX * 50)]
 Servers: TypeAlias = Annotated[tuple[str, ...], wire.names(limits.SERVERS_MAX, limits.SERVERS_BYTES_MAX)]
 Flag: TypeAlias = Annotated[bool, wire.flag()]
 Facts: TypeAlias = Annotated[Mapping[str, Value], wire.document(limits.FACTS_BYTES_MAX)]
@@ -473,6 +474,15 @@ class KeptResult(ServerMessage):
 
     row: Document
     body: Annotated[bytes, wire.octets(1, limits.EVIDENCE_BYTES_MAX)]
+
+
+@_wire(0x3E, since=4)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListClaims(ClientMessage):
+    """Asks which clients have runs on a target of exactly these drives, and what their verdicts say; a
+    `Listing` answers, with one row per client. `drives`: their marks, as `bench.serials` makes them."""
+
+    drives: Marks
 
 
 # Purpose `agent`.

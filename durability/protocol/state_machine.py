@@ -85,6 +85,7 @@ PURPOSES: Mapping[str, Table] = {
             messages.ShowCampaign: "showing-campaign",
             messages.ListResults: "listing",
             messages.FetchResult: "fetching-result",
+            messages.ListClaims: "listing",
         },
         "listing": {messages.Listing: READY},
         "exporting": {messages.CaseFile: READY},

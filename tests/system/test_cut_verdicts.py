@@ -102,7 +102,7 @@ async def test_cuts_are_found_by_the_serial_among_those_of_other_drives(cut: Cut
         ]
     )
     measured = [_result(_drive(serial)) for serial in ("S1", "S12", LONG, "S4")]
-    words = [None if one is None else one.word for one in await found_verdicts(endpoint, measured)]
+    words = [None if one is None else one.word for one in (await found_verdicts(endpoint, measured)).proofs]
     assert words == ["too few cuts", "lost data", "lost data", None]
 
 
@@ -110,7 +110,7 @@ async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) 
     """Nothing is found by itself; the operator's word counts if machine, name, model and size agree."""
     endpoint = await cut.begin([(_drive("", name="vdb", model="Volume"), "durable")])
     same = _result(_drive("", name="vdb", model="Volume"))
-    assert await found_verdicts(endpoint, [same]) == (None,)
+    assert (await found_verdicts(endpoint, [same])).proofs == (None,)
     (proof,) = await named_verdicts(endpoint, [f"{1:016x}"], [same])
     assert proof is not None and proof.cuts == 1 and proof.source == f"run {1:016x}"
     for other in (

@@ -1,17 +1,19 @@
 """Gathers the evidence on each drive: results from files and the server, campaigns and runs from the server.
 
 What is named is taken as it is. What is not named is looked for on the server by the drives' serials, as
-`compare` does, and only there. Refuses a campaign that says nothing, and to join evidence of two drives.
+`compare` does, and only there. Refuses a campaign that says nothing, to join evidence of two drives, and what
+another client says of the drive of a campaign or of a kept result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from durability import plain_text
 from durability.acceptance.evidence import (
@@ -21,6 +23,7 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
+from durability.bench.decision.claims import is_named, left_out, owner_label
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
 from durability.bench.serials import hashed
@@ -28,27 +31,30 @@ from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.facts import Facts
 from durability.protocol.messages import Campaigns, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
-from durability_client.bench.cut_verdicts import CAMPAIGNS_MAX, Known, facts_of, look_at_runs, same_drives
+from durability_client.bench.cut_verdicts import CAMPAIGNS_MAX, facts_of, same_drives, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
 from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
 SEARCH_S = 60.0  # for what nobody named
-RESULTS_MAX = 20  # rows of a drive that are looked through for the newest result that fits
+RESULTS_MAX = 200  # rows of a drive that are looked through for the newest result that fits
 DRIVES_MAX = 64  # on one report
 
 Say = Callable[[str], None]
+_Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What was asked for. `campaigns`: by name; `results`: files, or what the server calls a kept result;
-    `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them."""
+    `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them. `clients`: whose runs
+    and results count of what is looked for, by id or name; (): as the drive's campaigns and results tell."""
 
     campaigns: tuple[str, ...]
     results: tuple[str, ...]
     drive: str
+    clients: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -59,6 +65,23 @@ class _Drive:
     campaigns: list[CampaignEvidence] = field(default_factory=list)
     runs: list[Proof] = field(default_factory=list)
     results: list[Measured] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def machines(self) -> frozenset[str]:
+        """The names of the clients whose drive the campaigns cut."""
+        return frozenset(one.result.machine for one in self.campaigns)
+
+    @property
+    def owners(self) -> frozenset[str]:
+        """The clients whose drive it is, by id or name, as far as its evidence tells."""
+        return self.machines | {one.client for one in self.results if one.client}
+
+    @property
+    def words(self) -> str:
+        """What people call it."""
+        drives = self.facts[0].drives
+        return plain_text.as_line(" + ".join(f"{one.model or one.name} {one.serial}" for one in drives))
 
     def is_of(self, facts: Facts, *, named: bool) -> bool:
         return any(same_drives(one, facts, named=named) for one in self.facts)
@@ -75,6 +98,7 @@ class _Drive:
             campaigns=tuple(self.campaigns),
             proofs=(*proofs, *self.runs),
             results=tuple(results),
+            left_out=tuple(dict.fromkeys(self.left_out)),
         )
 
 
@@ -91,7 +115,7 @@ async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[D
     if endpoint is not None:
         try:
             async with asyncio.timeout(SEARCH_S):
-                await _search(endpoint, wanted, drives)
+                await _search(endpoint, wanted, drives, say)
         except (PeerError, TimeoutError) as error:
             if not drives:
                 raise PeerError(f"nothing was found on the server: {error or 'it took too long'}") from error
@@ -103,6 +127,8 @@ async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[D
         raise UsageError(_nothing(wanted, drives))
     if len(chosen) > DRIVES_MAX:
         raise UsageError(f"{len(chosen)} drives are too many for one report; choose with --drive")
+    for note in dict.fromkeys(note for one in chosen for note in one.left_out):
+        say(note)
     return tuple(one.evidence() for one in chosen)
 
 
@@ -154,12 +180,20 @@ def _saved(path: Path) -> Measured:
 
 async def _kept(connection: Connection, name: str) -> Measured:
     fetched = await fetch_over(connection, name)
-    owner = plain_text.as_line(str(fetched.row.get("client_name") or "the operator"))
     return Measured(
-        name=f"kept result {name} of {owner}",
+        name=f"kept result {name} of {_owner(fetched.row)}",
         sha256=hashlib.sha256(fetched.data).hexdigest(),
         result=fetched.result,
+        client=_client(fetched.row),
     )
+
+
+def _client(row: _Row) -> str:
+    return str(row.get("client") or "")
+
+
+def _owner(row: _Row) -> str:
+    return owner_label(_client(row), str(row.get("client_name") or ""))
 
 
 def _join(drives: list[_Drive], measured: Measured) -> None:
@@ -215,26 +249,31 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
     return found
 
 
-async def _search(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive]) -> None:
+async def _search(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:
     """Look for what was not named, of the drives that were, or of the drive in words."""
     if wanted.drive and not drives:
-        await _search_results(endpoint, wanted.drive, drives)
+        # First: they tell whose results are of the drive.
         await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
+        await _search_results(endpoint, wanted, drives, say)
     elif not drives:
         return
     elif not wanted.campaigns:
         await _search_campaigns(endpoint, drives, only_known=True)
     if not wanted.results:
         for drive in list(drives):
-            await _newest_result(endpoint, drive)
-    known: list[Known] = []
-    with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-        await look_at_runs(connection, known)
-    for drive in drives:
-        named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
-        mine = [one for one in known if drive.is_of(one.facts, named=False)]
-        drive.facts += [one.facts for one in mine[:1]]
-        drive.runs += _worth_telling(drive, [one.proof for one in mine], named)
+            await _newest_result(endpoint, drive, wanted.clients)
+    with closing(await connect(endpoint, "query")) as connection:
+        for drive in drives:
+            await _search_runs(connection, drive, wanted.clients)
+
+
+async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str, ...]) -> None:
+    """Add what single runs say, of the clients whose drive it is."""
+    named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
+    known, note = await verdicts_of_runs(connection, drive.facts[0], clients or drive.owners, named)
+    drive.facts += [one.facts for one in known[:1]]
+    drive.runs += _worth_telling(drive, [one.proof for one in known], named)
+    drive.left_out += [note] if note else []
 
 
 def _worth_telling(drive: _Drive, proofs: Sequence[Proof], named: set[str]) -> list[Proof]:
@@ -268,22 +307,50 @@ async def _search_campaigns(
             mine.campaigns += one.campaigns
 
 
-async def _search_results(endpoint: Endpoint, text: str, drives: list[_Drive]) -> None:
+async def _search_results(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:
+    """Add the drives of kept results that no campaign has."""
+    text = wanted.drive
     request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))
     with closing(await connect(endpoint, "query")) as connection:
-        rows = (await connection.request(request, Listing)).rows
-        seen: set[str] = set()
-        for row in rows:
-            identity = repr([drive.get("identity") for drive in row.get("drives") or ()])  # type: ignore[union-attr]
-            if identity not in seen and row.get("complete"):
-                seen.add(identity)
-                measured = await _kept(connection, str(row["result"]))
-                _join(drives, measured)
-    for drive in drives:
-        await _newest_result(endpoint, drive)
+        known = {tuple(hashed(one.serial) for one in drive.facts[0].drives) for drive in drives}
+        found: dict[tuple[str, ...], list[_Row]] = {}
+        for row in (await connection.request(request, Listing)).rows:
+            if row.get("complete"):
+                listed: Any = row.get("drives") or ()
+                found.setdefault(tuple(str(drive.get("identity")) for drive in listed), []).append(row)
+        for serials, rows in found.items():
+            if serials in known:
+                continue
+            chosen, note = _chosen_results(rows, wanted.clients, text)
+            if chosen:
+                _join(drives, await _kept(connection, str(chosen[0]["result"])))
+            elif note:
+                say(note)
 
 
-async def _newest_result(endpoint: Endpoint, drive: _Drive) -> None:
+def _chosen_results(
+    rows: Sequence[_Row], clients: tuple[str, ...], what: str, machines: frozenset[str] = frozenset()
+) -> tuple[list[_Row], str]:
+    """The rows of results of one drive that count, and a sentence if some do not. `clients`: whose count, by
+    id or name; without them those of the only client that has any. `machines`: that campaigns cut, whose
+    results count then, and the operator's."""
+    owners = {_client(row): _owner(row) for row in rows}
+    names = {_client(row): str(row.get("client_name") or "") for row in rows}
+    if clients:
+        mine = {one for one in owners if is_named(one, names[one], clients)}
+    elif machines:
+        mine = {one for one in owners if not one or names[one] in machines}
+    else:
+        mine = set(owners) if len(owners) == 1 else set()
+    others = [label for one, label in owners.items() if one not in mine]
+    chosen = [row for row in rows if _client(row) in mine]
+    if not others:
+        return chosen, ""
+    note = left_out(what, "results", [owners[one] for one in owners if one in mine], others)
+    return chosen, f"{note}; choose with --client NAME"
+
+
+async def _newest_result(endpoint: Endpoint, drive: _Drive, clients: tuple[str, ...]) -> None:
     """Add the newest kept result of the drive that is whole, one of `bench --accept` before others. If
     campaigns are known it must be of the machine that they cut, or of the operator: what another client says
     of a drive with this serial is no evidence."""
@@ -292,10 +359,9 @@ async def _newest_result(endpoint: Endpoint, drive: _Drive) -> None:
         return
     request = ListResults(limit=RESULTS_MAX, identity=hashed(serials[0]))
     with closing(await connect(endpoint, "query")) as connection:
-        rows = [row for row in (await connection.request(request, Listing)).rows if row.get("complete")]
-        machines = {"", *(one.result.machine for one in drive.campaigns)}
-        if drive.campaigns:
-            rows = [row for row in rows if row.get("client_name") in machines]
+        listed = [row for row in (await connection.request(request, Listing)).rows if row.get("complete")]
+        rows, note = _chosen_results(listed, clients, drive.words, drive.machines)
+        drive.left_out += [note] if note else []
         rows.sort(key=lambda row: row.get("mode") != "accept")  # stable: the newest stays first
         for row in rows:
             measured = await _kept(connection, str(row["result"]))

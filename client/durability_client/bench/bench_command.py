@@ -158,10 +158,12 @@ def show_kept(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareOptions:
     """What the command line asks for. `verdicts_of`: runs and campaigns whose verdicts count, () for those
-    that the server has of the drives. `endpoint`: the server, None if this machine has none."""
+    that the server has of the drives. `clients`: whose runs count, by id or name, () if only one client has
+    any. `endpoint`: the server, None if this machine has none."""
 
     paths: tuple[Path, ...]
     verdicts_of: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
     endpoint: Endpoint | None = None
     html: Path | None = None
     full: bool = False
@@ -207,10 +209,13 @@ def _proofs(
                 err,
             )
     try:
-        return asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded))
+        found = asyncio.run(cut_verdicts.found_verdicts(options.endpoint, loaded, options.clients))
     except (PeerError, SetupError) as error:
         _say(f"durability: no verdicts of cuts: {error}", err)
         return ()
+    for note in found.notes:
+        _say(f"durability: {note}", err)
+    return found.proofs
 
 
 def _check_outputs(options: BenchOptions) -> None:

@@ -3,22 +3,22 @@
 Asks only; begins nothing and ends no run. A drive is the same if its serial is: results hide serials as
 hashes, so the server's are hashed to be compared. Without a serial a drive is only taken for the
 same if the operator named the run or the campaign, and machine, name and size agree. Refuses a named run or
-campaign of other drives.
+campaign of other drives, and runs of a client that nobody named where several have runs on the drive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from functools import partial
 
-from durability import limits
+from durability import limits, plain_text
 from durability.acceptance.evidence import campaign_proof
+from durability.bench.decision.claims import Claim, choose, claim_from_row
 from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.result import Result
-from durability.bench.serials import hashed
+from durability.bench.serials import hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import results
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
@@ -26,14 +26,14 @@ from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.strength import strength
 from durability.evidence.strength import weightiest as standing
 from durability.formats.case import Case, case_from_value
-from durability.formats.facts import Drive, Facts
-from durability.protocol.messages import Campaigns, List, ListCampaigns, Listing, Show, Shown
+from durability.formats.facts import Facts
+from durability.protocol.messages import Campaigns, ListCampaigns, ListClaims, Listing, Show, Shown
 from durability.units import parse_run
 from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
-DURABLE_RUNS_MAX, CAMPAIGNS_MAX = 50, 50  # that are looked through, the newest, if none is named
+CAMPAIGNS_MAX = 50  # that are looked through, the newest, if none is named
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
 
 
@@ -66,19 +66,37 @@ async def named_verdicts(
     return tuple(_proof_of(result, found, named=True) for result in measured)
 
 
-async def found_verdicts(endpoint: Endpoint, measured: Sequence[Result]) -> tuple[Proof | None, ...]:
-    """What the newest campaigns and runs of the server say of the drives of `measured`. Raises PeerError,
-    also where that takes too long: a search that was broken off may have missed a loss."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the server knows of each drive, None for nothing. `notes`: whose runs were left out, a sentence
+    for each drive of which several clients have runs."""
+
+    proofs: tuple[Proof | None, ...]
+    notes: tuple[str, ...]
+
+
+async def found_verdicts(
+    endpoint: Endpoint, measured: Sequence[Result], clients: Collection[str] = ()
+) -> Found:
+    """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
+    without `clients` those of the only client that has any. Raises PeerError, also where that takes too long:
+    a search that was broken off may have missed a loss."""
     known: list[Known] = []
+    notes: dict[str, None] = {}
     try:
         async with asyncio.timeout(SEARCH_S):
-            for look in (_look_at_campaigns, partial(look_at_runs, serials=_serials(measured))):
-                # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
-                with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-                    await look(connection, known)
+            # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
+            with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
+                await _look_at_campaigns(connection, known)
+            with closing(await connect(endpoint, "query")) as connection:
+                for facts in {marks_of(one.facts): one.facts for one in measured}.values():
+                    of_runs, note = await verdicts_of_runs(connection, facts, clients)
+                    known += of_runs
+                    notes |= {note: None} if note else {}
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
-    return tuple(_proof_of(result, known, named=False) for result in measured)
+    proofs = tuple(_proof_of(result, known, named=False) for result in measured)
+    return Found(proofs=proofs, notes=tuple(notes))
 
 
 async def _named(connection: Connection, name: str) -> list[Known]:
@@ -97,35 +115,33 @@ async def _look_at_campaigns(connection: Connection, known: list[Known]) -> None
             known += await _of_campaign(connection, name)
 
 
-def _serials(measured: Sequence[Result]) -> frozenset[str]:
-    """The hashes of the serials of all measured drives."""
-    return frozenset(hashed(drive.serial) for one in measured for drive in one.facts.drives if drive.serial)
+async def verdicts_of_runs(
+    connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
+) -> tuple[list[Known], str]:
+    """A loss on the drives of `facts`, since one is enough, and the newest durable runs; of `clients`, or of
+    the only client that has runs on them. And a sentence if another client's were left out, else "". `told`:
+    runs whose losses are known already."""
+    marks = marks_of(facts)
+    if not marks or len(marks) > limits.MARKS_MAX:
+        return [], ""
+    rows = (await connection.request(ListClaims(drives=tuple(sorted(marks))), Listing)).rows
+    choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
+    known: list[Known] = []
+    for claim in choice.taken:
+        known += await _of_claim(connection, claim, facts, told)
+    return known, f"{choice.note}; choose with --client NAME" if choice.note else ""
 
 
-async def look_at_runs(
-    connection: Connection, known: list[Known], serials: frozenset[str] | None = None
-) -> None:
-    """Every loss that is listed, since one is enough, and the newest durable runs on each drive. `serials`:
-    hashes of those of the drives looked for; None for all runs."""
-    names = [""] if serials is None else await _listed(connection, serials)
-    for name in names:
-        rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX, drive=name), Listing)).rows
-        losses = [row for row in rows if row.get("verdict") == "loss"]
-        durable = [row for row in rows if row.get("verdict") == "durable"]
-        for row in (*losses, *durable[:DURABLE_RUNS_MAX]):
-            one = await _of_run(connection, parse_run(str(row["run"])))
-            if one is not None:
-                known.append(one)
-
-
-async def _listed(connection: Connection, serials: frozenset[str]) -> list[str]:
-    """The serials, as far as listings have them, of the server's drives whose hashes are among `serials`. A
-    serial that may be longer than listings have them is one of them, to be looked at."""
-    rows = (await connection.request(List(limit=limits.LISTING_ROWS_MAX, by="drive"), Listing)).rows
-    names = dict.fromkeys(str(row.get("serial", "")) for row in rows)
-    return [
-        name for name in names if name and (hashed(name) in serials or len(name) >= limits.DRIVE_NAME_MAX)
-    ]
+async def _of_claim(connection: Connection, claim: Claim, facts: Facts, told: Collection[str]) -> list[Known]:
+    known: list[Known] = []
+    for name in (*claim.loss_runs, *claim.durable_runs):
+        is_loss = name in claim.loss_runs
+        if is_loss and (name in told or known):
+            continue
+        one = await _of_run(connection, parse_run(name))
+        if one is not None and same_drives(one.facts, facts, named=False):
+            known.append(one)
+    return known
 
 
 async def _of_campaign(connection: Connection, name: str) -> list[Known]:
@@ -200,23 +216,12 @@ def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
     if not ours.drives or len(theirs.drives) != len(ours.drives):
         return False
     if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
-        return set(map(_identity, _owned(theirs))) == set(map(_identity, _owned(ours)))
+        return marks_of(theirs) == marks_of(ours)
     if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
         return False
     return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
         (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
     } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
-
-
-def _owned(facts: Facts) -> list[tuple[Drive, str]]:
-    return [(drive, hashed(facts.host.machine_id)) for drive in facts.drives]
-
-
-def _identity(owned: tuple[Drive, str]) -> tuple[str, str]:
-    """The hash of a drive's serial, with the machine's where hypervisors and loop devices give the same
-    serial on every machine."""
-    drive, machine = owned
-    return hashed(drive.serial), machine if drive.emulated or drive.name.startswith("loop") else ""
 
 
 def _drives(facts: Facts) -> str:

@@ -40,7 +40,7 @@ from durability.formats.case import Case
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability.units import format_run, verify_device_line
+from durability.units import format_run, parse_run, verify_device_line
 from durability_client.link.endpoint import Endpoint
 from durability_client.system import block_devices
 from durability_client.system.terminal import fitted
@@ -170,9 +170,12 @@ async def _newest_here(case: Case, found: Found, case_source: CaseSource) -> Cas
     try:
         newest = await case_source.open(0, found.facts, end=False)
     except RefusedError as error:
-        if error.code != "run-unknown":
+        if error.code == "run-unknown":
+            return case
+        if error.code != "run-ambiguous":
             raise
-        return case
+        # Several clients have runs here: what others say of their targets means nothing for this run.
+        newest = await case_source.open(parse_run(case.superseded_by), found.facts, end=False)
     here = newest is not None and newer_run_here(case, newest, found.facts, found.superblocks)
     return newest if newest is not None and here else case
 

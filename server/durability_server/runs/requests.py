@@ -154,12 +154,8 @@ class Requests:
                 reply = messages.Stored()
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
-            case messages.List():
-                ask = self._store.drive_listing if message.by == "drive" else self._store.listing
-                rows = await self._thread.ask(
-                    ask, message.limit, client=caller.only_of, drive=message.drive, host=message.host
-                )
-                reply = messages.Listing(rows=rows)
+            case messages.List() | messages.ListClaims():
+                reply = await self._listing(caller, message)
             case messages.Export():
                 reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))
             case messages.Show():
@@ -167,6 +163,16 @@ class Requests:
             case _:
                 raise ProtocolError(f"{type(message).__name__} is not a request")
         return reply
+
+    async def _listing(self, caller: Caller, message: messages.List | messages.ListClaims) -> Message:
+        if isinstance(message, messages.ListClaims):
+            rows = await self._thread.ask(self._store.claims, message.drives, client=caller.only_of)
+            return messages.Listing(rows=rows[: limits.LISTING_ROWS_MAX])
+        ask = self._store.drive_listing if message.by == "drive" else self._store.listing
+        rows = await self._thread.ask(
+            ask, message.limit, client=caller.only_of, drive=message.drive, host=message.host
+        )
+        return messages.Listing(rows=rows)
 
     async def _register(self, channel: Channel, message: messages.Register) -> Message:
         plan = Plan.decode(message.plan)

@@ -6,6 +6,7 @@ store's thread; each is one transaction. Refuses to keep a secret: it has their 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -144,6 +145,21 @@ class ClientStore:
             open_ = select(tables.invitations).where(invitations.used == "", invitations.expires > now)
             waiting = db.execute(open_.order_by(invitations.created)).all()
         return (*_listed(rows, runs_of), *map(_listed_invitation, waiting))
+
+
+def client_names(db: Connection) -> dict[str, str]:
+    """What people call each client that ever joined, by id. One that was revoked and whose name another has
+    now is told apart by its id."""
+    columns = tables.clients.c
+    rows = db.execute(select(columns.id, columns.name, columns.revoked)).all()
+    held = {row.name for row in rows if not row.revoked}
+    counts = Counter(row.name for row in rows if row.revoked)
+    return {
+        row.id: f"{row.name} ({row.id})"
+        if row.revoked and (row.name in held or counts[row.name] > 1)
+        else row.name
+        for row in rows
+    }
 
 
 def add_client(db: Connection, client: Client, *, wall: str) -> Client:

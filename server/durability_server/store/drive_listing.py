@@ -1,16 +1,18 @@
 """What the store has of each drive that runs were made on: its cuts, and what their verdicts say.
 
 A run counts for each drive below its target. A drive is known by its serial; one without, by its model on its
-machine. Refuses to judge: it counts the verdicts that stand, as a series is counted.
+machine. Refuses to judge: it counts the verdicts that stand, as a series is counted. Refuses to pool clients:
+each names its drives itself, so one drive of two clients is two.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, true
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, true
 
 from durability.errors import FormatError
 from durability.evidence.strength import strength_of_drive, weightiest
@@ -19,7 +21,8 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
-from durability_server.store.run_rows import unverified, verdicts_of
+from durability_server.store.client_store import client_names
+from durability_server.store.run_rows import in_turn, unverified, verdicts_of
 from durability_server.store.target_keys import run_drives
 
 _DRIVES = tables.run_drives.c
@@ -69,50 +72,69 @@ def _contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
 
 
 def drives(
-    db: Connection, limit: int, drive: str, *chosen: ColumnElement[bool]
+    db: Connection, limits: tuple[int, int], drive: str, *chosen: ColumnElement[bool]
 ) -> tuple[dict[str, Value], ...]:
-    """The `limit` drives with the newest of the chosen runs, with what all chosen runs on each say.
-    `drive`: a part of the drive's model or serial."""
+    """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say.
+    `limits`: how many of all clients, and of each; where the first leaves some out, each client has its
+    share. `drive`: a part of the drive's model or serial."""
+    limit, of_one = limits
     chosen = (*chosen, _is_named(drive))
-    newest = func.max(_RUNS.number)
     both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
-    wanted = (
-        select(_DRIVES.identity)
-        .select_from(both)
-        .where(*chosen)
-        .group_by(_DRIVES.identity)
-        .order_by(newest.desc())
-        .limit(limit)
-    )
-    identities = db.execute(wanted).scalars().all()
-    listed = _DRIVES.identity.in_(wanted.subquery().select())
-    of_run = (_RUNS.run, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.registered_wall)
-    columns: tuple[ColumnElement[Any], ...] = (*of_run, _DRIVES.identity, _DRIVES.model, _DRIVES.serial)
-    rows = select(*columns)
-    runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
-    for row in db.execute(rows.select_from(both).where(listed, *chosen).order_by(_RUNS.number)):
-        runs[row.identity].append(row)
-    given = verdicts_of(db, select(_RUNS.run).select_from(both).where(listed, *chosen))
-    return tuple(_drive(runs[identity], given) for identity in identities)
+    newest = func.max(_RUNS.number).label("newest")
+    each = select(_RUNS.client, _DRIVES.identity, newest).select_from(both).where(*chosen)
+    of_each = each.group_by(_RUNS.client, _DRIVES.identity).subquery().c
+    place, newest_first = in_turn(of_each.client, of_each.newest)
+    placed = select(of_each.client, of_each.identity, of_each.newest, place.label("place"))
+    ranked = placed.order_by(place, newest_first).limit(limit).subquery().c
+    wanted = select(ranked.client, ranked.identity, ranked.newest).where(ranked.place <= of_one)
+    found = sorted(db.execute(wanted).all(), key=lambda row: -row.newest)
+    listed = wanted.subquery()
+    is_listed = and_(listed.c.client == _RUNS.client, listed.c.identity == _DRIVES.identity)
+    these = both.join(listed, is_listed)
+    rows: Select[Any] = select(*_OF_RUN).add_columns(_DRIVES.identity, _DRIVES.model, _DRIVES.serial)
+    rows = rows.select_from(these)
+    runs: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    for row in db.execute(rows.where(*chosen).order_by(_RUNS.number)):
+        runs[row.client, row.identity].append(row)
+    given = verdicts_of(db, select(_RUNS.run).select_from(these).where(*chosen))
+    names = client_names(db)
+    return tuple(_drive(runs[row.client, row.identity], given, names) for row in found)
 
 
-def _drive(runs: list[Row[Any]], given: dict[str, list[PastVerdict]]) -> dict[str, Value]:
-    """What listings have of a drive; `runs`: those on it, oldest first."""
+_OF_RUN = (
+    *(_RUNS.run, _RUNS.client, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall),
+    _RUNS.registered_wall,
+)
+
+
+def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
+    """What the verdicts that stand on the runs on a drive say, as a series is counted."""
+    cut_class, strength = strength_of_drive(standing)
+    return {
+        "cut_class": cut_class,
+        "cuts": strength.cuts,
+        "losses": strength.losses,
+        "bound": strength.bound,
+        "left_out": strength.left_out,
+    }
+
+
+def _drive(
+    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], names: Mapping[str, str]
+) -> dict[str, Value]:
+    """What listings have of a drive; `runs`: those of one client on it, oldest first."""
     each = [weightiest(given.get(row.run, ())) or unverified(row) for row in runs]
     standing = [one for one in each if one is not None]
-    cut_class, strength = strength_of_drive(standing)
     newest = runs[-1]
     return {
         "model": newest.model,
         "serial": newest.serial,
         "host": newest.host,
         "runs": len(runs),
-        "cut_class": cut_class,
-        "cuts": strength.cuts,
-        "losses": strength.losses,
-        "bound": strength.bound,
-        "left_out": strength.left_out,
+        **said(standing),
         "verdict": standing[-1].verdict if standing else "",
         "run": newest.run,
         "registered": newest.registered_wall,
+        "client": newest.client,
+        "client_name": names.get(newest.client, ""),
     }

@@ -18,7 +18,7 @@ from durability.formats.packing import Value, unpack
 from durability.units import format_run
 from durability_server.store import tables
 from durability_server.store.records import RunState, state_of
-from durability_server.store.run_rows import data_of, verdicts_of
+from durability_server.store.run_rows import data_of, in_turn, verdicts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class RunNow:
 
 
 _COLUMNS = (
-    *("run", "client", "label", "path", "host", "plan", "finish", "session_end", "last_receipt_ns"),
+    *("run", "number", "client", "label", "path", "host", "plan", "finish", "session_end", "last_receipt_ns"),
     *("receipt_boot_id", "receipt_wall", "registered_wall", "rtt_max_ns", "holder"),
 )
 
@@ -72,12 +72,13 @@ def rows_now(
     db: Connection, limit: int, *chosen: ColumnElement[bool], held_at: ColumnElement[Any]
 ) -> tuple[tuple[Any, RunNow], ...]:
     """The newest `limit` of the chosen runs, newest first, each with its row: the caller knows which sessions
-    are live."""
+    are live. Where the limit leaves some out, each client has its share."""
     runs = tables.runs.c
     parts = (data_of(tables.statistics), data_of(tables.errors))
     wanted = select(*(runs[name] for name in _COLUMNS), runs.armed.is_not(None).label("is_armed"))
-    wanted = wanted.add_columns(held_at, *parts).where(*chosen).order_by(runs.number.desc()).limit(limit)
-    rows = db.execute(wanted).all()
+    wanted = wanted.add_columns(held_at, *parts).where(*chosen)
+    wanted = wanted.order_by(*in_turn(runs.client, runs.number)).limit(limit)
+    rows = sorted(db.execute(wanted).all(), key=lambda row: -row.number)
     names = [row.run for row in rows]
     frontiers, drives = _frontiers(db, names), _drives(db, names)
     given = verdicts_of(db, select(runs.run).where(runs.run.in_(names)))

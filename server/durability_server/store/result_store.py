@@ -18,7 +18,9 @@ from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import Value, pack, unpack
 from durability_server.store import tables
+from durability_server.store.client_store import client_names
 from durability_server.store.database import Database
+from durability_server.store.run_rows import in_turn
 
 RESULTS_OF_CLIENT_MAX = 1000  # the operator's own are not counted
 RESULT_BYTES_OF_CLIENT_MAX = 256 << 20
@@ -89,21 +91,24 @@ class ResultStore:
         self, limit: int, *, client: str | None, drive: str = "", identity: str = "", host: str = ""
     ) -> tuple[dict[str, Value], ...]:
         """The newest `limit` results of the client `client`, None: of all; one map each, newest first,
-        without their bodies. `drive`: a part of a drive's model or serial; `identity`: the hash of a serial;
-        `host`: a part of the machine's name; "" is any."""
+        without their bodies. Where the limit leaves some out, each client has its share. `drive`: a part of a
+        drive's model or serial; `identity`: the hash of a serial; `host`: a part of the machine's name; "" is
+        any."""
         chosen = (_of_client(client), _contains(_RESULTS.host, host), _on_drive(drive, identity))
-        newest = select(*_ROW, _RESULTS.summary).where(*chosen).order_by(_RESULTS.number.desc())
-        rows: list[dict[str, Value]] = []
+        columns = (*_ROW, _RESULTS.number, _RESULTS.summary)
+        newest = select(*columns).where(*chosen).order_by(*in_turn(_RESULTS.client, _RESULTS.number))
+        found_rows: list[tuple[int, dict[str, Value]]] = []
         room = LISTED_BYTES_MAX
         with self._database.reading() as db:
-            names = _client_names(db)
+            names = client_names(db)
             with closing(db.execute(newest.limit(limit))) as found:
                 for row in found:
                     room -= len(row.summary)
                     if room < 0:
                         break
-                    rows.append(_listed(row, names))
-        return tuple(rows)
+                    found_rows.append((row.number, _listed(row, names)))
+        found_rows.sort(key=lambda each: -each[0])
+        return tuple(row for _, row in found_rows)
 
     def find(self, result: str, *, client: str | None) -> tuple[dict[str, Value], bytes]:
         """The row of a result and its body; `client` as in `listing`. Raises RefusedError
@@ -111,7 +116,7 @@ class ResultStore:
         wanted = select(*_ROW, _RESULTS.summary, _RESULTS.body).where(_RESULTS.result == result)
         with self._database.reading() as db:
             row = db.execute(wanted.where(_of_client(client))).first()
-            names = _client_names(db)
+            names = client_names(db)
         if row is None:
             raise RefusedError(
                 "result-unknown", f"this server has no result {result!r}: `durability results` lists them"
@@ -131,11 +136,6 @@ def _listed(row: Any, names: dict[str, str]) -> dict[str, Value]:
         "file_bytes": row.file_bytes,
         **summary,
     }
-
-
-def _client_names(db: Connection) -> dict[str, str]:
-    columns = tables.clients.c
-    return {row.id: row.name for row in db.execute(select(columns.id, columns.name))}
 
 
 def _of_client(client: str | None) -> ColumnElement[bool]:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     bindparam,
     delete,
+    func,
     insert,
     or_,
     select,
@@ -85,6 +86,15 @@ def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) 
 def of_client(client: str | None) -> ColumnElement[bool]:
     """The runs of this client; None: of all."""
     return true() if client is None else tables.runs.c.client == client
+
+
+def in_turn(
+    client: ColumnElement[str], number: ColumnElement[int]
+) -> tuple[ColumnElement[int], ColumnElement[int]]:
+    """An order in which the newest of each client come first, then the second newest: a limit gives each
+    client its share, however much another has."""
+    place = func.row_number().over(partition_by=client, order_by=number.desc())
+    return place, number.desc()
 
 
 def key_columns(keys: TargetKeys) -> dict[str, str]:
@@ -161,7 +171,9 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
 def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[PastVerdict]]:
     """The verdicts of each of the selected runs, oldest first."""
     given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
-    of_runs = select(tables.verdicts).where(tables.verdicts.c.run.in_(runs))
+    documents = tables.verdicts.c.document  # can be long
+    columns = (column for column in tables.verdicts.c if column is not documents)
+    of_runs = select(*columns).where(tables.verdicts.c.run.in_(runs))
     for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
         given[row.run].append(
             PastVerdict(
@@ -184,7 +196,9 @@ def unverified(row: Row[Any]) -> PastVerdict | None:
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)
 
 
-def listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None) -> dict[str, Value]:
+def listed(
+    row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict | None, *, client_name: str
+) -> dict[str, Value]:
     """A run as listings have it; `standing`: the verdict that counts."""
     return {
         "run": row.run,
@@ -198,4 +212,6 @@ def listed(row: Any, session_end: SessionEnd, acked: int, standing: PastVerdict 
         "registered": row.registered_wall,
         "last_receipt": row.receipt_wall,
         "tainted": row.tainted,
+        "client": row.client,
+        "client_name": client_name,
     }

@@ -9,7 +9,7 @@ taken since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -26,6 +26,8 @@ from sqlalchemy import (
     update,
 )
 
+from durability import limits
+from durability.bench.decision.claims import owner_label
 from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
@@ -33,9 +35,9 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import drive_listing, live_rows, tables
+from durability_server.store import drive_claims, drive_listing, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
-from durability_server.store.client_store import ClientStore
+from durability_server.store.client_store import ClientStore, client_names
 from durability_server.store.database import Database, Mode
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.live_rows import RunNow
@@ -261,16 +263,20 @@ class Store:
         return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
-        """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
-        "run-unknown" if there is none."""
+        """The newest armed run on a target, of the client `client`; None: of the one that has any. Raises
+        RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have some."""
         armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            row = next(runs_on(db, keys, armed), None)
-            elsewhere = next(runs_on(db, at_path, armed), None) if row is None else None
-        if row is not None:
-            return parse_run(row.run)
-        raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
+            rows = _newest_of_each(runs_on(db, keys, armed))
+            elsewhere = [] if rows else _newest_of_each(runs_on(db, at_path, armed))
+            names = client_names(db)
+        for found, where in ((rows, "on this target"), (elsewhere, "at this path, on other drives")):
+            if len(found) > 1:
+                raise RefusedError("run-ambiguous", _several_clients(found, names, where))
+        if rows:
+            return parse_run(rows[0].run)
+        raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(next(iter(elsewhere), None))}")
 
     # What verify needs and leaves.
 
@@ -356,11 +362,26 @@ class Store:
     # Questions.
 
     def drive_listing(
-        self, limit: int, *, client: str | None, drive: str = "", host: str = ""
+        self,
+        limit: int,
+        *,
+        client: str | None,
+        drive: str = "",
+        host: str = "",
+        of_each: int = limits.LISTING_ROWS_MAX,
     ) -> tuple[dict[str, Value], ...]:
-        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map each."""
+        """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map for each
+        client and drive, at most `of_each` of a client. Where the limit leaves some out, each client has its
+        share."""
+        chosen = (of_client(client), drive_listing.on_host(host))
         with self._database.reading() as db:
-            return drive_listing.drives(db, limit, drive, of_client(client), drive_listing.on_host(host))
+            return drive_listing.drives(db, (limit, of_each), drive, *chosen)
+
+    def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
+        """What the runs of the client `client` say of a target of the drives with these marks, None: those of
+        each client; one map for each."""
+        with self._database.reading() as db:
+            return drive_claims.claims(db, frozenset(drives), of_client(client))
 
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""
@@ -383,12 +404,14 @@ class Store:
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
             given = verdicts_of(db, wanted)
+            names = client_names(db)
         return tuple(
             listed(
                 row,
                 self._seen(row.session_end, row.held_at, row.holder),
                 acked_of[row.run],
                 weightiest(given[row.run]),
+                client_name=names.get(row.client, ""),
             )
             for row in rows
         )
@@ -443,7 +466,25 @@ def _free_evidence_name(db: Connection, run: int, name: str, data: bytes) -> str
         candidate = f"{name}.{number}"
 
 
+_CANDIDATES_MAX = 5  # that a refusal names
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
+
+
+def _newest_of_each(rows: Iterable[Row[Any]]) -> list[Row[Any]]:
+    """The first of each client of rows that come newest first."""
+    found: dict[str, Row[Any]] = {}
+    for row in rows:
+        found.setdefault(row.client, row)
+    return list(found.values())
+
+
+def _several_clients(rows: Sequence[Row[Any]], names: Mapping[str, str], where: str) -> str:
+    shown = [
+        f"--run {row.run} of {owner_label(row.client, names.get(row.client, ''))}"
+        for row in rows[:_CANDIDATES_MAX]
+    ]
+    more = f", or one of {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
+    return f"{len(rows)} clients have runs {where}: name the run with {', '.join(shown)}{more}"
 
 
 def _advice(elsewhere: Row[Any] | None) -> str:

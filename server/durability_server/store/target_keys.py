@@ -56,17 +56,23 @@ def run_drives(facts: Facts) -> tuple[RunDrive, ...]:
     machine = facts.host.machine_id
     drives = {
         RunDrive(
-            identity=_hash(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
+            identity=identity_of(_serial(drive, machine) or f"machine={machine} model={drive.model}"),
             model=plain_text.as_line(drive.model)[: limits.DRIVE_NAME_MAX],
             serial=plain_text.as_line(drive.serial)[: limits.DRIVE_NAME_MAX],
         )
         for drive in facts.drives
     }
-    nameless = RunDrive(identity=_hash(target_keys(facts).path), model="", serial="")
+    nameless = RunDrive(identity=identity_of(target_keys(facts).path), model="", serial="")
     return tuple(sorted(drives, key=lambda one: one.identity)) or (nameless,)
 
 
-def _hash(text: str) -> str:
+def machine_of_path(path_key: str) -> str:
+    """The machine in the `path` of a target's keys."""
+    return path_key.removeprefix("machine=").partition(" path=")[0]
+
+
+def identity_of(text: str) -> str:
+    """What the store calls a drive: a hash of its serial, or of what else tells it from others."""
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

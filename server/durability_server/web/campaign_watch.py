@@ -58,19 +58,24 @@ class CampaignWatch:
             campaign.note = f"its log cannot be read: {error}"
 
 
-def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[str, str]:
-    """The serials of drives that the newest campaign with them does not find any more, with its words."""
-    gone: dict[str, str] = {}
+def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, str], str]:
+    """The drives, by serial and machine, that the newest campaign with them does not find any more, with its
+    words."""
+    gone: dict[tuple[str, str], str] = {}
     for campaign in campaigns:
         state = campaign.state
+        machine_of = (
+            {one.name: one.machine for one in state.plan.drives} if state.settings is not None else {}
+        )
         for name, condition in state.conditions.items():
             if not condition.serial:
                 continue
+            drive = condition.serial, machine_of.get(name, "")
             trouble, text = _newest_trouble(state, name)
             if trouble in _MISSING:
-                gone[condition.serial] = text or f"campaign {campaign.name} does not find it"
+                gone[drive] = text or f"campaign {campaign.name} does not find it"
             elif trouble is not None:
-                gone.pop(condition.serial, None)
+                gone.pop(drive, None)
     return gone
 
 

@@ -1,7 +1,8 @@
 """Kept results of the benchmark, compared on a page as `durability compare` compares them.
 
-The core compares; what cuts said of a drive comes from the campaigns of this store, and every loss of any run
-counts. A drive is known by the hash of its serial. Refuses to take emulated drives for one another, whose
+The core compares; what cuts said of a drive comes from the campaigns of this store, and from the runs of the
+client that kept the result, else of the only client that has any. A drive is known by the hash of its serial.
+Refuses to take emulated drives for one another, whose
 serials are not theirs alone, and more than `COMPARED_MAX` results at a time.
 """
 
@@ -14,16 +15,16 @@ from typing import Any
 from durability.bench.catalogue import HEADLINE
 from durability.bench.compare import Comparison, Row, compare
 from durability.bench.decision.bottom_line import megabytes
+from durability.bench.decision.claims import choose, claim_from_row
 from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
-from durability.bench.serials import hashed
+from durability.bench.serials import hashed, marks_of
 from durability.campaign.results import results
 from durability.errors import UsageError
 from durability.units import duration
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
-from durability_server.web.readings import DRIVES_MAX
 
 COMPARED_MAX = 4
 LISTED_MAX = 200
@@ -44,11 +45,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
-    """What the page shows; `cells`: for each cell its name, the rates, and the ratios in words."""
+    """What the page shows; `cells`: for each cell its name, the rates, and the ratios in words; `notes`:
+    whose runs were left out."""
 
     compared: Comparison
     columns: tuple[Column, ...]
     cells: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]
+    notes: tuple[str, ...]
 
 
 def chosen(names: Sequence[str]) -> tuple[str, ...]:
@@ -69,14 +72,43 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     StoreError."""
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
-    known = _proofs(watch.read(), store.drive_listing(DRIVES_MAX, client=None))
-    compared = compare(found, tuple(_proof_of(result, known) for _, result in found))
+    known = _proofs(watch.read())
+    proofs: list[Proof | None] = []
+    notes: dict[str, None] = {}
+    for (row, _), (label, result) in zip(kept, found, strict=True):
+        of_runs, note = _of_runs(store, row, label, result)
+        proofs.append(_proof_of(result, known, of_runs))
+        notes |= {note: None} if note else {}
+    compared = compare(found, tuple(proofs))
     deciding = _deciding(compared.rows)
     return ComparisonView(
         compared=compared,
         columns=tuple(_column(compared, deciding, number) for number in range(len(compared.labels))),
         cells=tuple(map(_cell, compared.rows)),
+        notes=tuple(notes),
     )
+
+
+def _of_runs(store: Store, row: Mapping[str, Any], label: str, result: Result) -> tuple[list[Proof], str]:
+    """The losses of runs on the drives of a kept result, and a sentence if another client's were left out."""
+    marks = marks_of(result.facts)
+    if not marks:
+        return [], ""
+    claims = [claim_from_row(one) for one in store.claims(tuple(marks), client=None)]
+    choice = choose(claims, [row["client"]] if row["client"] else (), label)
+    proofs = [
+        Proof(
+            cuts=one.cuts,
+            losses=one.losses,
+            bound=one.bound,
+            cut_class=one.cut_class,
+            source=f"the runs of {one.label}",
+            lost_in="",
+        )
+        for one in choice.taken
+        if one.losses
+    ]
+    return proofs, choice.note
 
 
 def _label(row: Mapping[str, Any], kept: Sequence[tuple[Mapping[str, Any], bytes]]) -> str:
@@ -90,10 +122,8 @@ def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
 
 
-def _proofs(
-    campaigns: Iterable[WatchedCampaign], drives: Iterable[Mapping[str, Any]]
-) -> Mapping[str, list[Proof]]:
-    """By hash of the serial: what campaigns said of a drive, and the losses of its runs."""
+def _proofs(campaigns: Iterable[WatchedCampaign]) -> Mapping[str, list[Proof]]:
+    """By hash of the serial: what campaigns said of a drive."""
     known: dict[str, list[Proof]] = {}
     for campaign in campaigns:
         state = campaign.state
@@ -112,26 +142,15 @@ def _proofs(
                 lost_in=f"cycle {first[0]} of {source}" if first is not None else "",
             )
             known.setdefault(hashed(condition.serial), []).append(proof)
-    for row in drives:
-        if row["losses"] and row["serial"]:
-            proof = Proof(
-                cuts=row["cuts"],
-                losses=row["losses"],
-                bound=row["bound"],
-                cut_class=row["cut_class"],
-                source="its runs",
-                lost_in="",
-            )
-            known.setdefault(hashed(row["serial"]), []).append(proof)
     return known
 
 
-def _proof_of(result: Result, known: Mapping[str, list[Proof]]) -> Proof | None:
+def _proof_of(result: Result, known: Mapping[str, list[Proof]], of_runs: list[Proof]) -> Proof | None:
     """Of a target on one drive; several are not proven by one of them."""
     drives = result.facts.drives
     if len(drives) != 1 or not drives[0].serial or drives[0].emulated:
         return None
-    return weightiest(known.get(hashed(drives[0].serial), []))
+    return weightiest([*known.get(hashed(drives[0].serial), []), *of_runs])
 
 
 def _deciding(rows: Sequence[Row]) -> Row | None:

@@ -1,13 +1,14 @@
 """/metrics: the figures of the first page for Prometheus.
 
 Series are per drive, machine and campaign, not per run, so their number stays small, and none disappears: a
-drive that has vanished keeps its series and says so. Refuses to compute anything that the page does not show.
+drive that has vanished keeps its series and says so, and a client's drives push no other client's out.
+Refuses to compute anything that the page does not show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.exposition import generate_latest
@@ -22,7 +23,8 @@ from durability_server.web.readings import DRIVE_STATES, CampaignView, DriveView
 from durability_server.web.watch import Watch
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_DRIVE = ("serial", "model", "machine")
+_DRIVE = ("serial", "model", "machine", "client")
+_Labels: TypeAlias = tuple[str, str, str, str]
 _CAMPAIGN = ("campaign", "drive", "machine")
 
 
@@ -94,16 +96,16 @@ def _of_the_store(seen: Overview, watch: Watch) -> Iterator[Metric]:
     yield from _of_campaigns(seen.campaigns)
 
 
-def _by_labels(drives: Iterable[DriveView]) -> dict[tuple[str, str, str], DriveView]:
+def _by_labels(drives: Iterable[DriveView]) -> dict[_Labels, DriveView]:
     """One drive for each set of labels: drives without a serial may share theirs, and the newest counts."""
-    found: dict[tuple[str, str, str], DriveView] = {}
+    found: dict[_Labels, DriveView] = {}
     for drive in drives:
-        labels = (drive.row["serial"], drive.row["model"], drive.row["host"])
-        found.setdefault(tuple(map(_plain_label, labels)), drive)  # type: ignore[arg-type]  # three
+        labels = (drive.row[name] for name in ("serial", "model", "host", "client_name"))
+        found.setdefault(tuple(map(_plain_label, labels)), drive)  # type: ignore[arg-type]  # four
     return found
 
 
-def _of_drives(drives: dict[tuple[str, str, str], DriveView]) -> Iterator[Metric]:
+def _of_drives(drives: dict[_Labels, DriveView]) -> Iterator[Metric]:
     state = _gauge("drive_state", "1 for the state that a drive is in, 0 for the others.", [*_DRIVE, "state"])
     vanished = _gauge(
         "drive_vanished", "1 for a drive that is not found or does not answer any more.", _DRIVE
@@ -130,7 +132,7 @@ def _of_drives(drives: dict[tuple[str, str, str], DriveView]) -> Iterator[Metric
     yield from (state, vanished, cuts, left_out, bound, runs)
 
 
-def _of_newest_runs(drives: dict[tuple[str, str, str], DriveView], watch: Watch) -> Iterator[Metric]:
+def _of_newest_runs(drives: dict[_Labels, DriveView], watch: Watch) -> Iterator[Metric]:
     acked = _counter(
         "drive_acknowledged_operations", "Operations that the newest run on a drive has acknowledged.", _DRIVE
     )
@@ -157,7 +159,7 @@ def _of_newest_runs(drives: dict[tuple[str, str, str], DriveView], watch: Watch)
 
 
 def _add_sample(
-    labels: tuple[str, str, str],
+    labels: _Labels,
     track: RunTrack | None,
     lag: GaugeMetricFamily,
     rate: GaugeMetricFamily,

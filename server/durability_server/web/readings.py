@@ -6,11 +6,13 @@ print, so the values are equal. Refuses to conclude more than those say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
+from durability.bench.decision.claims import owner_label
 from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
 from durability.evidence.strength import weightiest
@@ -23,7 +25,8 @@ from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign, vanished
 
-DRIVES_MAX = 500
+DRIVES_MAX = 5000  # of all clients
+DRIVES_OF_CLIENT_MAX = 500
 RUNS_MAX = 100
 SILENT_S = 5.0  # an agent asks about once per second
 
@@ -45,7 +48,8 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveView:
-    """A drive: its row as `durability runs --json` has it, and its state. `now`: its newest run."""
+    """What one client has of a drive: its row as `durability runs --json` has it, and its state. `now`: its
+    newest run."""
 
     row: Mapping[str, Any]
     state: DriveState
@@ -56,6 +60,11 @@ class DriveView:
     def clean(self) -> int:
         """Cuts without loss."""
         return int(self.row["cuts"]) - int(self.row["losses"])
+
+    @property
+    def owner(self) -> str:
+        """The client whose runs these are."""
+        return owner_label(str(self.row["client"]), str(self.row["client_name"]))
 
     @property
     def last_seen(self) -> str:
@@ -122,11 +131,15 @@ def overview(
 ) -> Overview:
     """Reads it. Raises StoreError."""
     campaigns = watch.read()
-    rows = store.drive_listing(DRIVES_MAX, client=None)
+    rows = store.drive_listing(DRIVES_MAX, client=None, of_each=DRIVES_OF_CLIENT_MAX)
     now = {run.run: run for run in store.runs_now([parse_run(str(row["run"])) for row in rows])}
     live = store.live_runs(live_max)
     gone = vanished(campaigns)
-    drives = tuple(_drive_view(row, now.get(str(row["run"])), gone) for row in rows)
+    claims = Counter(str(row["serial"]) for row in rows)
+    drives = tuple(
+        _drive_view(row, now.get(str(row["run"])), _gone(row, gone, alone=claims[str(row["serial"])] == 1))
+        for row in rows
+    )
     return Overview(
         drives=drives,
         machines=tuple(_machines(drives, live, campaigns, silent_s)),
@@ -169,16 +182,25 @@ def unix_s(wall: str) -> float | None:
     return datetime.fromisoformat(wall).timestamp() if wall else None
 
 
-def _drive_view(row: Mapping[str, Any], now: RunNow | None, gone: Mapping[str, str]) -> DriveView:
-    state, text = _state(str(row["serial"]), str(row["verdict"]), now, gone)
+def _gone(row: Mapping[str, Any], gone: Mapping[tuple[str, str], str], *, alone: bool) -> str:
+    """Why a campaign does not find the drive, "" if it does. What the campaign of one client's machine says
+    is of that client's drive; if the drive is `alone` with its serial, of this one."""
+    serial = str(row["serial"])
+    if (serial, str(row["client_name"])) in gone or not alone:
+        return gone.get((serial, str(row["client_name"])), "")
+    return next((text for (known, _), text in gone.items() if known == serial), "")
+
+
+def _drive_view(row: Mapping[str, Any], now: RunNow | None, gone: str) -> DriveView:
+    state, text = _state(str(row["verdict"]), now, gone)
     return DriveView(row=row, state=state, text=text, now=now)
 
 
-def _state(serial: str, verdict: str, now: RunNow | None, gone: Mapping[str, str]) -> tuple[DriveState, str]:
+def _state(verdict: str, now: RunNow | None, gone: str) -> tuple[DriveState, str]:
     if now is not None and now.session_end == "live":
         return "writing", ""
-    if serial in gone:
-        return "vanished", gone[serial]
+    if gone:
+        return "vanished", gone
     if now is not None and not now.verdict:
         if now.drive_seen in _GONE:
             return "vanished", _GONE[now.drive_seen]

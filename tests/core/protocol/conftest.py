@@ -63,6 +63,7 @@ SAMPLES: tuple[Message, ...] = (
     messages.Campaign(entries=({"number": 13},), silent_s={"b": 0.5}, note="elsewhere"),
     messages.ListResults(limit=10, drive="990 PRO", identity="sha256:0123456789abcdef", host="b"),
     messages.FetchResult(result="0123456789ab"),
+    messages.ListClaims(drives=("sha256:0123456789abcdef",)),
     messages.KeptResult(row={"result": "0123456789ab"}, body=b"x"),
     messages.AgentStatus(status={"task": 3, "drives": []}),
     messages.AgentTask(task={"kind": "wait", "number": 0}),

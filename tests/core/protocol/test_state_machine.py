@@ -97,6 +97,8 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Listing,
         messages.FetchResult,
         messages.KeptResult,
+        messages.ListClaims,
+        messages.Listing,
     ],
     "agent": [messages.AgentStatus, messages.AgentTask, messages.AgentStatus, messages.AgentTask],
     "operate": [
@@ -439,7 +441,7 @@ def test_before_authentication_frames_are_small(make_ends: MakeEnds) -> None:
     [
         ("run", messages.Register),
         ("verify", messages.KeepResult),
-        ("query", Failure),
+        ("query", messages.ListClaims),
         ("agent", messages.AgentStatus),
         ("operate", messages.StartCampaign),
         ("join", Failure),

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, insert, select, text
 
+from durability.bench.serials import marks_of
 from durability.formats.facts import Drive, Facts
 from durability_server.store import tables
-from durability_server.store.store import Store
+from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
 from tests import sample_facts
 from tests.sample_facts import drive
 
@@ -142,6 +143,77 @@ def test_a_client_sees_what_its_own_runs_say(store_fixture: StoreFixture) -> Non
     rows = store_fixture.store.drive_listing(5, client="one")
     assert [(row["runs"], row["cuts"]) for row in rows] == [(1, 1)]
     assert store_fixture.store.drive_listing(5, client="third") == ()
+
+
+def test_a_drive_of_two_clients_is_two(store_fixture: StoreFixture) -> None:
+    """A client names its drives itself, so what it says of one counts for no other client's."""
+    for run, client, verdict in ((1, "one", "durable"), (2, "other", "loss")):
+        store_fixture.register(run, force=True, client=client)
+        store_fixture.arm(run)
+        store_fixture.judge(run, verdict)
+    rows = [(row["client"], row["cuts"], row["losses"], row["verdict"]) for row in listed(store_fixture)]
+    assert rows == [("other", 1, 1, "loss"), ("one", 1, 0, "durable")]
+
+
+def test_invented_drives_push_no_other_clients_out(store_fixture: StoreFixture) -> None:
+    """Of a limit each client has its share, the newest of its drives first."""
+    for run in range(1, 4):
+        store_fixture.register(run, facts=on(drive(serial=f"S{run}")), force=True, client="one")
+        store_fixture.arm(run, facts=on(drive(serial=f"S{run}")))
+    for run in range(4, 20):
+        store_fixture.register(run, facts=on(drive(serial=f"X{run}")), force=True, client="other")
+        store_fixture.arm(run, facts=on(drive(serial=f"X{run}")))
+    assert [row["serial"] for row in listed(store_fixture, limit=5)] == ["X19", "X18", "X17", "S3", "S2"]
+    every = store_fixture.store.drive_listing(50, client=None, of_each=4)
+    assert [row["serial"] for row in every] == ["X19", "X18", "X17", "X16", "S3", "S2", "S1"]
+
+
+def test_newer_runs_of_another_client_hide_no_loss(store_fixture: StoreFixture) -> None:
+    """As many as a client may have, all on a drive with the same serial."""
+    store_fixture.register(1, force=True, client="one")
+    store_fixture.arm(1)
+    store_fixture.judge(1, "loss")
+    store_fixture.register(2, force=True, client="other")
+    store_fixture.arm(2)
+    store_fixture.judge(2, "durable")
+    _copy_run(store_fixture, 2, RUNS_OF_CLIENT_MAX - 1)
+    marks = tuple(marks_of(store_fixture.lab.facts()))
+    claims = {row["client"]: row for row in store_fixture.store.claims(marks, client=None)}
+    assert claims["one"]["loss_runs"] == [f"{1:016x}"] and claims["one"]["losses"] == 1
+    assert (claims["other"]["runs"], claims["other"]["losses"]) == (RUNS_OF_CLIENT_MAX, 0)
+    assert claims["other"]["cuts"] == RUNS_OF_CLIENT_MAX
+
+
+def _copy_run(store_fixture: StoreFixture, run: int, times: int) -> None:
+    """More runs like this one, with its drives and verdicts, as rows."""
+    of_run = {"run": f"{run:016x}"}
+    with store_fixture.store._database.transaction() as db:
+        for table in (tables.runs, tables.run_drives, tables.verdicts):
+            names = [column.name for column in table.columns]
+            (row,) = db.execute(select(table).where(table.c.run == of_run["run"])).mappings()
+            rows = []
+            for number in range(1, times + 1):
+                changed = {"run": f"{run + number:016x}"}
+                changed |= {"number": run + number} if table is tables.runs else {}  # type: ignore[dict-item]
+                rows.append({name: row[name] for name in names} | changed)
+            db.execute(insert(table), rows)
+
+
+@pytest.mark.parametrize("serial", ["S1", "s" * 5000], ids=["short", "long"])
+@pytest.mark.parametrize("emulated", [False, True])
+def test_claims_are_of_exactly_the_drives_asked_for(
+    store_fixture: StoreFixture, serial: str, emulated: bool
+) -> None:
+    """A mirror of the drive and another is another target; an emulated drive is one machine's."""
+    mine = drive(serial=serial, emulated=emulated)
+    cut(store_fixture, 1, on(mine), "durable")
+    cut(store_fixture, 2, on(mine, drive(serial="S2")), "loss")
+    cut(store_fixture, 3, on(mine, machine="other"), "loss")
+    cut(store_fixture, 4, on(drive(serial="S3")), "loss")
+    (row,) = store_fixture.store.claims(tuple(marks_of(on(mine))), client=None)
+    assert (row["runs"], row["losses"]) == ((1, 0) if emulated else (2, 1))
+    assert store_fixture.store.claims(tuple(marks_of(on(drive(serial="S9")))), client=None) == ()
+    assert store_fixture.store.claims((), client=None) == ()
 
 
 def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_url: str) -> None:

@@ -1,0 +1,118 @@
+"""Claims: whose runs count as evidence on a drive, where several clients of a server say something of it.
+
+A client names its drives itself, so each can give its own the serial of another's. So runs count only of the
+client that is named or that kept the result, or where only one client has runs on the drive. Refuses to pool
+clients, and to leave a claim out without a sentence that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from durability import plain_text
+from durability.errors import FormatError
+from durability.units import counted
+
+OPERATOR = "operator"  # names the runs of the operator on the server's own machine
+_NAMED_MAX = 5  # in a sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one client says of a drive. `client`: its id, `name`: what people call it, both "" for the
+    operator; `losses`: how many cuts lost data; `loss_runs`, `durable_runs`: the newest with these
+    verdicts."""
+
+    client: str
+    name: str
+    runs: int
+    cuts: int
+    losses: int
+    bound: float | None
+    cut_class: str
+    loss_runs: tuple[str, ...]
+    durable_runs: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The client, for people."""
+        return owner_label(self.client, self.name)
+
+    @property
+    def text(self) -> str:
+        """The client, and how much it says."""
+        lost = f", {counted(self.losses, 'loss', 'losses')}" if self.losses else ""
+        return f"{self.label} ({counted(self.runs, 'run')}{lost})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The claims that count. `note`: one sentence if any was left out, else ""."""
+
+    taken: tuple[Claim, ...]
+    note: str
+
+
+def owner_label(client: str, name: str) -> str:
+    """A client, for people: its name, else its id; the operator for none."""
+    return plain_text.as_line(name or client) or "the operator"
+
+
+def is_named(client: str, name: str, wanted: Collection[str]) -> bool:
+    """Whether the client with this id and name is one of `wanted`, which are ids or names. A client that
+    calls itself operator goes by its id."""
+    if not client:
+        return OPERATOR in wanted
+    return client in wanted or (name in wanted and name != OPERATOR)
+
+
+def choose(claims: Sequence[Claim], owners: Collection[str], what: str) -> Choice:
+    """Whose runs count. `owners`: ids or names of those whose result it is, or who were named; () if that is
+    not known. `what`: the drive, in words."""
+    taken = tuple(one for one in claims if is_named(one.client, one.name, owners))
+    if not owners and len(claims) == 1:
+        taken = tuple(claims)
+    rest = [one for one in claims if one not in taken]
+    if not rest:
+        return Choice(taken=taken, note="")
+    note = left_out(what, "runs", [one.label for one in taken], [one.text for one in rest])
+    return Choice(taken=taken, note=note)
+
+
+def left_out(what: str, kind: str, taken: Sequence[str], others: Sequence[str]) -> str:
+    """The sentence that says whose `kind`, "runs" or "results", count, and those of which `others` do not."""
+    if taken:
+        note = f"the {kind} of {_listed(taken)} count, and those of {_listed(others)} are left out"
+    elif len(others) == 1:
+        note = f"the {kind} of {_listed(others)} are left out"
+    else:
+        note = f"several clients have {kind}, {_listed(others)}, and none of them count"
+    return f"{what}: {note}"
+
+
+def claim_from_row(row: Mapping[str, Any]) -> Claim:
+    """A row that answers `ListClaims`. Raises FormatError."""
+    try:
+        bound = row["bound"]
+        return Claim(
+            client=str(row["client"]),
+            name=str(row["client_name"]),
+            runs=int(row["runs"]),
+            cuts=int(row["cuts"]),
+            losses=int(row["losses"]),
+            bound=None if bound is None else float(bound),
+            cut_class=str(row["cut_class"]),
+            loss_runs=tuple(map(str, row["loss_runs"])),
+            durable_runs=tuple(map(str, row["durable_runs"])),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"not what a client says of a drive: {error!r}") from error
+
+
+def _listed(texts: Sequence[str]) -> str:
+    shown = list(texts[:_NAMED_MAX])
+    if len(texts) > _NAMED_MAX:
+        shown.append(counted(len(texts) - _NAMED_MAX, "other"))
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

@@ -1,0 +1,108 @@
+"""What each client's runs say of one target, found by the marks of its drives.
+
+Results hide serials as hashes, so the drives of the store are hashed to be compared. Refuses to pool clients,
+and to let a row limit hide a loss: all runs on the drives are counted, and only their names are limited.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+
+from durability import limits
+from durability.bench.serials import mark, marks_of
+from durability.errors import FormatError
+from durability.evidence.strength import weightiest
+from durability.formats.case import PastVerdict
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.formats.packing import Value, unpack
+from durability_server.store import tables
+from durability_server.store.client_store import client_names
+from durability_server.store.drive_listing import said
+from durability_server.store.run_rows import unverified, verdicts_of
+from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
+
+RUNS_NAMED_MAX = 50  # of one client, with one verdict
+_READ_MAX = 20  # of one client's drives whose serials do not fit the listing
+
+_DRIVES = tables.run_drives.c
+_RUNS = tables.runs.c
+_BOTH = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
+
+
+def claims(
+    db: Connection, marks: frozenset[str], chosen: ColumnElement[bool]
+) -> tuple[dict[str, Value], ...]:
+    """A row for each client with armed runs, among the chosen, on a target of exactly the drives with these
+    marks; the client with the newest run first."""
+    mark_of = {identity: one for identity, one in _marks(db, chosen) if one in marks}
+    if not mark_of:
+        return ()
+    touching = select(_DRIVES.run).select_from(_BOTH).where(chosen, _DRIVES.identity.in_(mark_of))
+    below: defaultdict[str, set[str]] = defaultdict(set)
+    for run, identity in db.execute(select(_DRIVES.run, _DRIVES.identity).where(_DRIVES.run.in_(touching))):
+        below[run].add(mark_of.get(identity, ""))
+    columns = (_RUNS.run, _RUNS.client, _RUNS.session_end, _RUNS.receipt_wall)
+    rows: Select[Any] = select(*columns)
+    newest_first = rows.where(_RUNS.run.in_(touching)).order_by(_RUNS.number.desc())
+    runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
+    for row in db.execute(newest_first):
+        if below[row.run] == marks:
+            runs[row.client].append(row)
+    given = verdicts_of(db, touching)
+    names = client_names(db)
+    return tuple(
+        {"client": client, "client_name": names.get(client, ""), **_claim(mine, given)}
+        for client, mine in runs.items()
+    )
+
+
+def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]]) -> dict[str, Value]:
+    """What the runs of one client say, newest first."""
+    each = [weightiest(given.get(row.run, ())) or unverified(row) for row in runs]
+    standing = [one for one in each if one is not None]
+
+    def named(verdict: str) -> list[Value]:
+        found: list[Value] = [one.run for one in standing if one.verdict == verdict]
+        return found[:RUNS_NAMED_MAX]
+
+    return {
+        "runs": len(runs),
+        **said(standing[::-1]),
+        "loss_runs": named("loss"),
+        "durable_runs": named("durable"),
+    }
+
+
+def _marks(db: Connection, chosen: ColumnElement[bool]) -> Iterator[tuple[str, str]]:
+    """The identity of each drive with a serial, and its mark."""
+    keys = (_RUNS.client, _DRIVES.identity, _DRIVES.serial)
+    paths, newest = func.min(_RUNS.path_key).label("path_key"), func.max(_RUNS.number).label("newest")
+    drives = select(*keys, paths, newest).select_from(_BOTH).where(chosen, _DRIVES.serial != "")
+    left: Counter[str] = Counter()
+    for row in db.execute(drives.group_by(*keys).order_by(newest.desc())).all():
+        machine = machine_of_path(row.path_key)
+        if row.identity == identity_of(row.serial):
+            yield row.identity, mark(row.serial, "")
+        elif row.identity == identity_of(f"{machine}:{row.serial}"):
+            yield row.identity, mark(row.serial, machine)
+        elif len(row.serial) >= limits.DRIVE_NAME_MAX and left[row.client] < _READ_MAX:
+            left[row.client] += 1
+            yield from _marks_by_facts(db, row.newest, row.identity)
+
+
+def _marks_by_facts(db: Connection, number: int, identity: str) -> Iterator[tuple[str, str]]:
+    """Of a drive whose serial is longer than listings have it, by the facts of a run."""
+    armed = db.execute(select(_RUNS.armed).where(_RUNS.number == number)).scalar_one()
+    with suppress(FormatError):  # of a release whose facts this one does not read
+        facts = from_value(Facts, unpack(armed))
+        for drive in facts.drives:
+            alone = replace(facts, drives=(drive,))
+            if run_drives(alone)[0].identity == identity:
+                yield from ((identity, one) for one in marks_of(alone))
