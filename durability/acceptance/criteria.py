@@ -112,8 +112,8 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
     counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
     void = evidence.unanswered(criterion.cut_class)
     if void is not None:
-        best = max(counting, key=lambda one: one.cuts, default=None)
-        clean = "" if best is None else f"{counted(best.cuts, 'cut')} without a loss, but "
+        most = max(one.cuts for one in counting)
+        clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
         return Found(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
     if not evidence.proofs:
         return Found(word="not shown", figure="no cut of this drive is known")

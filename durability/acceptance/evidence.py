@@ -119,13 +119,9 @@ class DriveEvidence:
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts without an answer: what is
         missing in words, and where. None if each has its answer. They void the bound (rule 16)."""
-        for campaign in self.campaigns:
-            if at_least(campaign.cut_class, weakest) and (unknown := campaign.result.tally.unknown):
-                source = f"campaign {campaign.name}"
-                return f"{counted(unknown, 'cut')} of {source} without an answer", source
         for proof in self.proofs:
             if proof.bound is None and not proof.losses and is_of_class(proof, weakest):
-                return f"other cuts of the series of {proof.source} without an answer", proof.source
+                return f"{counted(proof.unknown, 'cut')} of {proof.source} without an answer", proof.source
         return None
 
 
@@ -178,7 +174,7 @@ def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
     """What the cuts of a campaign say of a drive, None where none has an answer."""
     tally, source = drive.tally, f"campaign {state.plan.name}"
     lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
-    if not tally.cuts and not lost_in:
+    if not tally.cuts and not tally.unknown and not lost_in:
         return None
     return Proof(
         cuts=tally.cuts,
@@ -187,6 +183,7 @@ def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
         cut_class=state.plan.cut_class,
         source=source,
         lost_in=lost_in,
+        unknown=tally.unknown,
     )
 
 

@@ -114,6 +114,7 @@ def campaign(
         cut_class=cut_class,
         source=f"campaign {name}",
         lost_in=f"cycle {first_loss[0]} of campaign {name}" if first_loss else "",
+        unknown=voided,
     )
     return CampaignEvidence(
         name=name,
@@ -125,7 +126,7 @@ def campaign(
         result=result,
         cycles=cycles,
         rows=rows(known) if health is None else tuple(health),
-        proof=proof if cuts else None,
+        proof=proof if cuts or voided else None,
     )
 
 
