@@ -394,6 +394,33 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
 
 
 @_kind(
+    "held-for",
+    "seconds that one writer's and 16 writers' commits were held, each",
+    Limit(sense="at least", unit="s", low=1, high=86_400),
+)
+def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    known = [
+        (min(seconds), one.name)
+        for one in evidence.results
+        if one.result.complete
+        and all(
+            seconds := [
+                sum(each.seconds for each in one.result.rounds_of(cell.name))
+                for cell in (HELD_COMMIT, HELD_WRITERS)
+            ]
+        )
+    ]
+    if not known:
+        return Found(word="not shown", figure=_NO_ACCEPT)
+    longest, name = max(known)
+    figure = f"each held for {longest:,.0f} s"
+    found = _held(criterion, longest, figure, name)
+    if found.word == "pass":
+        return found
+    return Found(word="not shown", figure=f"{figure}: more --minutes hold longer", source=name)
+
+
+@_kind(
     "unsynced-rate",
     "MB/s of 16 writers without a sync at the end of a held load",
     Limit(sense="at least", unit="MB/s"),
@@ -426,7 +453,11 @@ def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
     Limit(sense="at least", unit="%", high=100),
 )
 def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
-    fills = [(one, fill) for one in evidence.results if (fill := filled(one.result)) is not None]
+    fills = [
+        (one, fill)
+        for one in evidence.results
+        if one.result.complete and (fill := filled(one.result)) is not None
+    ]
     if not fills:
         return Found(word="not shown", figure=_NO_ACCEPT)
     best, fill = max(fills, key=lambda pair: pair[1].share)
@@ -477,7 +508,12 @@ def _of_load(
         why = f"the load of {lacking.name} was too short" if lacking is not None else _NO_ACCEPT
         return Found(word="not shown", figure=why, source="" if lacking is None else lacking.name)
     value, name = _worst(criterion, values)
-    return _held(criterion, value, text(value), name)
+    found = _held(criterion, value, text(value), name)
+    broken_off = next((one for one in evidence.results if not one.result.complete), None)
+    if broken_off is None:
+        return found
+    why = f"{found.figure}; {broken_off.name} was broken off before its end"
+    return _worse(found, Found(word="not shown", figure=why, source=broken_off.name))
 
 
 def _of_rows(

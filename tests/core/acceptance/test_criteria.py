@@ -48,6 +48,7 @@ MUTE = campaign(health=[row(cycle, **SILENT) for cycle in range(60)])
 CHECKED = campaign(health=[row(0), *(row(cycle, **SILENT) for cycle in range(1, 60))])
 SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
 HUNG = campaign(3, unknown=6, cause="no-verdict", name="hung")
+BROKEN_OFF = measured(accept_result(complete=False, stopped="Ctrl-C"), name="half.json")
 SLOW = accept_result(falls_to=0.1)
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
@@ -306,6 +307,15 @@ CASES = (
     case("held-share", 80, FINE, "pass", "100 %"),
     case("held-share", 80, evidence(results=[measured(SLOW)]), "refuse", "10 %"),
     case("held-share", 80, NONE, "not shown", "no result of bench --accept"),
+    case("held-for", 30, FINE, "pass", "each held for 30 s"),
+    case("held-for", 31, FINE, "not shown", "each held for 30 s: more --minutes hold longer"),
+    case("held-for", 30, evidence(results=[BROKEN_OFF]), "not shown", "no result of bench --accept"),
+    case("held-for", 30, NONE, "not shown", "no result of bench --accept"),
+    case("commit-rate", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
+    case("commit-rate", 1, evidence(results=[measured(), BROKEN_OFF]), "not shown", "half.json was broken"),
+    case("commit-rate", 9999, evidence(results=[BROKEN_OFF]), "refuse", "2,000 commits/s"),
+    case("filled-rate", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
+    case("filled-share", 1, evidence(results=[BROKEN_OFF]), "not shown", "no result of bench --accept"),
     case("unsynced-rate", 100, FINE, "pass", "262 MB/s"),
     case("unsynced-rate", 300, FINE, "refuse", "262 MB/s"),
     case("unsynced-rate", 100, NONE, "not shown", "no result of bench --accept"),
@@ -350,12 +360,12 @@ def test_a_kind_answers_from_evidence(one: Case) -> None:
 
 
 def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
-    """No kind is left out; only the share of the free space never refuses, since it blames no drive."""
+    """No kind is left out; what more time would show never refuses, since it blames no drive."""
     shown = {(one.kind, one.word) for one in CASES}
     words: tuple[Word, ...] = ("pass", "refuse", "not shown")
     missing = {(kind, word) for kind in KINDS for word in words} - shown
     # A drive without a firmware's name is a virtual one: see the test below.
-    assert missing == {("filled-share", "refuse"), ("firmware-kept", "not shown")}
+    assert missing == {("filled-share", "refuse"), ("held-for", "refuse"), ("firmware-kept", "not shown")}
 
 
 def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
