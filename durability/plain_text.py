@@ -73,3 +73,8 @@ def _escaped(found: re.Match[str]) -> str:
 def _json_escaped(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def owner_label(client: str, name: str) -> str:
+    """A client of a server, for people: its name, else its id; the operator for none."""
+    return as_line(name or client) or "the operator"

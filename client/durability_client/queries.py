@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from durability import plain_text
-from durability.bench.decision.claims import owner_label
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
+from durability.plain_text import owner_label
 from durability.protocol.messages import CaseFile, Export, List, Listing, Show, Shown
 from durability.units import counted, percent
 from durability_client.descriptions import (

@@ -116,7 +116,7 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
         clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
         return Found(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
     if not evidence.proofs:
-        return Found(word="not shown", figure="no cut of this drive is known")
+        return Found(word="not shown", figure=_no_cut(evidence))
     if not counting:
         best = max(evidence.proofs, key=lambda one: one.cuts)
         figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
@@ -170,7 +170,7 @@ def _always_there(evidence: DriveEvidence, _: Criterion) -> Found:
         return Found(word="refuse", figure=f"{first.trouble} ({where}){count}", source=where)
     cuts = [(one, each) for one in evidence.campaigns for each in one.cuts]
     if not cuts:
-        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _NO_CAMPAIGN)
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
     unseen = [(one, each) for one, each in cuts if not each.was_seen]
     if unseen:
         campaign, first = unseen[0]
@@ -304,7 +304,11 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
         for cycle, value in _known(one.rows, lambda row: row.media_errors)
     ]
     if not known:
-        silent = "no campaign could read the drive's media errors" if evidence.campaigns else _NO_CAMPAIGN
+        silent = (
+            "no campaign could read the drive's media errors"
+            if evidence.campaigns
+            else _no_campaign(evidence)
+        )
         return Found(word="not shown", figure=silent)
     # Against the most, since a counter may be set back.
     most, where = max(known, key=lambda pair: pair[0])
@@ -487,6 +491,15 @@ def _bandwidth(cell: Cell) -> Callable[[Result, Round], float | None]:
 # What several kinds share.
 
 
+def _no_campaign(evidence: DriveEvidence) -> str:
+    return _NO_CAMPAIGN if not evidence.unfinished else f"{_NO_CAMPAIGN}, but {evidence.unfinished[0]}"
+
+
+def _no_cut(evidence: DriveEvidence) -> str:
+    known = "no cut of this drive is known"
+    return known if not evidence.unfinished else f"{known}, but {evidence.unfinished[0]}"
+
+
 def _of_load(
     evidence: DriveEvidence,
     criterion: Criterion,
@@ -529,7 +542,7 @@ def _of_rows(
         for cycle, value in _known(one.rows, figure)
     ]
     if not values:
-        silent = "the drive did not say in any campaign" if evidence.campaigns else _NO_CAMPAIGN
+        silent = "the drive did not say in any campaign" if evidence.campaigns else _no_campaign(evidence)
         return Found(word="not shown", figure=silent)
     value, where = _worst(criterion, values)
     found = _held(criterion, value, text(value), where)
@@ -540,7 +553,7 @@ def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) ->
     """What is missing if a campaign lacks this figure after its last cut, or if there was no cut."""
     cutting = [one for one in evidence.campaigns if one.cuts]
     if not cutting:
-        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _NO_CAMPAIGN)
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
     for campaign in cutting:
         last = campaign.cuts[-1].cycle
         if last not in campaign.after_cuts(figure):

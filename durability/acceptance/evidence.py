@@ -107,7 +107,8 @@ class CampaignEvidence:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEvidence:
     """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
-    campaigns and single runs; `left_out`: what other clients say of it and does not count, in sentences."""
+    campaigns and single runs; `left_out`: what other clients say of it and does not count, in
+    sentences; `unfinished`: what was not searched to its end, and may hold a loss."""
 
     subject: Subject
     facts: tuple[Facts, ...]
@@ -115,6 +116,7 @@ class DriveEvidence:
     proofs: tuple[Proof, ...]
     results: tuple[Measured, ...]
     left_out: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
         """The first series of cuts, of class `weakest` or stronger, that has cuts without an answer: what is

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from durability import plain_text
 from durability.errors import FormatError
+from durability.plain_text import owner_label
 from durability.units import counted
 
 OPERATOR = "operator"  # names the runs of the operator on the server's own machine
@@ -53,11 +53,6 @@ class Choice:
 
     taken: tuple[Claim, ...]
     note: str
-
-
-def owner_label(client: str, name: str) -> str:
-    """A client, for people: its name, else its id; the operator for none."""
-    return plain_text.as_line(name or client) or "the operator"
 
 
 def is_named(client: str, name: str, wanted: Collection[str]) -> bool:

@@ -27,13 +27,13 @@ from sqlalchemy import (
 )
 
 from durability import limits
-from durability.bench.decision.claims import owner_label
 from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
+from durability.plain_text import owner_label
 from durability.units import format_run, parse_run, verify_device_line
 from durability_server.store import drive_claims, drive_listing, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from durability.bench.decision.claims import owner_label
 from durability.campaign.progress import cycles_left, doing, left_s
 from durability.campaign.results import DriveResult, results
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
 from durability.formats.packing import Value
+from durability.plain_text import owner_label
 from durability.units import parse_run
 from durability_server import clock
 from durability_server.runs.run import Run

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from xml.etree import ElementTree
 
@@ -32,6 +33,8 @@ from durability.formats.case import case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
+from durability.protocol.local_address import socket_name
+from durability_client.link.endpoint import Endpoint
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.mount_probe import MountProbe
 from durability_client.verify.unmountable import UnmountableStorage
@@ -212,6 +215,25 @@ async def test_newer_run_is_judged_where_an_older_superblock_is_left(lab: Lab) -
     assert f"--run {later.run:016x}" in older["reasons"][0]["text"]
     stands = (await lab.shown())["case"]["verdicts"]
     assert [past["verdict"] for past in stands] == ["durable", "inconclusive"]
+
+
+async def test_another_clients_run_on_the_target_hides_no_newer_run(
+    tmp_path: Path, make_plan: MakePlan
+) -> None:
+    """An operator who verifies gets the newest run of the client whose superblock is left."""
+    server = Server(store_url=f"sqlite:///{tmp_path / 'store.sqlite'}")
+    with TemporaryDirectory() as directory:  # short enough for a socket
+        host, port = await server.start("127.0.0.1", 0, directory=Path(directory))
+        owner = await joined(server, host, port, credential=tmp_path / "owner.json")
+        lab = Lab(tmp_path, owner, make_plan)
+        await lab.run()
+        await lab.run(plan=replace(lab.plan, run=77))
+        lab.endpoint = await joined(server, host, port, credential=tmp_path / "other.json")
+        await lab.run(plan=replace(lab.plan, run=99))
+        lab.endpoint = Endpoint(local=Path(directory) / socket_name(port))
+        document = await lab.verify()
+        assert (document["exit"], document["run"]) == (EXIT_LOSS, f"{77:016x}")
+        await server.stop()
 
 
 async def test_newer_run_is_not_judged_without_a_serial(lab: Lab) -> None:

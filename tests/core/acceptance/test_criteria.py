@@ -418,3 +418,14 @@ def test_what_is_not_proven_is_said() -> None:
         assert words in said
     said = " ".join(decide(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
     assert "provider" not in said and HONEST is not PLP
+
+
+def test_a_search_that_was_broken_off_passes_nothing() -> None:
+    """What it missed may be a loss: the decision, the line without evidence and the page say so."""
+    asked, missing = _profile(_criterion("clean-cuts", 59)), "the server was not searched to the end: EOF"
+    decision = decide(asked, replace(FINE, unfinished=(missing,)))
+    assert (decision.word, decision.why) == ("not shown", f"what was found passes, but {missing}")
+    assert any(missing in one for one in decision.not_proven)
+    (line,) = decide(asked, replace(evidence(), unfinished=(missing,))).lines
+    assert line.figure == f"no cut of this drive is known, but {missing}"
+    assert decide(asked, replace(evidence(campaign(losses=1)), unfinished=(missing,))).word == "refuse"
