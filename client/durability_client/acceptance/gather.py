@@ -286,8 +286,8 @@ async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str
 
 
 def _worth_telling(drive: _Drive, proofs: Sequence[Proof], named: set[str]) -> list[Proof]:
-    """Of single runs: the first loss that no campaign tells of, the first series with unanswered cuts, and the
-    longest other one, unless the runs are those of a campaign that is there."""
+    """Of single runs: the first loss that no campaign tells of, the first series with unanswered cuts, and
+    the longest other one, unless the runs are those of a campaign that is there."""
     losses = [one for one in proofs if one.losses and one.source.removeprefix("run ") not in named]
     clean = [one for one in proofs if not one.losses]
     void = [one for one in clean if one.bound is None]

@@ -36,8 +36,7 @@ def unlike(cut: Facts, measured: Facts) -> str:
     "but"; "" where cuts of the one say something of the other."""
     firmwares = [" + ".join(drive.firmware for drive in one.drives) for one in (cut, measured)]
     if firmwares[0] != firmwares[1]:
-        theirs, ours = (one or "no name" for one in firmwares)
-        return f"of firmware {theirs}, not {ours}"
+        return f"of firmware {firmwares[0] or 'without a name'}, not {firmwares[1] or 'without a name'}"
     if measured.file_system is None:  # nothing lies between the benchmark and the device
         return ""
     if cut.file_system is None:
