@@ -1,7 +1,8 @@
 """Decision: a profile and the evidence on a drive become lines, and the lines one word.
 
-The whole passes only if all required lines pass. It is refused if one required line refuses. All else is not
-shown. Wished lines are printed and decide nothing. Refuses to decide by no required line at all.
+The whole passes only if all required lines pass, and if the server was searched to the end for what may
+contradict them. It is refused if one required line refuses. All else is not shown. Wished lines are printed
+and decide nothing. Refuses to decide by no required line at all.
 """
 
 from __future__ import annotations
@@ -46,11 +47,14 @@ def decide(profile: Profile, evidence: DriveEvidence) -> Decision:
     """The decision on one drive."""
     lines = tuple(_line(criterion, evidence) for criterion in profile.criteria)
     word = _word([line.word for line in lines if line.criterion.required])
+    why = _why(lines, word)
+    if word == "pass" and evidence.unfinished:
+        word, why = "not shown", f"what was found passes, but {evidence.unfinished[0]}"
     return Decision(
         evidence=evidence,
         lines=lines,
         word=word,
-        why=_why(lines, word),
+        why=why,
         not_proven=tuple(_not_proven(evidence)),
     )
 
@@ -95,7 +99,7 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
     best = max(
         (one for one in evidence.proofs if one.bound is not None), key=lambda one: one.cuts, default=None
     )
-    if best is None or best.losses:
+    if best is None or best.losses or evidence.unanswered("os") is not None:
         yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."
     else:
         assert best.bound is not None
@@ -108,6 +112,8 @@ def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
         yield "What a loss of the host's or the provider's own power does: none was cut."
     yield "Anything of another drive of this model, of another firmware, or of this drive years from now."
     yield "That data stay for months without power, or in heat and cold that were not tested."
+    for sentence in evidence.unfinished:
+        yield f"That there is no other evidence: {sentence}."
     for sentence in evidence.left_out:
         yield f"What other clients say of it. {sentence}."
     if not evidence.results:

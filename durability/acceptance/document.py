@@ -69,6 +69,7 @@ def _decision(decision: Decision) -> dict[str, Value]:
         "why": decision.why,
         "criteria": [_line(line) for line in decision.lines],
         "not_proven": list(decision.not_proven),
+        "unfinished": list(evidence.unfinished),
         "evidence": {
             "cuts": [to_value(one) for one in evidence.proofs],
             "campaigns": [_campaign(one) for one in evidence.campaigns],

@@ -6,8 +6,9 @@ It was gathered elsewhere, and each part has the name under which a reader finds
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from durability.bench.decision.proof import Proof
 from durability.bench.result import Result
@@ -17,10 +18,13 @@ from durability.campaign.cycle_outcome import OF_THE_DRIVE
 from durability.campaign.cycles import arm_of
 from durability.campaign.happenings import Cause, Word
 from durability.campaign.health import HealthRow, health_rows
-from durability.campaign.results import DriveResult, results
+from durability.campaign.results import INDEPENDENT, DriveResult, results
 from durability.campaign.tasks import Trouble
-from durability.evidence.cut import CutClass
+from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.formats.facts import Facts
+from durability.units import counted
+
+T = TypeVar("T")
 
 # What keeps a cycle from beginning, and tells nothing of the drive.
 _NOT_OF_THE_DRIVE: frozenset[Trouble] = frozenset({"in-use", "system-disk", "not-begun"})
@@ -51,14 +55,23 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleWord:
-    """What one cycle said of the drive. `trouble`: the drive was not as it must be, in words, "" if it
-    was."""
+    """What one cycle said of the drive. `cut`: the drive lost its power; `back`: the agent looked at it after
+    that, and did not fail. `trouble`: the drive was not as it must be, in words, "" if it was."""
 
     cycle: int
     arm: str
     word: Word
     cause: Cause | None
+    cut: bool
+    back: bool
     trouble: str
+
+    @property
+    def was_seen(self) -> bool:
+        """Whether the drive was there after its cut: a verdict has read it, or none was asked for."""
+        if self.word != "nothing" or self.cause == "inconclusive":
+            return self.cut
+        return self.cut and self.back and self.cause in INDEPENDENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +90,25 @@ class CampaignEvidence:
     rows: tuple[HealthRow, ...]
     proof: Proof | None
 
+    @property
+    def cuts(self) -> tuple[CycleWord, ...]:
+        """The cycles in which the drive lost its power."""
+        return tuple(one for one in self.cycles if one.cut)
+
+    def after_cuts(self, figure: Callable[[HealthRow], T | None]) -> dict[int, T]:
+        """By cycle, a figure that was read after that cycle's cut: not what was said of a drive before a cut
+        after which nobody saw it."""
+        read = {one.cycle for one in self.cuts if one.back}
+        return {
+            row.cycle: value for row in self.rows if row.cycle in read and (value := figure(row)) is not None
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriveEvidence:
     """All that is known of one drive. `facts`: of each run and result on it, newest first; `proofs`: of its
-    campaigns and single runs; `left_out`: what other clients say of it and does not count, in sentences."""
+    campaigns and single runs; `left_out`: what other clients say of it and does not count, in
+    sentences; `unfinished`: what was not searched to its end, and may hold a loss."""
 
     subject: Subject
     facts: tuple[Facts, ...]
@@ -89,6 +116,20 @@ class DriveEvidence:
     proofs: tuple[Proof, ...]
     results: tuple[Measured, ...]
     left_out: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+
+    def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
+        """The first series of cuts, of class `weakest` or stronger, that has cuts without an answer: what is
+        missing in words, and where. None if each has its answer. They void the bound (rule 16)."""
+        for proof in self.proofs:
+            if proof.bound is None and not proof.losses and is_of_class(proof, weakest):
+                return f"{counted(proof.unknown, 'cut')} of {proof.source} without an answer", proof.source
+        return None
+
+
+def is_of_class(proof: Proof, weakest: CutClass) -> bool:
+    """Whether its cuts were of this class or of a stronger one."""
+    return any(proof.cut_class == known and at_least(known, weakest) for known in CUT_CLASSES)
 
 
 def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
@@ -112,6 +153,8 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
                 arm=arm_of(state.plan, one.began.cycle).name,
                 word=mine.word,
                 cause=mine.cause,
+                cut=one.cut and mine.cause != "not-a-cut",
+                back=drive in one.back,
                 trouble=(said or "it was not as it must be") if troubled else "",
             )
         )
@@ -133,7 +176,7 @@ def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
     """What the cuts of a campaign say of a drive, None where none has an answer."""
     tally, source = drive.tally, f"campaign {state.plan.name}"
     lost_in = f"cycle {drive.first_loss[0]} of {source}" if drive.first_loss is not None else ""
-    if not tally.cuts and not lost_in:
+    if not tally.cuts and not tally.unknown and not lost_in:
         return None
     return Proof(
         cuts=tally.cuts,
@@ -142,6 +185,7 @@ def campaign_proof(state: CampaignState, drive: DriveResult) -> Proof | None:
         cut_class=state.plan.cut_class,
         source=source,
         lost_in=lost_in,
+        unknown=tally.unknown,
     )
 
 

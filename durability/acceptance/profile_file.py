@@ -26,7 +26,7 @@ from durability.evidence.cut import CutClass
 from durability.formats.toml_tables import Table, read_tables
 from durability.limits import NAME_BYTES_MAX
 
-CRITERIA_MAX = 16  # that fit a page
+CRITERIA_MAX = 18  # that fit a page
 TITLE_CHARACTERS_MAX, ABOUT_CHARACTERS_MAX, REASON_CHARACTERS_MAX = 80, 200, 100
 
 

@@ -18,7 +18,8 @@ from typing import Literal, TypeAlias
 
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import Cell
-from durability.bench.decision.answer import Candidate, answer, caveat
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
+from durability.bench.decision.bottom_line import honesty
 from durability.bench.decision.cause import cause
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
@@ -123,7 +124,9 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     verdicts = tuple(plausibility(result) for result in every)
     rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
     named = list(zip(labels, every, proofs, strict=True))
-    first, *others = (Candidate(label=label, proof=proof) for label, _, proof in named)
+    first, *others = (
+        Candidate(label=label, proof=proof, suspicion=_suspicion(result)) for label, result, proof in named
+    )
     return Comparison(
         labels=labels,
         plausibilities=verdicts,
@@ -140,6 +143,12 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         left_out=tuple(_left_out(tables, shared)),
         rows=rows,
     )
+
+
+def _suspicion(result: Result) -> str:
+    """What the commits of `result` did that they must not, "" for nothing."""
+    verdict = plausibility(result)
+    return SUSPICIONS.get(verdict.code, "") if honesty(result, verdict)[0] == "suspicious" else ""
 
 
 def _deciding(rows: Sequence[Row], number: int) -> Ratio | None:

@@ -41,13 +41,16 @@ CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCycle:
     """A cycle that is over. `statuses`: what the agent said last of each drive, after the cut. `wall`: when
-    it ended."""
+    it ended. `cut`: whether the power went off, as switches confirmed and nothing contradicted; `back`: the
+    drives of which an agent said something after that, other than that they failed."""
 
     began: CycleBegan
     drives: tuple[DriveCycle, ...]
     judged: dict[str, Judged]
     statuses: dict[str, DriveStatus]
     wall: str
+    cut: bool = False
+    back: frozenset[str] = frozenset()
 
     def of(self, drive: str) -> DriveCycle | None:
         """What it says of a drive, None if that took no part."""
@@ -199,10 +202,16 @@ class CampaignState:
                 judged=dict(cycle.judged),
                 statuses={**newest, **cycle.verified},
                 wall=entry.wall,
+                cut=cycle.cut,
+                back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
             )
         )
         self.stays_off = cycle.stays_off
         self.cycle = None
+
+    def _is_back(self, cycle: CycleState, drive: str) -> bool:
+        status = cycle.back_status(drive, self.machine_of(drive))
+        return status is not None and status.state != "failed"
 
     def _checked(self, entry: Entry, checked: Checked) -> None:
         self.checked, self.checked_at = checked, entry.wall

@@ -24,7 +24,7 @@ from durability_client.queries import Chosen, runs
 from tests.core.acceptance.samples import accept_result
 from tests.core.bench.results import JUDGED, Device, simulate
 from tests.server.conftest import Lab
-from tests.server.two_tenants import SERIAL, Tenant, on, operator_of, tenant
+from tests.server.two_tenants import SERIAL, Tenant, endpoint_of, on, operator_of, tenant
 
 
 def measured(facts: Facts) -> Result:
@@ -124,6 +124,21 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
         operator_of(lab, honest.running), Wanted(campaigns=(), results=(kept,), drive=""), lambda _: None
     )
     assert [one.lost_in for one in evidence.proofs if one.losses] == [f"run {format_run(4)}"]
+
+
+async def test_accept_says_that_a_client_is_not_shown_campaigns(
+    lab: Lab, pair: tuple[Tenant, Tenant]
+) -> None:
+    """Nobody told it that there is none: its search is unfinished. The operator's is not."""
+    honest, _ = pair
+    kept = await honest.keep(hash_serials(accept_result(facts=on(lab, "b1"))))
+    wanted = Wanted(campaigns=(), results=(kept,), drive="")
+    told: list[str] = []
+    (evidence,) = await gather(endpoint_of(honest), wanted, told.append)
+    assert evidence.unfinished == ("this client is not shown campaigns, so none was searched",)
+    assert list(evidence.unfinished) == told
+    (evidence,) = await gather(operator_of(lab, honest.running), wanted, told.append)
+    assert evidence.unfinished == ()
 
 
 async def test_accept_takes_no_result_where_two_clients_keep_one(

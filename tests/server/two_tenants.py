@@ -75,3 +75,13 @@ async def tenant(lab: Lab, running: Running, name: str) -> Tenant:
 def operator_of(lab: Lab, running: Running) -> Endpoint:
     """The server as its operator has it."""
     return Endpoint(local=lab.directory / socket_name(running.address[1]))
+
+
+def endpoint_of(owner: Tenant) -> Endpoint:
+    """The server as this client has it."""
+    return Endpoint(
+        addresses=(owner.running.address,),
+        fingerprint=owner.member.fingerprint,
+        client=owner.member.client,
+        secret=owner.member.secret,
+    )

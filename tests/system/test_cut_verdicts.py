@@ -106,6 +106,25 @@ async def test_cuts_are_found_by_the_serial_among_those_of_other_drives(cut: Cut
     assert words == ["too few cuts", "lost data", "lost data", None]
 
 
+async def test_cuts_of_another_firmware_or_file_system_prove_nothing(cut: Cut) -> None:
+    """They are shown, with what was other; a loss stays one."""
+    endpoint = await cut.begin([(_drive("S1"), "durable"), (_drive("S2"), "loss")])
+    plain = _result(_drive("S1"))
+    assert plain.facts.file_system is not None
+    unsafe = replace(plain.facts.file_system, options="rw,nobarrier")
+    measured = [
+        plain,
+        _result(_drive("S1", firmware="2.0")),
+        replace(plain, facts=replace(plain.facts, file_system=unsafe)),
+        _result(_drive("S2", firmware="2.0")),
+    ]
+    same, newer, without, lost = (await found_verdicts(endpoint, measured)).proofs
+    assert same is not None and same.but == ""
+    assert newer is not None and newer.text.startswith("no loss in 1 cut, but of firmware ")
+    assert without is not None and without.text == "no loss in 1 cut, but not with nobarrier"
+    assert lost is not None and lost.word == "lost data" and "(of firmware " in lost.text
+
+
 async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:
     """Nothing is found by itself; the operator's word counts if machine, name, model and size agree."""
     endpoint = await cut.begin([(_drive("", name="vdb", model="Volume"), "durable")])

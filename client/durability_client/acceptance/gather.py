@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ from durability_client.link.server_connection import Connection, connect
 SEARCH_S = 60.0  # for what nobody named
 RESULTS_MAX = 200  # rows of a drive that are looked through for the newest result that fits
 DRIVES_MAX = 64  # on one report
+_NO_CAMPAIGNS = "this client is not shown campaigns, so none was searched"
 
 Say = Callable[[str], None]
 _Row = Mapping[str, Any]
@@ -67,6 +68,7 @@ class _Drive:
     runs: list[Proof] = field(default_factory=list)
     results: list[Measured] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    unfinished: list[str] = field(default_factory=list)
 
     @property
     def machines(self) -> frozenset[str]:
@@ -100,6 +102,7 @@ class _Drive:
             proofs=(*proofs, *self.runs),
             results=tuple(results),
             left_out=tuple(dict.fromkeys(self.left_out)),
+            unfinished=tuple(dict.fromkeys(self.unfinished)),
         )
 
 
@@ -120,7 +123,9 @@ async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[D
         except (PeerError, TimeoutError) as error:
             if not drives:
                 raise PeerError(f"nothing was found on the server: {error or 'it took too long'}") from error
-            say(f"the server was not searched for more evidence: {error or 'it took too long'}")
+            unfinished = f"the server was not searched to the end: {error or 'it took too long'}"
+            for drive in drives:
+                drive.unfinished.append(plain_text.as_line(unfinished))
     else:
         say("no server is known, so no campaign and no kept result is looked for")
     chosen = [one for one in drives if one.facts and _is_meant(one, wanted.drive)]
@@ -128,7 +133,7 @@ async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[D
         raise UsageError(_nothing(wanted, drives))
     if len(chosen) > DRIVES_MAX:
         raise UsageError(f"{len(chosen)} drives are too many for one report; choose with --drive")
-    for note in dict.fromkeys(note for one in chosen for note in one.left_out):
+    for note in dict.fromkeys(note for one in chosen for note in (*one.unfinished, *one.left_out)):
         say(note)
     return tuple(one.evidence() for one in chosen)
 
@@ -252,14 +257,17 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
 
 async def _search(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:
     """Look for what was not named, of the drives that were, or of the drive in words."""
+    unfinished: list[str] = []
     if wanted.drive and not drives:
         # First: they tell whose results are of the drive.
-        await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
+        unfinished = await _search_campaigns(endpoint, drives, only_known=False, wanted=wanted.drive)
         await _search_results(endpoint, wanted, drives, say)
     elif not drives:
         return
     elif not wanted.campaigns:
-        await _search_campaigns(endpoint, drives, only_known=True)
+        unfinished = await _search_campaigns(endpoint, drives, only_known=True)
+    for drive in drives:
+        drive.unfinished += unfinished
     if not wanted.results:
         for drive in list(drives):
             await _newest_result(endpoint, drive, wanted.clients)
@@ -278,27 +286,38 @@ async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str
 
 
 def _worth_telling(drive: _Drive, proofs: Sequence[Proof], named: set[str]) -> list[Proof]:
-    """Of single runs: the first loss that no campaign tells of, and the longest series, unless the runs are
-    those of a campaign that is there."""
+    """Of single runs: the first loss that no campaign tells of, the first series with unanswered cuts, and
+    the longest other one, unless the runs are those of a campaign that is there."""
     losses = [one for one in proofs if one.losses and one.source.removeprefix("run ") not in named]
     clean = [one for one in proofs if not one.losses]
+    void = [one for one in clean if one.bound is None]
     if drive.campaigns:
         return losses[:1] if not any(one.proof and one.proof.losses for one in drive.campaigns) else []
-    return [*losses[:1], *sorted(clean, key=lambda one: one.cuts)[-1:]]
+    longest = sorted((one for one in clean if one.bound is not None), key=lambda one: one.cuts)
+    return [*losses[:1], *void[:1], *longest[-1:]]
 
 
 async def _search_campaigns(
     endpoint: Endpoint, drives: list[_Drive], *, only_known: bool, wanted: str = ""
-) -> None:
+) -> list[str]:
+    """Add what campaigns say of `drives`, or with `wanted` the drives that campaigns have. What could not be
+    looked at, in sentences: it may be of each drive."""
     found: list[_Drive] = drives if only_known else []
-    # A refusal ends its connection: clients are not shown campaigns.
-    with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-        names = (await connection.request(ListCampaigns(), Campaigns)).names
-        for name in names[-CAMPAIGNS_MAX:]:
-            with suppress(FormatError):  # of a later release: others can be read
-                await _add_campaign(connection, name, found, only_known=only_known)
+    unfinished: list[str] = []
+    try:
+        with closing(await connect(endpoint, "query")) as connection:
+            names = (await connection.request(ListCampaigns(), Campaigns)).names
+            for name in names[-CAMPAIGNS_MAX:]:
+                try:
+                    await _add_campaign(connection, name, found, only_known=only_known)
+                except FormatError:  # of a later release: others can be read
+                    unfinished.append(f"campaign {name} cannot be read by this release")
+    except RefusedError as error:
+        if error.code != "forbidden":
+            raise
+        unfinished.append(_NO_CAMPAIGNS)
     if only_known:
-        return
+        return unfinished
     for one in filter(lambda each: _is_meant(each, wanted), found):
         mine = next((drive for drive in drives if drive.is_of(one.facts[0], named=False)), None)
         if mine is None:
@@ -306,6 +325,7 @@ async def _search_campaigns(
         else:
             mine.facts += one.facts
             mine.campaigns += one.campaigns
+    return unfinished
 
 
 async def _search_results(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:

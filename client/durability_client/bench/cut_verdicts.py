@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from durability import limits, plain_text
 from durability.acceptance.evidence import campaign_proof
 from durability.bench.decision.claims import Claim, choose, claim_from_row
 from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.decision.same_stack import unlike
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
@@ -39,10 +40,13 @@ SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """A drive that was cut: `facts` of a run on it, and what its cuts said."""
+    """A drive that was cut: `facts` of a run on it, and what its cuts said. `runs`: those of a campaign, or
+    the one run."""
 
     facts: Facts
     proof: Proof
+    runs: frozenset[str]
+    is_campaign: bool
 
 
 async def named_verdicts(
@@ -155,7 +159,9 @@ async def _of_campaign(connection: Connection, name: str) -> list[Known]:
         facts = await facts_of(connection, log.state, drive.drive)
         proof = campaign_proof(log.state, drive)
         if proof is not None and facts is not None:
-            known.append(Known(facts=facts, proof=proof))
+            mine = (past.of(drive.drive) for past in log.state.cycles)
+            runs = frozenset(one.run for one in mine if one is not None and one.run)
+            known.append(Known(facts=facts, proof=proof, runs=runs, is_campaign=True))
     return known
 
 
@@ -193,8 +199,9 @@ async def _of_run(connection: Connection, run: int) -> Known | None:
         cut_class=stands.cut_class,
         source=source,
         lost_in=source if found.losses else "",
+        unknown=found.left_out,
     )
-    return Known(facts=case.armed, proof=proof)
+    return Known(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
 
 
 async def _case(connection: Connection, run: int) -> Case:
@@ -202,7 +209,18 @@ async def _case(connection: Connection, run: int) -> Case:
 
 
 def _proof_of(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:
-    return weightiest([one.proof for one in known if _is_same(one.facts, result, named=named)])
+    """What counts beside `result`. Of the same drive with another firmware, or on another file system, only a
+    loss does."""
+    mine = [one for one in known if _is_same(one.facts, result, named=named)]
+    # A campaign knows why it left cuts out; the series of its runs do not.
+    told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
+    return weightiest(
+        [
+            replace(one.proof, but=unlike(one.facts, result.facts))
+            for one in mine
+            if one.is_campaign or one.proof.bound is not None or not one.runs <= told
+        ]
+    )
 
 
 def _is_same(theirs: Facts, result: Result, *, named: bool) -> bool:

@@ -43,8 +43,9 @@ _CAPACITOR_TEST = (175, "Power_Loss_Cap_Test")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmartReport:
     """Counters and health of a drive, None where it does not say. `spare_percent` and `used_percent` are as
-    NVMe has them: spare blocks left, and endurance used, which may exceed 100. `backup_failed`: the drive
-    says that its power-loss protection is broken. `capacitor_percent`: 100 is what left the factory."""
+    NVMe has them: spare blocks left, and endurance used, which may exceed 100. `backup_failed`: whether
+    the drive says that its power-loss protection is broken, None also where nothing shows that it has one.
+    `capacitor_percent`: 100 is what left the factory, 0 that there are none."""
 
     power_cycles: int | None = None
     unsafe_shutdowns: int | None = None
@@ -75,7 +76,11 @@ def report_in(smart: Any, ocp: Any) -> SmartReport:
     warning = _natural(log.get("critical_warning"))
     media_errors, used = _natural(log.get("media_errors")), _natural(log.get("percentage_used"))
     spare = _natural(log.get("available_spare"))
-    failed = None if warning is None else bool(warning & _BACKUP_FAILED)
+    capacitors = _capacitors(ocp)
+    # A warning that is not raised says nothing on a drive that has nothing to warn of.
+    failed = True if (warning or 0) & _BACKUP_FAILED else None
+    if failed is None and warning is not None and capacitors:
+        failed = False
     if not log:
         media_errors = _first(
             _natural(_mapping(row.get("raw")).get("value")) for row in _rows(smart, *_MEDIA_ERRORS)
@@ -95,7 +100,7 @@ def report_in(smart: Any, ocp: Any) -> SmartReport:
         spare_percent=spare,
         used_percent=used,
         backup_failed=failed,
-        capacitor_percent=_capacitors(ocp),
+        capacitor_percent=capacitors,
     )
 
 
@@ -126,7 +131,7 @@ def _capacitors(ocp: Any) -> int | None:
     for key, value in _mapping(ocp).items():
         if re.sub(r"[^a-z]+", "_", key.lower()) == "capacitor_health":
             percent = _natural(value)
-            return None if percent == _NO_CAPACITORS else percent
+            return 0 if percent == _NO_CAPACITORS else percent
     return None
 
 

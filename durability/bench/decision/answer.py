@@ -1,38 +1,57 @@
 """The answer of a comparison: which of two drives to take, how much faster it is, and whether that is proven.
 
 Speed never decides alone: a drive that ignores flushes always wins. So a drive that lost data is not to be
-taken, one that no cuts have proven is not to be taken yet, and only then the faster one is. Refuses a ratio
+taken, nor a set-up whose commits are suspicious, one that no cuts have proven is not to be taken yet, and
+only then the faster one is. Refuses a ratio
 without its caveat unless both drives are proven.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from durability.bench.decision.proof import Proof
 from durability.bench.intervals import Ratio
+from durability.bench.plausibility import Code
 from durability.units import counted, multiple
 
 TIMES_SHOWN = 1.095  # below this the difference is told in per cent
+# What commits did that are suspicious.
+SUSPICIONS: Mapping[Code, str] = MappingProxyType(
+    {
+        "no-flush-sent": "acknowledged commits without a flush to any drive",
+        "faster-than-media": "committed faster than its platter turns",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One result of a comparison: its label, and what cuts said of its drive, None if there were none."""
+    """One result of a comparison: its label, and what cuts said of its drive, None if there were none.
+    `suspicion`: what its own commits did that they must not, as the end of a sentence with "it"; "" for
+    nothing."""
 
     label: str
     proof: Proof | None
+    suspicion: str = ""
 
     @property
     def is_proven(self) -> bool:
-        """Whether enough cuts of the power showed no loss."""
-        return self.proof is not None and self.proof.word == "proven"
+        """Whether enough cuts of the power showed no loss, and nothing speaks against the result."""
+        return self.proof is not None and self.proof.word == "proven" and not self.suspicion
 
     @property
     def is_out(self) -> bool:
-        """Whether a cut showed a loss."""
-        return self.proof is not None and self.proof.word == "lost data"
+        """Whether a cut showed a loss, or the commits are suspicious."""
+        return bool(self.fault)
+
+    @property
+    def fault(self) -> str:
+        """Why it is out, as the end of a sentence with "it"."""
+        lost = self.proof is not None and self.proof.word == "lost data"
+        return self.proof.text if self.proof is not None and lost else self.suspicion
 
     @property
     def state(self) -> str:
@@ -41,6 +60,8 @@ class Candidate:
             return "has no known cut"
         if self.is_proven:
             return f"is {self.proof.text}"
+        if self.proof.but or self.proof.bound is None:
+            return f"has {self.proof.text}"
         return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
 
 
@@ -70,9 +91,9 @@ def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
 def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
     """What keeps the ratios from being a ranking, "" if every candidate is proven; `headlines`: the verdict
     on the plausibility of each."""
-    lost = [one for one in candidates if one.is_out]
+    out = [one for one in candidates if one.is_out]
     unproven = [one.label for one in candidates if not one.is_proven and not one.is_out]
-    parts = [f"The rate of {one.label} is worth nothing, since it {_lost(one)}" for one in lost]
+    parts = [f"The rate of {one.label} is worth nothing, since it {one.fault}" for one in out]
     if unproven:
         parts.append(
             f"Ratios are not a ranking: no cuts have proven that {_listed(unproven, 'or')} keeps what it"
@@ -95,9 +116,9 @@ def _with_both(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
 
 def _with_a_loser(first: Candidate, other: Candidate) -> str:
     if first.is_out and other.is_out:
-        return _sentences(f"Take neither: {first.label} {_lost(first)}, and {other.label} {_lost(other)}")
+        return _sentences(f"Take neither: {first.label} {first.fault}, and {other.label} {other.fault}")
     out, left = (first, other) if first.is_out else (other, first)
-    head = f"Do not take {out.label}: it {_lost(out)}"
+    head = f"Do not take {out.label}: it {out.fault}"
     if left.is_proven:
         return _sentences(head, f"Take {left.label}: it {left.state}")
     return _sentences(head, f"{left.label} {left.state}: cut its power before you take it")
@@ -127,11 +148,6 @@ def _differs(ratio: Ratio | None) -> bool:
 def _cuts(one: Candidate) -> int:
     assert one.proof is not None
     return one.proof.cuts
-
-
-def _lost(one: Candidate) -> str:
-    assert one.proof is not None
-    return one.proof.text
 
 
 def _listed(words: Sequence[str], last: str) -> str:

@@ -104,14 +104,14 @@ def bottom_line(result: Result) -> BottomLine:
     many = _best(commits, many_names, lambda jobs: jobs > 1)
     verdict = plausibility(result)
     word, reason = _steady(result, [each for each in (one, many) if each is not None])
-    honesty, why = _honesty(result, verdict)
+    honest, why = honesty(result, verdict)
     rate = one.rate.median if one and one.rate and one.cell.name == HEADLINE.name else None
     return BottomLine(
         one=_speed(one),
         many=_speed(many),
         steady=word,
         steady_reason=reason,
-        honesty=honesty,
+        honesty=honest,
         honesty_reason=why,
         command=verdict.commands[0],
         rate=rate,
@@ -223,7 +223,8 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
 )
 
 
-def _honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
+def honesty(result: Result, verdict: Plausibility) -> tuple[Honesty, str]:
+    """Whether a flush did what a flush must, and why, by the verdict on the plausibility of `result`."""
     word, reason = _HONESTY[verdict.code]
     if verdict.code == "no-flush-sent" and set(controls_of(result).write_caches) == {"write through"}:
         # Datacenter drives declare this rightly, so no flush is no sign of a lie.

@@ -7,7 +7,7 @@ by cuts that left the drive its power.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from durability.units import counted
@@ -21,7 +21,8 @@ BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 
 class Proof:
     """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
     with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
-    words; `lost_in`: where the first loss was, "" for none."""
+    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts without an answer. `but`: what
+    keeps the cuts from proving the result beside which they stand, "" for nothing."""
 
     cuts: int
     losses: int
@@ -29,32 +30,52 @@ class Proof:
     cut_class: str
     source: str
     lost_in: str
+    unknown: int = 0
+    but: str = ""
 
     @property
     def word(self) -> ProofWord:
         """The outcome in a word or three."""
         if self.losses:
             return "lost data"
-        enough = self.bound is not None and self.bound <= BOUND_MAX
+        enough = self.bound is not None and self.bound <= BOUND_MAX and not self.but
         return "proven" if enough and self.cut_class == "power" else "too few cuts"
 
     @property
     def text(self) -> str:
         """The outcome for a row of a table."""
         if self.losses:
-            return f"lost data in {self.lost_in or self.source}"
+            return f"lost data in {self.lost_in or self.source}{f' ({self.but})' if self.but else ''}"
         if self.word == "proven":
             return f"proven in {counted(self.cuts, 'cut')}"
         kind = "" if self.cut_class == "power" else f" of class {self.cut_class}"
-        none = f"no loss in {counted(self.cuts, 'cut')}{kind}"
+        if not self.cuts:
+            return f"{counted(self.unknown, 'cut')}{kind} without an answer"
+        return f"no loss in {counted(self.cuts, 'cut')}{kind}{self._why_too_few}"
+
+    @property
+    def _why_too_few(self) -> str:
+        if self.but:
+            return f", but {self.but}"
         if self.bound is None:
-            return f"{none}, others have no answer"
-        if self.cut_class != "power":
-            return f"{none}: the drive kept its power"
-        return f"{none}; up to {self.bound:.0%} may lose"
+            return f", {counted(self.unknown, 'other')} without an answer"
+        return (
+            ": the drive kept its power"
+            if self.cut_class != "power"
+            else f"; up to {self.bound:.0%} may lose"
+        )
 
 
 def weightiest(proofs: list[Proof]) -> Proof | None:
-    """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word."""
+    """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word. Another
+    series with cuts that have no answer keeps it from proving the drive."""
     order: dict[ProofWord, int] = {"lost data": 2, "proven": 1, "too few cuts": 0}
-    return max(proofs, key=lambda one: (order[one.word], one.cut_class == "power", one.cuts), default=None)
+    heaviest = max(
+        proofs,
+        key=lambda one: (order[one.word], one.cut_class == "power", not one.but, one.cuts),
+        default=None,
+    )
+    void = next((one for one in proofs if one.bound is None and not one.losses and not one.but), None)
+    if heaviest is None or heaviest.word != "proven" or void is None:
+        return heaviest
+    return replace(heaviest, but=f"{counted(void.unknown, 'cut')} of {void.source} without an answer")

@@ -2,27 +2,33 @@
 
 The core compares; what cuts said of a drive comes from the campaigns of this store, and from the runs of the
 client that kept the result, else of the only client that has any. A drive is known by the hash of its serial.
-Refuses to take emulated drives for one another, whose
-serials are not theirs alone, and more than `COMPARED_MAX` results at a time.
+Refuses to take emulated drives for one another, whose serials are not theirs alone, and more than
+`COMPARED_MAX` results at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+from durability.acceptance.evidence import campaign_proof
 from durability.bench.catalogue import HEADLINE
 from durability.bench.compare import Comparison, Row, compare
 from durability.bench.decision.bottom_line import megabytes
 from durability.bench.decision.claims import choose, claim_from_row
 from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.decision.same_stack import unlike
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
+from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import results
-from durability.errors import UsageError
-from durability.units import duration
+from durability.errors import FormatError, RefusedError, UsageError
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.units import duration, parse_run
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
 
@@ -72,12 +78,12 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     StoreError."""
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
-    known = _proofs(watch.read())
+    known = _cuts(watch.read())
     proofs: list[Proof | None] = []
     notes: dict[str, None] = {}
     for (row, _), (label, result) in zip(kept, found, strict=True):
         of_runs, note = _of_runs(store, row, label, result)
-        proofs.append(_proof_of(result, known, of_runs))
+        proofs.append(_proof_of(store, result, known, of_runs))
         notes |= {note: None} if note else {}
     compared = compare(found, tuple(proofs))
     deciding = _deciding(compared.rows)
@@ -122,35 +128,53 @@ def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
 
 
-def _proofs(campaigns: Iterable[WatchedCampaign]) -> Mapping[str, list[Proof]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """What a campaign said of a drive of its."""
+
+    state: CampaignState
+    drive: str
+    proof: Proof
+
+
+def _cuts(campaigns: Iterable[WatchedCampaign]) -> Mapping[str, list[_Cut]]:
     """By hash of the serial: what campaigns said of a drive."""
-    known: dict[str, list[Proof]] = {}
+    known: dict[str, list[_Cut]] = {}
     for campaign in campaigns:
         state = campaign.state
         for result in results(state) if state.settings is not None else ():
-            condition = state.conditions.get(result.drive)
-            if condition is None or not condition.serial or condition.emulated or not result.tally.cuts:
+            condition, proof = state.conditions.get(result.drive), campaign_proof(state, result)
+            if condition is None or not condition.serial or condition.emulated or proof is None:
                 continue
-            source = f"campaign {campaign.name}"
-            first = result.first_loss
-            proof = Proof(
-                cuts=result.tally.cuts,
-                losses=result.tally.losses,
-                bound=result.tally.bound,
-                cut_class=state.plan.cut_class,
-                source=source,
-                lost_in=f"cycle {first[0]} of {source}" if first is not None else "",
-            )
-            known.setdefault(hashed(condition.serial), []).append(proof)
+            one = _Cut(state=state, drive=result.drive, proof=proof)
+            known.setdefault(hashed(condition.serial), []).append(one)
     return known
 
 
-def _proof_of(result: Result, known: Mapping[str, list[Proof]], of_runs: list[Proof]) -> Proof | None:
+def _proof_of(
+    store: Store, result: Result, known: Mapping[str, list[_Cut]], of_runs: list[Proof]
+) -> Proof | None:
     """Of a target on one drive; several are not proven by one of them."""
     drives = result.facts.drives
     if len(drives) != 1 or not drives[0].serial or drives[0].emulated:
         return None
-    return weightiest([*known.get(hashed(drives[0].serial), []), *of_runs])
+    proofs = [
+        replace(one.proof, but=_unlike(store, one, result)) for one in known.get(hashed(drives[0].serial), ())
+    ]
+    return weightiest([*proofs, *of_runs])
+
+
+def _unlike(store: Store, cut: _Cut, result: Result) -> str:
+    """In what the stack that was cut differs from the measured one, as `compare` says it."""
+    for past in cut.state.cycles:
+        mine = past.of(cut.drive)
+        if mine is None or not mine.run:
+            continue
+        with suppress(RefusedError, UsageError, FormatError):  # the server has that run no more
+            armed = store.load(parse_run(mine.run)).armed
+            if armed is not None:
+                return unlike(from_value(Facts, armed), result.facts)
+    return "on a file system that is no longer known"
 
 
 def _deciding(rows: Sequence[Row]) -> Row | None:

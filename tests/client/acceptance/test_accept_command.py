@@ -16,6 +16,7 @@ from durability_client.acceptance.accept_command import AcceptOptions, accept, s
 from durability_client.acceptance.gather import Wanted
 from tests.core.acceptance.samples import HONEST, NO_FLUSH, accept_result
 from tests.core.bench.results import drive, facts, simulate
+from tests.joined import NOWHERE
 
 MINE = """
 [[criterion]]
@@ -156,3 +157,15 @@ def test_a_result_that_is_none_is_refused(place: Path) -> None:
     with pytest.raises(UsageError, match="--campaign needs a server"):
         wanted = Wanted(campaigns=("c",), results=(), drive="")
         accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())
+
+
+def test_a_server_that_cannot_be_searched_leaves_it_open(place: Path) -> None:
+    """The result that was named passes; what the server knows of the drive may be a loss. Exit code 4, and
+    the page, the document and stderr say why."""
+    page = place / "report.html"
+    code, out, err = run(place, "good.json", endpoint=NOWHERE, output=page)
+    assert code == 4 and out.startswith("NOT SHOWN what was found passes, but the server was not searched")
+    document = json.loads((place / "report.json").read_text())
+    (one,) = document["drives"]
+    assert one["decision"] == "not shown" and "was not searched to the end" in one["unfinished"][0]
+    assert "was not searched to the end" in page.read_text() and "was not searched to the end" in err

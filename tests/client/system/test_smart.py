@@ -45,11 +45,24 @@ def test_an_nvme_drive_says_it_all() -> None:
     )
 
 
-@pytest.mark.parametrize(("warning", "failed"), [(0, False), (0x10, True), (0x0F, False), (0x1C, True)])
-def test_a_broken_backup_is_the_drives_own_word(warning: int, failed: bool) -> None:
-    """One bit of the critical warning says that the power-loss protection is broken; the others do not."""
+@pytest.mark.parametrize(
+    ("warning", "ocp", "failed"),
+    [
+        (0, {"Capacitor health": 98}, False),
+        (0x0F, {"Capacitor health": 98}, False),
+        (0x10, {"Capacitor health": 98}, True),
+        (0x1C, None, True),
+        (0, None, None),
+        (0, {}, None),
+        (0, {"Capacitor health": 0xFFFF}, None),
+        (0, {"Capacitor health": 0}, None),
+    ],
+)
+def test_a_broken_backup_is_the_drives_own_word(warning: int, ocp: Any, failed: bool | None) -> None:
+    """One bit of the critical warning says that the power-loss protection is broken. That it is not set says
+    nothing of a drive that does not show that it has any."""
     log = {**NVME["nvme_smart_health_information_log"], "critical_warning": warning}  # type: ignore[dict-item]
-    assert report_in({**NVME, "nvme_smart_health_information_log": log}, None).backup_failed is failed
+    assert report_in({**NVME, "nvme_smart_health_information_log": log}, ocp).backup_failed is failed
 
 
 @pytest.mark.parametrize(
@@ -57,7 +70,7 @@ def test_a_broken_backup_is_the_drives_own_word(warning: int, failed: bool) -> N
     [
         ({"Capacitor health": 100}, 100),
         ({"capacitor_health": 250}, 250),
-        ({"Capacitor Health": 0xFFFF}, None),
+        ({"Capacitor Health": 0xFFFF}, 0),
         ({"Capacitor health": "98"}, None),
         ({}, None),
         (None, None),

@@ -19,7 +19,7 @@ from durability.bench.decision.proof import Proof
 from durability.bench.measurement import Latencies, Round
 from durability.bench.result import CellRounds, Result
 from durability.campaign.health import HealthRow
-from durability.campaign.results import DriveResult, Tally
+from durability.campaign.results import INDEPENDENT, DriveResult, Tally
 from durability.evidence.strength import upper_bound
 from tests.core.bench.results import JUDGED, Device, drive, facts, latencies, simulate
 
@@ -64,16 +64,21 @@ def campaign(
     unknown: int = 0,
     cut_class: Any = "power",
     trouble: str = "",
+    cause: Any = "inconclusive",
+    back: bool = True,
+    began: str = "2026-01-02T00:00:00Z",
     health: Sequence[HealthRow] | None = None,
     name: str = "shelf-3",
 ) -> CampaignEvidence:
-    """A campaign of so many cuts, the losses in its last ones. `trouble`: what its last cycle met."""
+    """A campaign of so many cuts, the losses in its last ones, then `unknown` cycles for `cause`. `trouble`:
+    what its last cycle met; `back`: whether the drive was looked at after that."""
     known = cuts + unknown
+    voided = unknown if cause not in INDEPENDENT else 0
     tally = Tally(
         cuts=cuts,
         losses=losses,
-        unknown=unknown,
-        bound=upper_bound(losses, cuts) if cuts and not unknown else None,
+        unknown=voided,
+        bound=upper_bound(losses, cuts) if cuts and not voided else None,
         bound_if_lost=None,
         low=None,
         high=None,
@@ -84,7 +89,9 @@ def campaign(
             cycle=number,
             arm="one-writer",
             word=word,  # type: ignore[arg-type]  # one of the three
-            cause="inconclusive" if word == "nothing" else None,
+            cause=cause if word == "nothing" else None,
+            cut=cause not in INDEPENDENT or word != "nothing",
+            back=back or number < known,
             trouble=trouble if number == known else "",
         )
         for number, word in enumerate(words, 1)
@@ -107,18 +114,19 @@ def campaign(
         cut_class=cut_class,
         source=f"campaign {name}",
         lost_in=f"cycle {first_loss[0]} of campaign {name}" if first_loss else "",
+        unknown=voided,
     )
     return CampaignEvidence(
         name=name,
         state="ended: complete",
-        began="2026-01-02T00:00:00Z",
+        began=began,
         ended="2026-01-03T00:00:00Z",
         cut_class=cut_class,
         planned=59,
         result=result,
         cycles=cycles,
         rows=rows(known) if health is None else tuple(health),
-        proof=proof if cuts else None,
+        proof=proof if cuts or voided else None,
     )
 
 

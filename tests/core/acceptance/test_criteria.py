@@ -45,6 +45,10 @@ SILENT = {
     "firmware": "",
 }
 MUTE = campaign(health=[row(cycle, **SILENT) for cycle in range(60)])
+CHECKED = campaign(health=[row(0), *(row(cycle, **SILENT) for cycle in range(1, 60))])
+SMALL = [row(cycle, size_bytes=1 << 39) for cycle in range(60)]
+HUNG = campaign(3, unknown=6, cause="no-verdict", name="hung")
+BROKEN_OFF = measured(accept_result(complete=False, stopped="Ctrl-C"), name="half.json")
 SLOW = accept_result(falls_to=0.1)
 NONE = evidence(
     results=[measured(accept_result(without=(HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)))]
@@ -72,26 +76,82 @@ CASES = (
     case("clean-cuts", 59, evidence(campaign(losses=1)), "refuse", "1 loss in 59 cuts, first in cycle 59 of"),
     case("clean-cuts", 59, evidence(campaign(), runs=[RUN_LOSS]), "refuse", "first in run 00000000000000aa"),
     case("clean-cuts", 59, evidence(campaign(58)), "not shown", "58 cuts without a loss"),
-    case("clean-cuts", 59, evidence(campaign(unknown=1)), "not shown", "others have no answer"),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(unknown=1)),
+        "not shown",
+        "59 cuts without a loss, but 1 cut of campaign shelf-3 without an answer, so nothing is bounded",
+    ),
+    case(
+        "clean-cuts",
+        59,
+        evidence(HUNG, campaign()),
+        "not shown",
+        "59 cuts without a loss, but 6 cuts of campaign hung without an answer",
+    ),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(), campaign(0, unknown=9, name="silent")),
+        "not shown",
+        "9 cuts of campaign silent without an answer",
+    ),
     case("clean-cuts", 59, evidence(campaign(cut_class="vm")), "not shown", "of class vm only"),
     case("clean-cuts", 59, evidence(), "not shown", "no cut of this drive is known"),
-    case("counted-cuts", None, FINE, "pass", "the counter rose by 59 over 59 cuts"),
+    case("counted-cuts", None, FINE, "pass", "the counter rose at 59 of 59 cuts"),
     case(
         "counted-cuts",
         None,
         evidence(campaign(health=[row(cycle, unsafe_shutdowns=7) for cycle in range(60)])),
         "refuse",
-        "the counter rose by 0 over 59 cuts",
+        "the counter rose at 0 of 59 cuts",
     ),
     case(
         "counted-cuts",
         None,
         evidence(campaign(health=[row(cycle, unsafe_shutdowns=cycle // 2) for cycle in range(60)])),
         "not shown",
-        "the counter rose by 29 over 59 cuts",
+        "the counter rose at 29 of 59 cuts",
     ),
-    case("counted-cuts", None, evidence(MUTE), "not shown", "no campaign could read the drive's counter"),
-    case("always-there", None, FINE, "pass", "there after each of 59 cycles"),
+    case(
+        "counted-cuts",
+        None,
+        evidence(campaign(health=[row(cycle, unsafe_shutdowns=2 * min(cycle, 30)) for cycle in range(60)])),
+        "not shown",
+        "the counter rose at 30 of 59 cuts",
+    ),
+    case(
+        "counted-cuts",
+        None,
+        evidence(campaign(health=[row(cycle, **({} if cycle > 57 else SILENT)) for cycle in range(60)])),
+        "not shown",
+        "the counter was not read before and after 58 of 59 cuts",
+    ),
+    case("counted-cuts", None, evidence(MUTE), "not shown", "the counter was not read before and after 59"),
+    case(
+        "counted-cuts",
+        None,
+        evidence(campaign(name="counted"), MUTE),
+        "not shown",
+        "the counter was not read before and after 59",
+    ),
+    case("counted-cuts", None, evidence(), "not shown", "no counted cut of a campaign is known"),
+    case("always-there", None, FINE, "pass", "there after each of 59 cuts"),
+    case(
+        "always-there",
+        None,
+        evidence(campaign(0, unknown=3, cause="not-a-cut")),
+        "not shown",
+        "no campaign has cut its power",
+    ),
+    case(
+        "always-there",
+        None,
+        evidence(campaign(unknown=1, cause="no-verdict", back=False)),
+        "not shown",
+        "nobody saw it after 1 of 60 cuts, first in cycle 60",
+    ),
     case(
         "always-there",
         None,
@@ -100,7 +160,36 @@ CASES = (
         "sda is not there (cycle 59",
     ),
     case("always-there", None, evidence(), "not shown", "no campaign"),
-    case("capacity-kept", None, FINE, "pass", "1 TiB after every cut"),
+    case("capacity-kept", None, FINE, "pass", "1 TiB after every cut (59)"),
+    case(
+        "capacity-kept",
+        None,
+        evidence(campaign(health=[row(0), *(row(cycle, **SILENT) for cycle in range(1, 60))])),
+        "not shown",
+        "did not say after its last cut, cycle 59",
+    ),
+    case(
+        "capacity-kept",
+        None,
+        evidence(campaign(unknown=1, cause="no-verdict", back=False)),
+        "not shown",
+        "did not say after its last cut, cycle 60",
+    ),
+    case(
+        "capacity-kept",
+        None,
+        evidence(campaign(), campaign(health=SMALL, name="later")),
+        "refuse",
+        "its capacity is 1 TiB in campaign shelf-3, 512 GiB in campaign later",
+    ),
+    case(
+        "capacity-kept",
+        None,
+        evidence(campaign(health=SMALL), results=[measured()]),
+        "refuse",
+        "its capacity is 512 GiB in campaign shelf-3, 1 TiB in ssd.json",
+    ),
+    case("capacity-kept", None, evidence(results=[measured()]), "not shown", "no campaign"),
     case(
         "capacity-kept",
         None,
@@ -108,7 +197,7 @@ CASES = (
         "refuse",
         "came back smaller",
     ),
-    case("capacity-kept", None, evidence(MUTE), "not shown", "no campaign"),
+    case("capacity-kept", None, evidence(MUTE), "not shown", "the drive did not say"),
     case("firmware-kept", None, FINE, "pass", "only 1.0"),
     case(
         "firmware-kept", None, evidence(campaign(health=rows(59, firmware="2.0"))), "refuse", "firmware 2.0"
@@ -118,10 +207,19 @@ CASES = (
     case("ready-within", 5, FINE, "pass", "4.4 s"),
     case("ready-within", 5, evidence(campaign(health=rows(59, ready_s=31.0))), "refuse", "31 s"),
     case("ready-within", 5, evidence(MUTE), "not shown", "did not say in any campaign"),
+    case("ready-within", 5, evidence(CHECKED), "not shown", "did not say after its last cut"),
     case("repairs", 0, FINE, "pass", "0 cycles"),
     case("repairs", 0, evidence(campaign(health=rows(59, repaired=True))), "refuse", "1 cycle"),
     case("repairs", 0, evidence(), "not shown", "no campaign"),
-    case("protection-works", None, FINE, "pass", "reports no failure"),
+    case("protection-works", None, FINE, "pass", "reports no failure of it after every cut (59)"),
+    case("protection-works", None, evidence(CHECKED), "not shown", "did not say after its last cut"),
+    case(
+        "protection-works",
+        None,
+        evidence(campaign(health=[row(cycle, capacitor_percent=0) for cycle in range(60)])),
+        "refuse",
+        "no working capacitors",
+    ),
     case(
         "protection-works",
         None,
@@ -129,7 +227,7 @@ CASES = (
         "refuse",
         "is broken",
     ),
-    case("protection-works", None, evidence(MUTE), "not shown", "says nothing of its protection"),
+    case("protection-works", None, evidence(MUTE), "not shown", "the drive did not say"),
     case("capacitors", 80, FINE, "pass", "98 %"),
     case("capacitors", 80, evidence(campaign(health=rows(59, capacitor_percent=12))), "refuse", "12 %"),
     case("capacitors", 80, evidence(MUTE), "not shown", "did not say"),
@@ -138,6 +236,35 @@ CASES = (
         "media-errors", 0, evidence(campaign(health=rows(59, media_errors=5))), "refuse", "2 added, 5 in all"
     ),
     case("media-errors", 0, evidence(MUTE), "not shown", "no campaign could read"),
+    case(
+        "media-errors",
+        0,
+        evidence(campaign(health=[row(cycle, media_errors=40 * (cycle == 30)) for cycle in range(60)])),
+        "refuse",
+        "40 added, 40 in all",
+    ),
+    case(
+        "media-errors",
+        0,
+        evidence(
+            campaign(
+                health=[row(cycle, media_errors=900) for cycle in range(60)],
+                name="later",
+                began="2026-02-02T00:00:00Z",
+            ),
+            campaign(),
+        ),
+        "refuse",
+        "897 added, 900 in all",
+    ),
+    case("media-errors", 0, evidence(CHECKED), "not shown", "did not say after its last cut"),
+    case(
+        "media-errors",
+        0,
+        evidence(campaign(health=[row(cycle, **({} if cycle > 57 else SILENT)) for cycle in range(60)])),
+        "not shown",
+        "nobody read them before the first cut",
+    ),
     case("spare", 90, FINE, "pass", "100 %"),
     case("spare", 90, evidence(campaign(health=rows(59, spare_percent=10))), "refuse", "10 %"),
     case("spare", 90, evidence(MUTE), "not shown", "did not say"),
@@ -163,6 +290,13 @@ CASES = (
         "not shown",
         "does no work",
     ),
+    case(
+        "plausible",
+        None,
+        evidence(HUNG, campaign(), results=[measured(simulate(PLP))]),
+        "not shown",
+        "does no work",
+    ),
     case("plausible", None, evidence(campaign()), "not shown", "no result"),
     case("commit-p99", 1, FINE, "pass", "0.45 ms"),
     case("commit-p99", 0.1, FINE, "refuse", "0.45 ms"),
@@ -173,6 +307,15 @@ CASES = (
     case("held-share", 80, FINE, "pass", "100 %"),
     case("held-share", 80, evidence(results=[measured(SLOW)]), "refuse", "10 %"),
     case("held-share", 80, NONE, "not shown", "no result of bench --accept"),
+    case("held-for", 30, FINE, "pass", "each held for 30 s"),
+    case("held-for", 31, FINE, "not shown", "each held for 30 s: more --minutes hold longer"),
+    case("held-for", 30, evidence(results=[BROKEN_OFF]), "not shown", "no result of bench --accept"),
+    case("held-for", 30, NONE, "not shown", "no result of bench --accept"),
+    case("commit-rate", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
+    case("commit-rate", 1, evidence(results=[measured(), BROKEN_OFF]), "not shown", "half.json was broken"),
+    case("commit-rate", 9999, evidence(results=[BROKEN_OFF]), "refuse", "2,000 commits/s"),
+    case("filled-rate", 1, evidence(results=[BROKEN_OFF]), "not shown", "half.json was broken off"),
+    case("filled-share", 1, evidence(results=[BROKEN_OFF]), "not shown", "no result of bench --accept"),
     case("unsynced-rate", 100, FINE, "pass", "262 MB/s"),
     case("unsynced-rate", 300, FINE, "refuse", "262 MB/s"),
     case("unsynced-rate", 100, NONE, "not shown", "no result of bench --accept"),
@@ -217,12 +360,12 @@ def test_a_kind_answers_from_evidence(one: Case) -> None:
 
 
 def test_every_kind_is_shown_with_every_word_that_it_has() -> None:
-    """No kind is left out; only the share of the free space never refuses, since it blames no drive."""
+    """No kind is left out; what more time would show never refuses, since it blames no drive."""
     shown = {(one.kind, one.word) for one in CASES}
     words: tuple[Word, ...] = ("pass", "refuse", "not shown")
     missing = {(kind, word) for kind in KINDS for word in words} - shown
     # A drive without a firmware's name is a virtual one: see the test below.
-    assert missing == {("filled-share", "refuse"), ("firmware-kept", "not shown")}
+    assert missing == {("filled-share", "refuse"), ("held-for", "refuse"), ("firmware-kept", "not shown")}
 
 
 def test_a_drive_that_names_no_firmware_has_not_shown_it() -> None:
@@ -275,3 +418,14 @@ def test_what_is_not_proven_is_said() -> None:
         assert words in said
     said = " ".join(decide(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
     assert "provider" not in said and HONEST is not PLP
+
+
+def test_a_search_that_was_broken_off_passes_nothing() -> None:
+    """What it missed may be a loss: the decision, the line without evidence and the page say so."""
+    asked, missing = _profile(_criterion("clean-cuts", 59)), "the server was not searched to the end: EOF"
+    decision = decide(asked, replace(FINE, unfinished=(missing,)))
+    assert (decision.word, decision.why) == ("not shown", f"what was found passes, but {missing}")
+    assert any(missing in one for one in decision.not_proven)
+    (line,) = decide(asked, replace(evidence(), unfinished=(missing,))).lines
+    assert line.figure == f"no cut of this drive is known, but {missing}"
+    assert decide(asked, replace(evidence(campaign(losses=1)), unfinished=(missing,))).word == "refuse"

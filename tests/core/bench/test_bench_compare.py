@@ -252,3 +252,16 @@ def test_fewer_than_two_results_are_a_usage_error() -> None:
     """There is nothing to compare."""
     with pytest.raises(UsageError, match="two results"):
         compared(run())
+
+
+def test_a_set_up_that_sends_no_flush_is_not_taken() -> None:
+    """Of one drive, whose campaign matches both results by its serial, the faster one is not the better."""
+    proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+    safe = run(Device(dirty_ns=500_000, dirty_bytes_per_s=400e6))
+    fast = run(Device(flushes=0.0), seed=2)
+    found = compare([("default.json", safe), ("nobarrier.json", fast)], [proof, proof])
+    assert found.answers == (
+        "Do not take nobarrier.json: it acknowledged commits without a flush to any drive. Take default.json:"
+        " it is proven in 59 cuts.",
+    )
+    assert found.caveat.startswith("The rate of nobarrier.json is worth nothing")

@@ -33,7 +33,8 @@ ELSEWHERE = ("durability serve", "durability join", "durability agent install", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page, the heading of its part that needs a provider's console, and the names in its commands."""
+    """A page, the heading of its part that needs a provider's console, and the names and minutes in its
+    commands."""
 
     name: str
     by_hand: str
@@ -41,6 +42,7 @@ class Page:
     mount_point: str
     campaign: str
     cut_class: str
+    minutes: int
 
     @property
     def text(self) -> str:
@@ -75,6 +77,7 @@ DISK = Page(
     device="/dev/disk/by-id/scsi-EXAMPLE",
     mount_point="/mnt/volume",
     campaign="rented",
+    minutes=60,
     cut_class="vm",
 )
 SERVER = Page(
@@ -83,6 +86,7 @@ SERVER = Page(
     device="/dev/disk/by-id/nvme-EXAMPLE",
     mount_point="/mnt/drive",
     campaign="server",
+    minutes=30,
     cut_class="power",
 )
 
@@ -109,7 +113,7 @@ async def test_the_page_leads_from_the_order_to_the_decision(
         replaced = {
             page.device: str(drive.device),
             page.mount_point: str(mount_point),
-            "--accept --minutes 30": f"--quick {SHORT} -o {tmp_path}/result.json",
+            f"--accept --minutes {page.minutes}": f"--quick {SHORT} -o {tmp_path}/result.json",
             "--profile dedicated-server": f"--profile dedicated-server {SHORT}",
             f"{page.campaign}.toml": str(campaign.file),
             f"{page.campaign}.html": str(tmp_path / "report.html"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from durability.bench.decision.answer import Candidate, answer, caveat
+from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
 from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.intervals import Ratio
 
@@ -126,5 +128,36 @@ def test_what_a_row_says() -> None:
     assert PROVEN.text == "proven in 59 cuts"
     assert FEW.text == "no loss in 3 cuts; up to 63% may lose"
     assert LOST.text == "lost data in cycle 3 of campaign x"
-    void = Proof(cuts=60, losses=0, bound=None, cut_class="power", source="run 1", lost_in="")
-    assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, others have no answer"
+    void = replace(PROVEN, cuts=60, bound=None, unknown=2)
+    assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, 2 others without an answer"
+    assert replace(void, cuts=0).text == "2 cuts without an answer"
+
+
+def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
+    """59 clean cuts do not hide the 59 whose outcome nobody knows; of another stack they say nothing."""
+    hung = replace(PROVEN, cuts=0, bound=None, unknown=59, source="campaign hung")
+    for order in ([hung, PROVEN], [PROVEN, hung]):
+        counts = weightiest(order)
+        assert counts is not None and counts.word == "too few cuts"
+        assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung without an answer"
+    assert weightiest([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
+
+
+def test_cuts_of_another_stack_prove_nothing() -> None:
+    """They are told with what was other; a loss stays a loss."""
+    other = replace(PROVEN, but="not with nobarrier")
+    assert other.word == "too few cuts" and other.text == "no loss in 59 cuts, but not with nobarrier"
+    assert "b has no loss in 59 cuts, but not with nobarrier: cut its power" in _answer(PROVEN, other)
+    assert replace(LOST, but="of firmware 1, not 2").text.endswith("campaign x (of firmware 1, not 2)")
+    assert weightiest([other, FEW]) is FEW
+
+
+def test_a_suspicious_result_is_never_taken() -> None:
+    """However fast it is, and whatever cuts said of its drive."""
+    bad = Candidate(label="b", proof=PROVEN, suspicion=SUSPICIONS["no-flush-sent"])
+    good, unknown = Candidate(label="a", proof=PROVEN), Candidate(label="a", proof=None)
+    why = "it acknowledged commits without a flush to any drive"
+    assert answer(good, bad, TWICE) == f"Do not take b: {why}. Take a: it is proven in 59 cuts."
+    assert answer(unknown, bad, TWICE).startswith(f"Do not take b: {why}. a has no known cut")
+    assert answer(replace(bad, label="a"), bad, TWICE).startswith("Take neither")
+    assert f"The rate of b is worth nothing, since {why}" in caveat([good, bad], ["x", "x"])

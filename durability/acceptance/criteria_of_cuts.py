@@ -1,0 +1,345 @@
+"""The kinds of criteria about cuts: what they lost, and what the drive was and said of itself after them.
+
+What was seen before a cut is no evidence of what the cut did, so each asks for what was read after the last
+one. Refuses to call silence a pass: a drive that says nothing of its spare blocks has not shown them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_of_class
+from durability.acceptance.kinds import Found, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.profile import Criterion, Word
+from durability.campaign.health import HealthRow, health_warnings
+from durability.units import counted, format_size, percent
+
+T = TypeVar("T")
+
+_NO_CAMPAIGN = "no campaign of this drive is known"
+_NO_CUT = "no campaign has cut its power"
+
+
+# Cuts.
+
+
+@kind(
+    "clean-cuts",
+    "cuts without a loss",
+    Limit(sense="at least", unit="cuts", low=1, high=100_000, whole=True),
+    counts_cuts=True,
+)
+def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    lost = next((one for one in evidence.proofs if one.losses), None)
+    if lost is not None:
+        return Found(
+            word="refuse",
+            figure=f"{counted(lost.losses, 'loss', 'losses')} in {counted(lost.cuts, 'cut')}, first in"
+            f" {lost.lost_in or lost.source}",
+            source=lost.source,
+        )
+    counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
+    void = evidence.unanswered(criterion.cut_class)
+    if void is not None:
+        most = max(one.cuts for one in counting)
+        clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
+        return Found(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
+    if not evidence.proofs:
+        return Found(word="not shown", figure=_no_cut(evidence))
+    if not counting:
+        best = max(evidence.proofs, key=lambda one: one.cuts)
+        figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
+        return Found(word="not shown", figure=figure, source=best.source)
+    best = max(counting, key=lambda one: one.cuts)
+    assert best.bound is not None and criterion.limit is not None
+    figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
+    word: Word = "pass" if best.cuts >= criterion.limit else "not shown"
+    return Found(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
+
+
+@kind("counted-cuts", "cuts seen by the drive's own counter of unsafe shutdowns")
+def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Found:
+    found = None
+    for campaign in evidence.campaigns:
+        if any(one.word != "nothing" for one in campaign.cuts):
+            found = worse(found, _counter_of(campaign))
+    return found or Found(word="not shown", figure="no counted cut of a campaign is known")
+
+
+def _counter_of(campaign: CampaignEvidence) -> Found:
+    """Whether the counter rose at each counted cut: row by row, since it may rise twice at one of them."""
+    source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
+    cuts = [one.cycle for one in campaign.cuts]
+    whole = [row for row in campaign.rows if row.cycle not in cuts]
+    values = dict(_known(whole, lambda row: row.unsafe_shutdowns)) | read
+    counting = [one.cycle for one in campaign.cuts if one.word != "nothing"]
+    unread = [cycle for cycle in counting if cycle not in read or not any(at < cycle for at in values)]
+    if unread:
+        figure = f"the counter was not read before and after {len(unread)} of {counted(len(counting), 'cut')}"
+        return Found(word="not shown", figure=figure, source=source)
+    seen = 0
+    for cycle in counting:
+        before = max(at for at in values if at < cycle)
+        seen += values[cycle] - values[before] >= sum(before < at <= cycle for at in cuts)
+    figure = f"the counter rose at {seen:,} of {counted(len(counting), 'cut')}"
+    word: Word = "pass" if seen == len(counting) else "not shown" if seen else "refuse"
+    return Found(word=word, figure=figure, source=source)
+
+
+# The drive after its cuts.
+
+
+@kind("always-there", "the drive came back after every cut, ready to be used")
+def _always_there(evidence: DriveEvidence, _: Criterion) -> Found:
+    troubled = [(one, each) for one in evidence.campaigns for each in one.cycles if each.trouble]
+    if troubled:
+        campaign, first = troubled[0]
+        where = f"cycle {first.cycle} of campaign {campaign.name}"
+        count = "" if len(troubled) == 1 else f"; {len(troubled)} such cycles"
+        return Found(word="refuse", figure=f"{first.trouble} ({where}){count}", source=where)
+    cuts = [(one, each) for one in evidence.campaigns for each in one.cuts]
+    if not cuts:
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
+    unseen = [(one, each) for one, each in cuts if not each.was_seen]
+    if unseen:
+        campaign, first = unseen[0]
+        where = f"cycle {first.cycle} of campaign {campaign.name}"
+        figure = f"nobody saw it after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
+        return Found(word="not shown", figure=figure, source=where)
+    return Found(word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts))
+
+
+@kind("capacity-kept", "the drive's capacity stayed as it was")
+def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Found:
+    shrank = _warned(evidence, "smaller")
+    if shrank is not None:
+        return shrank
+    measured = [
+        (one.result.facts.drives[0].size_bytes, one.name)
+        for one in evidence.results
+        if len(one.result.facts.drives) == 1
+    ]
+    # Of a device on several drives a campaign knows the size of the device alone.
+    single = all(len(one.drives) == 1 for one in evidence.facts)
+    said = [
+        (int(size), f"campaign {one.name}")
+        for one in evidence.campaigns
+        for _, size in _known(one.rows, lambda row: row.size_bytes or None)
+    ]
+    sizes = dict(reversed([*said, *(measured if single else ())]))  # each with the first that says it
+    if len(sizes) > 1:
+        each = ", ".join(f"{_exact(size, sizes)} in {where}" for size, where in reversed(sizes.items()))
+        return Found(word="refuse", figure=f"its capacity is {each}", source="all evidence")
+    unsaid = _unsaid(evidence, lambda row: row.size_bytes or None)
+    if unsaid is not None:
+        return unsaid
+    (size,) = sizes
+    return Found(
+        word="pass",
+        figure=f"{format_size(size)} {_after(evidence, lambda row: row.size_bytes or None)}",
+        source=_names((one, 0) for one in evidence.campaigns if one.cuts),
+    )
+
+
+def _exact(size: int, of: Iterable[int]) -> str:
+    """The size for people, to the byte where another looks the same."""
+    alike = sum(format_size(one) == format_size(size) for one in of) > 1
+    return f"{size:,} bytes" if alike else format_size(size)
+
+
+@kind("firmware-kept", "all evidence is of one firmware")
+def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Found:
+    changed = _warned(evidence, "firmware")
+    if changed is not None:
+        return changed
+    facts = [" + ".join(drive.firmware for drive in one.drives) for one in evidence.facts]
+    rows = [row.firmware for one in evidence.campaigns for row in one.rows]
+    known = list(dict.fromkeys(filter(None, (*facts, *rows))))
+    if not known:
+        return Found(word="not shown", figure="the drive names no firmware")
+    if len(known) > 1:
+        return Found(
+            word="refuse", figure=f"evidence is of firmware {', '.join(known)}", source="all evidence"
+        )
+    return Found(word="pass", figure=f"only {known[0]}", source="all evidence")
+
+
+@kind(
+    "ready-within",
+    "longest time until the drive was ready",
+    Limit(sense="at most", unit="s", low=0.001, high=86_400),
+)
+def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_rows(evidence, criterion, lambda row: row.ready_s, lambda value: f"{value:.3g} s")
+
+
+@kind(
+    "repairs",
+    "cycles after which the file system had to be repaired",
+    Limit(sense="at most", unit="cycles", high=100_000, whole=True),
+)
+def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    known = [(one, sum(row.repaired for row in one.rows)) for one in evidence.campaigns]
+    campaign, worst = max(known, key=lambda pair: pair[1], default=(None, 0))
+    source = "" if campaign is None else f"campaign {campaign.name}"
+    found = held(criterion, worst, counted(worst, "cycle"), source)
+    return worse(found, _unsaid(evidence, lambda row: row.repaired) or found)
+
+
+# What the drive says of itself.
+
+
+@kind("protection-works", "the drive's own word on its power-loss protection")
+def _protection_works(evidence: DriveEvidence, _: Criterion) -> Found:
+    broken = _warned(evidence, "backup-failed")
+    if broken is not None:
+        return broken
+    for campaign in evidence.campaigns:
+        for row in campaign.rows:
+            if row.capacitor_percent == 0:
+                where = _place(campaign, row.cycle)
+                return Found(
+                    word="refuse", figure="the drive says that it has no working capacitors", source=where
+                )
+    unsaid = _unsaid(evidence, lambda row: row.backup_failed)
+    if unsaid is not None:
+        return unsaid
+    said = _after(evidence, lambda row: row.backup_failed)
+    return Found(
+        word="pass",
+        figure=f"the drive reports no failure of it {said}",
+        source=_names((one, 0) for one in evidence.campaigns if one.cuts),
+    )
+
+
+@kind(
+    "capacitors",
+    "health of the capacitors (OCP log page C0h)",
+    Limit(sense="at least", unit="%", high=100),
+)
+def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_rows(evidence, criterion, lambda row: row.capacitor_percent, percent_text)
+
+
+@kind(
+    "media-errors",
+    "media errors that were added since the first check",
+    Limit(sense="at most", unit="errors", whole=True),
+)
+def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    known = [
+        (int(value), _place(one, cycle))
+        for one in sorted(evidence.campaigns, key=lambda one: one.began)
+        for cycle, value in _known(one.rows, lambda row: row.media_errors)
+    ]
+    if not known:
+        silent = (
+            "no campaign could read the drive's media errors"
+            if evidence.campaigns
+            else _no_campaign(evidence)
+        )
+        return Found(word="not shown", figure=silent)
+    # Against the most, since a counter may be set back.
+    most, where = max(known, key=lambda pair: pair[0])
+    found = held(criterion, most - known[0][0], f"{most - known[0][0]} added, {most} in all", where)
+    unsaid = _unsaid(evidence, lambda row: row.media_errors) or _first_unsaid(evidence)
+    return found if unsaid is None else worse(found, unsaid)
+
+
+def _first_unsaid(evidence: DriveEvidence) -> Found | None:
+    """What is missing if nobody read the media errors before the first cut."""
+    first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
+    before = first.cuts[0].cycle
+    if any(cycle < before for cycle, _ in _known(first.rows, lambda row: row.media_errors)):
+        return None
+    source = f"campaign {first.name}"
+    return Found(word="not shown", figure=f"nobody read them before the first cut of {source}", source=source)
+
+
+@kind("spare", "spare blocks left, as the drive says", Limit(sense="at least", unit="%", high=100))
+def _spare(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_rows(evidence, criterion, lambda row: row.spare_percent, percent_text)
+
+
+@kind("used", "endurance used, as the drive says", Limit(sense="at most", unit="%", high=255))
+def _used(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_rows(evidence, criterion, lambda row: row.used_percent, percent_text)
+
+
+# What these kinds share.
+
+
+def _no_campaign(evidence: DriveEvidence) -> str:
+    return _NO_CAMPAIGN if not evidence.unfinished else f"{_NO_CAMPAIGN}, but {evidence.unfinished[0]}"
+
+
+def _no_cut(evidence: DriveEvidence) -> str:
+    known = "no cut of this drive is known"
+    return known if not evidence.unfinished else f"{known}, but {evidence.unfinished[0]}"
+
+
+def _of_rows(
+    evidence: DriveEvidence,
+    criterion: Criterion,
+    figure: Callable[[HealthRow], float | None],
+    text: Callable[[float], str],
+) -> Found:
+    """The worst figure over all cycles of all campaigns."""
+    values = [
+        (float(value), _place(one, cycle))
+        for one in evidence.campaigns
+        for cycle, value in _known(one.rows, figure)
+    ]
+    if not values:
+        silent = "the drive did not say in any campaign" if evidence.campaigns else _no_campaign(evidence)
+        return Found(word="not shown", figure=silent)
+    value, where = worst(criterion, values)
+    found = held(criterion, value, text(value), where)
+    return worse(found, _unsaid(evidence, figure) or found)
+
+
+def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> Found | None:
+    """What is missing if a campaign lacks this figure after its last cut, or if there was no cut."""
+    cutting = [one for one in evidence.campaigns if one.cuts]
+    if not cutting:
+        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
+    for campaign in cutting:
+        last = campaign.cuts[-1].cycle
+        if last not in campaign.after_cuts(figure):
+            where = _place(campaign, last)
+            silent = not _known(campaign.rows, figure)
+            silence = (
+                "the drive did not say" if silent else f"the drive did not say after its last cut, {where}"
+            )
+            return Found(word="not shown", figure=silence, source=where)
+    return None
+
+
+def _after(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> str:
+    """After how many cuts the figure was read, in words."""
+    read = sum(len(one.after_cuts(figure)) for one in evidence.campaigns)
+    every = sum(len(one.cuts) for one in evidence.campaigns)
+    return f"after every cut ({every:,})" if read == every else f"after {read:,} of {counted(every, 'cut')}"
+
+
+def _place(campaign: CampaignEvidence, cycle: int) -> str:
+    return f"cycle {cycle} of campaign {campaign.name}" if cycle else f"check of campaign {campaign.name}"
+
+
+def _warned(evidence: DriveEvidence, code: str) -> Found | None:
+    """The refusal for a change that the health of a campaign warns of."""
+    for campaign in evidence.campaigns:
+        for warning in health_warnings(campaign.rows):
+            if warning.code == code:
+                where = f"cycle {warning.cycle} of campaign {campaign.name}"
+                return Found(word="refuse", figure=warning.text, source=where)
+    return None
+
+
+def _known(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
+    return [(row.cycle, value) for row in rows if (value := figure(row)) is not None]
+
+
+def _names(campaigns: Iterable[tuple[CampaignEvidence, object]]) -> str:
+    return ", ".join(dict.fromkeys(f"campaign {one.name}" for one, _ in campaigns))

@@ -1,0 +1,200 @@
+"""The kinds of criteria about results of bench: what a commit costs, if that lasts, and if it is plausible.
+
+Only a result that came to its end passes a load. Refuses to blame a drive for a measurement that was too
+short: that is not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from durability.acceptance.evidence import DriveEvidence, Measured
+from durability.acceptance.kinds import Found, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.profile import Criterion
+from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
+from durability.bench.cells import Cell
+from durability.bench.decision.bottom_line import bottom_line
+from durability.bench.filled import filled
+from durability.bench.measurement import Round
+from durability.bench.result import Result
+from durability.bench.summary import percentiles
+from durability.units import counted
+
+_NO_ACCEPT = "no result of bench --accept has this load"
+
+
+@kind("plausible", "a flush does what a flush must, as far as times can tell")
+def _plausible(evidence: DriveEvidence, _: Criterion) -> Found:
+    if not evidence.results:
+        return Found(word="not shown", figure="no result of bench is known")
+    proven = next((one for one in evidence.proofs if one.word == "proven"), None)
+    if evidence.unanswered("power") is not None:
+        proven = None
+    worst: Found | None = None
+    for one in evidence.results:
+        line = bottom_line(one.result)
+        if line.honesty == "suspicious":
+            found = Found(word="refuse", figure=f"suspicious: {line.honesty_reason}", source=one.name)
+        elif line.honesty == "looks honest":
+            found = Found(word="pass", figure="looks honest", source=one.name)
+        elif proven is not None:
+            figure = f"times show nothing; {counted(proven.cuts, 'clean cut')} settle it"
+            found = Found(word="pass", figure=figure, source=f"{one.name}, {proven.source}")
+        else:
+            found = Found(word="not shown", figure=line.honesty_reason, source=one.name)
+        worst = worse(worst, found)
+    assert worst is not None
+    return worst
+
+
+@kind(
+    "commit-p99",
+    "99th percentile of one writer's commits under a held load",
+    Limit(sense="at most", unit="ms", low=0.0001, high=1e6),
+)
+def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    def figure(result: Result, _: Round) -> float | None:
+        p99 = percentiles(one.commit_ns for one in result.rounds_of(HELD_COMMIT.name)).p99
+        return None if p99 is None else p99 / 1e6
+
+    return _of_load(evidence, criterion, HELD_COMMIT, figure, lambda value: f"{value:.3g} ms")
+
+
+@kind(
+    "commit-rate",
+    "one writer's commits per second at the end of a held load",
+    Limit(sense="at least", unit="commits/s"),
+)
+def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_load(evidence, criterion, HELD_COMMIT, _last_third, lambda value: f"{value:,.0f} commits/s")
+
+
+@kind(
+    "held-share",
+    "rate of the last third of a held load, of its first third",
+    Limit(sense="at least", unit="%", high=1000),
+)
+def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    one = _of_load(evidence, criterion, HELD_COMMIT, _share, percent_text)
+    many = _of_load(evidence, criterion, HELD_WRITERS, _share, percent_text)
+    return worse(one, many)
+
+
+@kind(
+    "held-for",
+    "seconds that one writer's and 16 writers' commits were held, each",
+    Limit(sense="at least", unit="s", low=1, high=86_400),
+)
+def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    known = [
+        (min(seconds), one.name)
+        for one in evidence.results
+        if one.result.complete
+        and all(
+            seconds := [
+                sum(each.seconds for each in one.result.rounds_of(cell.name))
+                for cell in (HELD_COMMIT, HELD_WRITERS)
+            ]
+        )
+    ]
+    if not known:
+        return Found(word="not shown", figure=_NO_ACCEPT)
+    longest, name = max(known)
+    figure = f"each held for {longest:,.0f} s"
+    found = held(criterion, longest, figure, name)
+    if found.word == "pass":
+        return found
+    return Found(word="not shown", figure=f"{figure}: more --minutes hold longer", source=name)
+
+
+@kind(
+    "unsynced-rate",
+    "MB/s of 16 writers without a sync at the end of a held load",
+    Limit(sense="at least", unit="MB/s"),
+)
+def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    return _of_load(
+        evidence, criterion, HELD_UNSYNCED, _bandwidth(HELD_UNSYNCED), lambda value: f"{value:,.0f} MB/s"
+    )
+
+
+@kind(
+    "filled-rate",
+    "MB/s after most of the free space was written",
+    Limit(sense="at least", unit="MB/s"),
+)
+def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    found = _of_load(
+        evidence, criterion, HELD_FILL, _bandwidth(HELD_FILL), lambda value: f"{value:,.0f} MB/s"
+    )
+    short = [(one, fill) for one in evidence.results if (fill := filled(one.result)) and not fill.is_most]
+    if found.word == "pass" and short:
+        one, fill = short[0]
+        return Found(word="not shown", figure=f"{found.figure}; {fill.text}", source=one.name)
+    return found
+
+
+@kind(
+    "filled-share",
+    "share of the free space that a load has written",
+    Limit(sense="at least", unit="%", high=100),
+)
+def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
+    fills = [
+        (one, fill)
+        for one in evidence.results
+        if one.result.complete and (fill := filled(one.result)) is not None
+    ]
+    if not fills:
+        return Found(word="not shown", figure=_NO_ACCEPT)
+    best, fill = max(fills, key=lambda pair: pair[1].share)
+    found = held(criterion, 100 * fill.share, fill.text, best.name)
+    return found if found.word == "pass" else Found(word="not shown", figure=fill.text, source=best.name)
+
+
+def _last_third(result: Result, one: Round) -> float | None:
+    third = len(one.bins) // 3
+    return None if not third else sum(one.bins[-third:]) / (third * one.bin_s)
+
+
+def _share(_: Result, one: Round) -> float | None:
+    third = len(one.bins) // 3
+    first = sum(one.bins[:third])
+    return None if not third or not first else 100 * sum(one.bins[-third:]) / first
+
+
+def _bandwidth(cell: Cell) -> Callable[[Result, Round], float | None]:
+    def figure(result: Result, one: Round) -> float | None:
+        rate = _last_third(result, one)
+        return None if rate is None else rate * cell.block_bytes * max(1, cell.writes_per_sync) / 1e6
+
+    return figure
+
+
+def _of_load(
+    evidence: DriveEvidence,
+    criterion: Criterion,
+    cell: Cell,
+    figure: Callable[[Result, Round], float | None],
+    text: Callable[[float], str],
+) -> Found:
+    """The worst figure of a held load over all results that have it."""
+    values: list[tuple[float, str]] = []
+    lacking: Measured | None = None
+    for one in evidence.results:
+        for each in one.result.rounds_of(cell.name):
+            value = figure(one.result, each)
+            if value is None:
+                lacking = one
+            else:
+                values.append((value, one.name))
+    if not values:
+        why = f"the load of {lacking.name} was too short" if lacking is not None else _NO_ACCEPT
+        return Found(word="not shown", figure=why, source="" if lacking is None else lacking.name)
+    value, name = worst(criterion, values)
+    found = held(criterion, value, text(value), name)
+    broken_off = next((one for one in evidence.results if not one.result.complete), None)
+    if broken_off is None:
+        return found
+    why = f"{found.figure}; {broken_off.name} was broken off before its end"
+    return worse(found, Found(word="not shown", figure=why, source=broken_off.name))

@@ -1,0 +1,103 @@
+"""What a kind of criterion is, and what all kinds share: the limit, the answer, and which of two counts.
+
+A kind registers itself here under `kind`; `criteria` has them all. Refuses to look at evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from durability.acceptance.evidence import DriveEvidence
+from durability.acceptance.profile import Criterion, Word
+
+Sense: TypeAlias = Literal["at least", "at most"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What the limit of a kind is: `unit` in which it is written, and where it may lie."""
+
+    sense: Sense
+    unit: str
+    low: float = 0.0
+    high: float = 1e12
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a kind answers: the word, the `figure` that it rests on, and the `source` of that."""
+
+    word: Word
+    figure: str
+    source: str = ""
+
+
+Look: TypeAlias = Callable[[DriveEvidence, Criterion], Found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of criterion. `asks`: what it asks, for people; `limit`: None if it has none; `counts_cuts`:
+    whether the criterion names a class of cut."""
+
+    name: str
+    asks: str
+    limit: Limit | None
+    counts_cuts: bool
+    look: Look
+
+
+_KINDS: dict[str, Kind] = {}
+KINDS: Mapping[str, Kind] = MappingProxyType(_KINDS)
+
+
+def kind(
+    name: str, asks: str, limit: Limit | None = None, *, counts_cuts: bool = False
+) -> Callable[[Look], Look]:
+    """Registers the function that looks at the evidence for a kind of criterion."""
+
+    def register(look: Look) -> Look:
+        _KINDS[name] = Kind(name=name, asks=asks, limit=limit, counts_cuts=counts_cuts, look=look)
+        return look
+
+    return register
+
+
+def limit_text(criterion: Criterion) -> str:
+    """The limit for people, "" if there is none."""
+    limit = KINDS[criterion.kind].limit
+    if limit is None or criterion.limit is None:
+        return ""
+    of_class = f" of class {criterion.cut_class}" if KINDS[criterion.kind].counts_cuts else ""
+    return f"{limit.sense} {criterion.limit:,g} {limit.unit}{of_class}"
+
+
+def worst(criterion: Criterion, values: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The value that is farthest on the wrong side of the limit, or nearest to it."""
+    limit = KINDS[criterion.kind].limit
+    return min(values) if limit is not None and limit.sense == "at least" else max(values)
+
+
+def held(criterion: Criterion, value: float, figure: str, source: str) -> Found:
+    """The figure against the limit of its criterion."""
+    limit = KINDS[criterion.kind].limit
+    assert limit is not None and criterion.limit is not None
+    kept = value >= criterion.limit if limit.sense == "at least" else value <= criterion.limit
+    return Found(word="pass" if kept else "refuse", figure=figure, source=source)
+
+
+def percent_text(value: float) -> str:
+    """A percentage for people."""
+    return f"{value:.3g} %"
+
+
+_WORST_FIRST: tuple[Word, ...] = ("refuse", "not shown", "pass")
+
+
+def worse(first: Found | None, other: Found) -> Found:
+    """The one that counts of two."""
+    return other if first is None else min(first, other, key=lambda one: _WORST_FIRST.index(one.word))

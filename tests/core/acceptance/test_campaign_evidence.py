@@ -1,0 +1,67 @@
+"""What a campaign's log says of a drive, as `accept` counts it: the cuts, and what was seen after them."""
+
+from __future__ import annotations
+
+from durability.acceptance.criteria import KINDS
+from durability.acceptance.evidence import CampaignEvidence, campaign_evidence
+from durability.acceptance.profile import Criterion, Word
+from durability.campaign.happenings import CutDue, PauseAsked
+from durability.campaign.tasks import Condition
+from tests.core.acceptance.samples import evidence
+from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
+
+RUNS = ("00000000000000a1", "00000000000000a2")
+
+
+def cycle(told: ToldCampaign, number: int, *, back: bool, found: Condition | None = None) -> None:
+    """A cycle with one cut under load, after which its machine comes back or not."""
+    run, boot = RUNS[number - 1], f"boot-{number + 2}"
+    told.note()
+    told.say(boot=f"boot-{number + 1}")
+    told.say(part("armed", run=run, found=condition(unsafe=5 + number)), boot=f"boot-{number + 1}")
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    if back:
+        told.say(boot=boot)
+        told.say(part("done", run=run, found=found or condition(unsafe=6 + number)), boot=boot)
+        told.judge(verdict="durable")
+    else:
+        told.add(PauseAsked(stop=True), judged("d0", run, ""))
+    while told.state.cycle is not None:
+        told.note(later_s=121)
+
+
+def two_cycles(*, back: bool) -> CampaignEvidence:
+    """A check, a cut after which all is well, and another one after which the machine comes back or not."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.checked()
+    cycle(told, 1, back=True)
+    cycle(told, 2, back=back)
+    return campaign_evidence(told.state, "d0")
+
+
+def word(of: CampaignEvidence, kind: str) -> Word:
+    """What a kind answers."""
+    asked = Criterion(kind=kind, limit=None, cut_class="power", required=True, reason="Because.")
+    return KINDS[kind].look(evidence(of), asked).word
+
+
+def test_a_cut_counts_with_what_was_seen_after_it() -> None:
+    """The machine came back from each cut: the drive was there, and its counter was read."""
+    found = two_cycles(back=True)
+    assert [(one.cycle, one.cut, one.was_seen) for one in found.cycles] == [(1, True, True), (2, True, True)]
+    assert set(found.after_cuts(lambda row: row.unsafe_shutdowns)) == {1, 2}
+    assert word(found, "always-there") == word(found, "counted-cuts") == "pass"
+
+
+def test_a_machine_that_never_came_back_shows_nothing_of_its_drive() -> None:
+    """What its agent said before the cut is not taken for what was seen after it."""
+    found = two_cycles(back=False)
+    assert [(one.word, one.cause, one.cut, one.was_seen) for one in found.cycles] == [
+        ("durable", None, True, True),
+        ("nothing", "no-verdict", True, False),
+    ]
+    assert set(found.after_cuts(lambda row: row.unsafe_shutdowns)) == {1}
+    for kind in ("always-there", "capacity-kept"):
+        assert word(found, kind) == "not shown"
