@@ -48,6 +48,17 @@ class Caller:
         return self.role == "viewer" or self.owns(owner)
 
     @property
+    def is_local(self) -> bool:
+        """Whether this is the operator, on the server's own machine."""
+        return not self.client and not self.invitation
+
+    @property
+    def holder(self) -> str:
+        """Who holds the places and turns that this caller takes: the client, or all who show one code; "" is
+        the operator on the server's own machine."""
+        return f"code {self.invitation.hex()}" if self.invitation else self.client
+
+    @property
     def only_of(self) -> str | None:
         """The client whose runs alone this caller may read; None for all runs."""
         return self.client if self.role == "client" else None

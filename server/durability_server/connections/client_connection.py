@@ -263,12 +263,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _begin_large(self) -> None:
         assert self.caller is not None  # before the handshake no message is large
-        self._services.turns.begin_large(self.caller.client)
+        self._services.turns.begin_large(self.caller.holder)
         self._large = True
 
     def _end_large(self) -> None:
         if self._large and self.caller is not None:
-            self._services.turns.end_large(self.caller.client)
+            self._services.turns.end_large(self.caller.holder)
         self._large = False
 
     async def _work(self, work: Callable[[], Awaitable[None]]) -> None:
@@ -307,7 +307,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.send(await self._services.requests.answer(self, message))
             return
         assert self.caller is not None  # the protocol's tables: no request before Welcome
-        async with self._services.turns.turn(self.caller.client, type(message)):
+        async with self._services.turns.turn(self.caller.holder, type(message)):
             answer = await self._answer(self.caller, message)
             body = await self._services.encode(answer) if isinstance(answer, _LONG_ANSWERS) else b""
         if not body:

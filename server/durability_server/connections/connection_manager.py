@@ -16,7 +16,9 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 
 AUTHENTICATED_MAX = 2048
-OF_ONE_CLIENT_MAX = 64  # the operator's own are not counted
+LOCAL_RESERVED = 64  # beyond these, for the operator on the server's own machine
+OF_ONE_CLIENT_MAX = 64  # the operator's own are not counted; also of all machines that show one code
+OF_ONE_CODE_MAX = 4  # of those who join: a code is for one client
 HEARTBEATS_PER_S = 5_000  # of all connections; where there are more, each has its heartbeat less often
 STEP_NS = 5_000_000  # between looks for what is due
 AT_ONCE_NS = 20_000_000  # of heartbeats, before what has come from clients has its turn
@@ -27,6 +29,11 @@ log = logging.getLogger(__name__)
 def heartbeat_interval_ns(connections: int) -> int:
     """The time between two heartbeats to one client of a server with so many connections."""
     return max(limits.HEARTBEAT_NS, connections * 1_000_000_000 // HEARTBEATS_PER_S)
+
+
+def _connections_max(caller: Caller) -> int:
+    """How many may be open at a time of the client, or of all who show the caller's code."""
+    return OF_ONE_CODE_MAX if caller.invitation and not caller.of_machines else OF_ONE_CLIENT_MAX
 
 
 class ManagedConnection(Protocol):
@@ -54,8 +61,8 @@ class ConnectionManager:
     def __init__(self) -> None:
         self._connections: set[ManagedConnection] = set()
         self._due: deque[tuple[int, ManagedConnection]] = deque()  # when each has its next heartbeat
-        self._authenticated: dict[ManagedConnection, str] = {}  # with the client's id
-        self._of_client: Counter[str] = Counter()
+        self._authenticated: dict[ManagedConnection, str] = {}  # with who holds it
+        self._of_holder: Counter[str] = Counter()
         self._revoked: set[str] = set()  # also of whom a connection may still be looked up
         self._empty = asyncio.Event()
         self._empty.set()
@@ -72,16 +79,18 @@ class ConnectionManager:
     def authenticated(self, connection: ManagedConnection) -> None:
         """It is known who the client is."""
         assert connection.caller is not None
-        client = connection.caller.client
-        self._authenticated[connection] = client
-        self._of_client[client] += 1
-        if client in self._revoked:
-            self.revoke(client)
-        elif client and self._of_client[client] > OF_ONE_CLIENT_MAX:
+        caller = connection.caller
+        holder = caller.holder
+        self._authenticated[connection] = holder
+        self._of_holder[holder] += 1
+        if holder in self._revoked:
+            self.revoke(holder)
+        elif not caller.is_local and self._of_holder[holder] > _connections_max(caller):
+            whose = "join code" if caller.invitation else "client"
             connection.fail(
-                "busy", f"this client has {OF_ONE_CLIENT_MAX} connections, the maximum of one client"
+                "busy", f"this {whose} has {_connections_max(caller)} connections, the maximum of one {whose}"
             )
-        elif len(self._authenticated) > AUTHENTICATED_MAX:
+        elif len(self._authenticated) > AUTHENTICATED_MAX + (LOCAL_RESERVED if caller.is_local else 0):
             connection.fail(
                 "busy", f"the server has {AUTHENTICATED_MAX} connections, its maximum; try again later"
             )
@@ -89,11 +98,11 @@ class ConnectionManager:
     def leave(self, connection: ManagedConnection) -> None:
         """The connection is gone."""
         self._connections.discard(connection)
-        client = self._authenticated.pop(connection, None)
-        if client is not None:
-            self._of_client[client] -= 1
-            if not self._of_client[client]:
-                del self._of_client[client]
+        holder = self._authenticated.pop(connection, None)
+        if holder is not None:
+            self._of_holder[holder] -= 1
+            if not self._of_holder[holder]:
+                del self._of_holder[holder]
         if not self._connections:
             self._empty.set()
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from durability.errors import RefusedError
 from durability.protocol.messages import (
+    Evidence,
     Export,
     FetchResult,
     KeepResult,
@@ -31,6 +32,7 @@ UNDER_WAY_MAX = 8  # requests of one client
 LARGE_BYTES = 128 << 10  # a message with more is large
 LARGE_MAX = 16  # large messages of one client, from the time that they begin to come until they are answered
 LONG: tuple[type[Message], ...] = (
+    Evidence,
     Export,
     FetchResult,
     KeepResult,
@@ -39,7 +41,7 @@ LONG: tuple[type[Message], ...] = (
     ListResults,
     Show,
     ShowCampaign,
-)  # may read all that the store has
+)  # may read all that the store has, or all evidence of a run
 
 
 @dataclass(slots=True)

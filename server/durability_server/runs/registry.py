@@ -19,7 +19,7 @@ from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 from durability_server.store.lease_store import Purpose, Wanted
-from durability_server.store.records import MovedError
+from durability_server.store.records import MovedError, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 
@@ -51,14 +51,10 @@ class Registry:
         return tuple(self._sessions.values())
 
     @asynccontextmanager
-    async def holding(self, run_id: int, purpose: Purpose, read: Run | None = None) -> AsyncIterator[Run]:
-        """The run, kept in memory during the block. `read`: as `as_it_is` gave it just now; it is not loaded
-        again if no other server holds it. Raises RefusedError "run-unknown", "run-live" or MovedError if
-        another server holds it and keeps it, and StoreError."""
+    async def holding(self, run_id: int, purpose: Purpose) -> AsyncIterator[Run]:
+        """The run, kept in memory during the block. Raises RefusedError "run-unknown", "run-live" or
+        MovedError if another server holds it and keeps it, and StoreError."""
         self._holds[run_id] += 1
-        free = read is not None and not read.lost and not read.stored.held_at
-        if read is not None and free and run_id not in self._loading:
-            self._runs.setdefault(run_id, read)
         try:
             while (run := self._runs.get(run_id)) is None:
                 loading = self._loading.get(run_id)
@@ -75,9 +71,20 @@ class Registry:
         """The run as it is in memory here, else as it was saved last, to be read only. Raises RefusedError
         "run-unknown" and StoreError."""
         run = self._runs.get(run_id)
-        if run is None:
-            run = Run(await self._thread.look_up(self._store.load, run_id), boot_id=self._boot_id)
-        return run
+        return run if run is not None else await self._thread.ask(self._read, run_id)
+
+    async def head(self, run_id: int) -> RunHead:
+        """The same, of its head alone."""
+        run = self._runs.get(run_id)
+        return run.head if run is not None else await self._thread.look_up(self._store.head, run_id)
+
+    def in_memory(self, run_id: int) -> Run | None:
+        """The run, if it is in memory here, to be changed."""
+        return self._runs.get(run_id)
+
+    def _read(self, run_id: int) -> Run:
+        """In a thread of the store's: to decode the timeline of a long run takes a tenth of a second."""
+        return Run(self._store.load(run_id), boot_id=self._boot_id)
 
     def hold(self, run_id: int) -> None:
         """The run gets no more credit, if it is in memory here: its writers stop once they have used up what
@@ -116,9 +123,9 @@ class Registry:
 
     async def _load(self, run_id: int, purpose: Purpose) -> None:
         try:
-            while (stored := await self._thread.look_up(self._store.load, run_id)).held_at:
-                await self.leases.until_free(run_id, purpose, stored.held_at)
-            self._runs[run_id] = Run(stored, boot_id=self._boot_id)
+            while (run := await self._thread.look_up(self._read, run_id)).stored.held_at:
+                await self.leases.until_free(run_id, purpose, run.stored.held_at)
+            self._runs[run_id] = run
         finally:
             del self._loading[run_id]
         self._forget(run_id)  # who wanted it may be gone

@@ -34,7 +34,7 @@ from durability_server.runs.leases import run_live
 from durability_server.runs.registry import Registry
 from durability_server.runs.run import Run
 from durability_server.runs.session import Channel, Session
-from durability_server.store.records import MovedError, Registration
+from durability_server.store.records import MovedError, Registration, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
 from durability_server.store.target_keys import TargetKeys, series_key, target_keys
@@ -122,11 +122,12 @@ class Requests:
             self._committer.touch(run)
         self._registry.leave(session)
 
-    def _tell(self, run: Run, what: str) -> None:
-        left_out = self._told.left_out(run.stored.client)
+    def _tell(self, run: Run | RunHead, what: str) -> None:
+        head = run if isinstance(run, RunHead) else run.head
+        left_out = self._told.left_out(head.client)
         if left_out is not None:
             before = f" ({left_out:,} events before this one were left out)" if left_out else ""
-            self._announce(run.stored.host or "?", f"run {format_run(run.id)} {what}{before}")
+            self._announce(head.host or "?", f"run {format_run(head.run)} {what}{before}")
 
     # With the store.
 
@@ -147,11 +148,9 @@ class Requests:
                 seen = isinstance(message, messages.DriveSeen)
                 reply = messages.Stored() if seen else messages.Stopped()
             case messages.Fetch():
-                reply = messages.CaseFile(case=case_to_value(await self._fetch(caller, message)))
+                reply = await self._case_file(await self._fetch(caller, message))
             case messages.Evidence():
-                await self._owned(caller, message.run)
-                await self._thread.call(self._store.add_evidence, message.run, message.name, message.data)
-                reply = messages.Stored()
+                reply = await self._take_evidence(caller, message)
             case messages.Verdict():
                 reply = await self._take_verdict(caller, message)
             case messages.List():
@@ -161,7 +160,7 @@ class Requests:
                 )
                 reply = messages.Listing(rows=rows)
             case messages.Export():
-                reply = messages.CaseFile(case=case_to_value(await self._case(caller, message.run)))
+                reply = await self._case_file(await self._case(caller, message.run))
             case messages.Show():
                 reply = await self._show(caller, message)
             case _:
@@ -187,17 +186,18 @@ class Requests:
             wall=clock.wall(),
             writers=plan.writers,
         )
+        await self._thread.ask(self._store.require_bytes_left, registration.client)  # before any prefill
         await self._thread.call(self._store.register, registration, force=message.force)
         async with self._registry.holding(message.run, "resume") as run:
             return self._accept(channel, run)
 
     async def _resume(self, channel: Channel, message: messages.Resume) -> Message:
         known = await self._owned(_caller(channel), message.run)  # before any server gives up the run
-        if not auth.equal(known.stored.secret, message.secret):
-            raise RefusedError("fenced", f"run {format_run(known.id)} belongs to another process")
+        if not auth.equal(known.secret, message.secret):
+            raise RefusedError("fenced", f"run {format_run(known.run)} belongs to another process")
         _require_not_ended(known)
-        async with self._registry.holding(message.run, "resume", known) as run:
-            _require_not_ended(run)
+        async with self._registry.holding(message.run, "resume") as run:
+            _require_not_ended(run.head)
             return self._accept(channel, run)
 
     def _accept(self, channel: Channel, run: Run) -> Message:
@@ -220,6 +220,7 @@ class Requests:
         session = channel.session
         assert session is not None  # the protocol's tables: no Arm before Accepted
         run = session.run
+        await self._thread.ask(self._store.require_bytes_left, run.stored.client)
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
                 f"Arm for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
@@ -238,23 +239,33 @@ class Requests:
         self._committer.touch(run)
         return messages.Armed()
 
-    async def _owned(self, caller: Caller, run_id: int) -> Run:
-        """The run, to be read. Raises RefusedError "fenced" for one of another client."""
-        run = await self._registry.as_it_is(run_id)
-        if not caller.owns(run.stored.client):
-            raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
-        return run
+    async def _owned(self, caller: Caller, run_id: int) -> RunHead:
+        """The head of a run of the caller's. Raises RefusedError "fenced" for one of another client."""
+        head = await self._registry.head(run_id)
+        if not caller.owns(head.client):
+            raise _fenced(run_id)
+        return head
+
+    async def _take_evidence(self, caller: Caller, message: messages.Evidence) -> Message:
+        head = await self._owned(caller, message.run)
+        await self._thread.ask(self._store.require_bytes_left, head.client)
+        piece = (message.run, message.name, message.data)
+        others = await self._thread.ask(self._store.other_evidence, *piece)
+        if others is not None:
+            await self._thread.call(self._store.add_evidence, *piece, others=others)
+        return messages.Stored()
 
     async def _take_verdict(self, caller: Caller, message: messages.Verdict) -> Message:
         past = _past_verdict(message)
-        run = await self._owned(caller, message.run)
-        if run.state != "ended":
+        head = await self._owned(caller, message.run)
+        if head.state != "ended":
             raise RefusedError(
                 "bad-request",
-                f"run {past.run} is {run.state}: a verdict is for a run that verify has ended",
+                f"run {past.run} is {head.state}: a verdict is for a run that verify has ended",
             )
+        await self._thread.ask(self._store.require_bytes_left, head.client)
         await self._thread.call(self._store.add_verdict, past, message.document)
-        self._tell(run, f"verdict: {past.verdict}")
+        self._tell(head, f"verdict: {past.verdict}")
         return messages.Stored()
 
     async def _fetch(self, caller: Caller, message: messages.Fetch) -> Case:
@@ -264,10 +275,10 @@ class Requests:
             if keys is None:
                 raise FormatError("Fetch names neither a run nor the facts of a target")
             run_id = await self._thread.ask(self._store.newest_on_target, keys, client=caller.only_of)
-        run = await self._owned(caller, run_id)
-        self._require_not_live(run)
+        head = await self._owned(caller, run_id)
+        self._require_not_live(head)
         if not message.end:
-            return await self._case_of(run, keys)
+            return await self._case_of(await self._registry.as_it_is(run_id), keys)
         try:
             return await self._end(run_id, keys)
         except MovedError:  # another server had taken it before this one knew: ask that one
@@ -275,7 +286,7 @@ class Requests:
 
     async def _end(self, run_id: int, keys: TargetKeys | None) -> Case:
         async with self._registry.holding(run_id, "end") as run:
-            self._require_not_live(run)
+            self._require_not_live(run.head)
             run.ended(clock.now_ns())
             session = self._registry.session_of(run)
             if session is not None:
@@ -283,21 +294,23 @@ class Requests:
             await self._committer.flush(run)
             return await self._case_of(run, keys)
 
-    def _require_not_live(self, run: Run) -> None:
+    def _require_not_live(self, head: RunHead) -> None:
         """Raises RefusedError "run-live"; a session from which nothing has come lately is silent."""
+        run = self._registry.in_memory(head.run)
+        if run is None:
+            if head.session_end == "live":
+                raise RefusedError("run-live", run_live(head.run, "a client of another server"))
+            return
         session = self._registry.live_session_of(run)
         if session is not None:
             raise RefusedError("run-live", run_live(run.id, session.channel.name))
         if self._registry.session_of(run) is not None:
             run.silent(clock.now_ns())
-        elif run.session_end == "live" and not self._registry.has(run):
-            raise RefusedError("run-live", run_live(run.id, "a client of another server"))
 
     async def _case(self, caller: Caller, run_id: int) -> Case:
-        run = await self._registry.as_it_is(run_id)
-        if not caller.sees(run.stored.client):
-            raise RefusedError("fenced", f"run {format_run(run.id)} belongs to another client")
-        return await self._case_of(run)
+        if not caller.sees((await self._registry.head(run_id)).client):
+            raise _fenced(run_id)
+        return await self.case(run_id)
 
     async def case(self, run_id: int) -> Case:
         """The case of a run as it is now, for the server itself. Raises RefusedError and StoreError."""
@@ -309,10 +322,12 @@ class Requests:
 
     async def _show(self, caller: Caller, message: messages.Show) -> Message:
         case = await self._case(caller, message.run)
+        value = await self._thread.ask(case_to_value, case)
         verdicts, evidence = await self._thread.ask(self._store.documents, message.run)
-        return messages.Shown(
-            document={"case": case_to_value(case), "verdicts": verdicts, "evidence": evidence}
-        )
+        return messages.Shown(document={"case": value, "verdicts": verdicts, "evidence": evidence})
+
+    async def _case_file(self, case: Case) -> messages.CaseFile:
+        return messages.CaseFile(case=await self._thread.ask(case_to_value, case))
 
 
 def _caller(channel: Channel) -> Caller:
@@ -320,9 +335,13 @@ def _caller(channel: Channel) -> Caller:
     return channel.caller
 
 
-def _require_not_ended(run: Run) -> None:
-    if run.state == "ended":
-        raise RefusedError("run-ended", f"run {format_run(run.id)} was ended by verify; begin a new one")
+def _fenced(run: int) -> RefusedError:
+    return RefusedError("fenced", f"run {format_run(run)} belongs to another client")
+
+
+def _require_not_ended(head: RunHead) -> None:
+    if head.state == "ended":
+        raise RefusedError("run-ended", f"run {format_run(head.run)} was ended by verify; begin a new one")
 
 
 def _past_verdict(message: messages.Verdict) -> PastVerdict:

@@ -24,7 +24,15 @@ from durability.protocol.timeline import Timeline
 from durability.units import format_run
 from durability_server import clock
 from durability_server.runs.credits import Credits
-from durability_server.store.records import EVENTS_MAX, Relations, RunSnapshot, RunState, StoredRun, state_of
+from durability_server.store.records import (
+    EVENTS_MAX,
+    Relations,
+    RunHead,
+    RunSnapshot,
+    RunState,
+    StoredRun,
+    state_of,
+)
 
 # What a client said of its end holds: it may come back to say it again, but never to go on.
 REPORTED_ENDS: frozenset[SessionEnd] = frozenset({"stop", "target-error", "client-error"})
@@ -106,6 +114,18 @@ class Run:
     def state(self) -> RunState:
         """How far the run has come."""
         return state_of(self.finish, armed=self.armed is not None)
+
+    @property
+    def head(self) -> RunHead:
+        """What decides who may do what with it."""
+        return RunHead(
+            run=self.id,
+            client=self.stored.client,
+            host=self.stored.host,
+            secret=self.stored.secret,
+            state=self.state,
+            session_end=self.session_end,
+        )
 
     # What the connection brings.
 

@@ -92,6 +92,18 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunHead:
+    """What decides who may do what with a run, without its timeline. `client`: whose run it is."""
+
+    run: int
+    client: str
+    host: str
+    secret: bytes
+    state: RunState
+    session_end: SessionEnd
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Relations:
     """What other runs and earlier looks say about a run. `superseded_by`: a run registered later on the same
     target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:

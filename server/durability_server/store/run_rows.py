@@ -6,7 +6,7 @@ Within a transaction of the caller's, which decides what is allowed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    and_,
     bindparam,
     delete,
     insert,
@@ -31,7 +32,7 @@ from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import tables
 from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
-from durability_server.store.target_keys import TargetKeys, same_target
+from durability_server.store.target_keys import TargetKeys
 
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
@@ -96,12 +97,28 @@ def _keys(row: Row[Any]) -> TargetKeys:
     return TargetKeys(drive=row.drive_key, file_system=row.file_system_key, path=row.path_key)
 
 
-def runs_on(db: Connection, keys: TargetKeys, *where: Any) -> Iterator[Row[Any]]:
-    """The runs on a target of which `where` holds, newest first: of those that share any identity with it."""
-    columns = ((tables.runs.c[name], key) for name, key in key_columns(keys).items())
-    shared = or_(*(column == key for column, key in columns if key))
-    runs = select(tables.runs).where(shared, *where).order_by(tables.runs.c.number.desc())
-    return (row for row in db.execute(runs) if same_target(_keys(row), keys))
+def is_on(keys: TargetKeys) -> ColumnElement[bool]:
+    """Whether a run is on the target with these identities, by the strongest identity that both have."""
+    same: ColumnElement[bool] = tables.runs.c.path_key == keys.path
+    for name, key in (("file_system_key", keys.file_system), ("drive_key", keys.drive)):
+        if key:
+            column = tables.runs.c[name]
+            same = or_(column == key, and_(column == "", same))
+    return same
+
+
+def runs_on(db: Connection, keys: TargetKeys, *where: Any, limit: int | None = None) -> Sequence[Row[Any]]:
+    """The newest `limit` runs on a target of which `where` holds, newest first; their names, and when they
+    were registered."""
+    columns = tables.runs.c
+    shared = or_(*(columns[name] == key for name, key in key_columns(keys).items() if key))  # has indexes
+    runs: Select[Any] = select(columns.run, columns.registered_wall).where(shared, is_on(keys), *where)
+    return db.execute(runs.order_by(columns.number.desc()).limit(limit)).all()
+
+
+def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
+    """The newest of them."""
+    return next(iter(runs_on(db, keys, *where, limit=1)), None)
 
 
 # What has a row of its own beside that of its run.
@@ -113,17 +130,23 @@ def data_of(part: Table) -> ColumnElement[Any]:
     return select(part.c.data).where(part.c.run == tables.runs.c.run).scalar_subquery().label(part.name)
 
 
-def run_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any] | None:
-    """The row of a run, with more columns `beside` it; None if there is none."""
-    return db.execute(select(tables.runs, *beside).where(tables.runs.c.run == format_run(run))).first()
-
-
-def known_row(db: Connection, run: int, *beside: ColumnElement[Any]) -> Row[Any]:
-    """The same. Raises RefusedError "run-unknown"."""
-    row = run_row(db, run, *beside)
+def known_row(db: Connection, run: int, *columns: Any) -> Row[Any]:
+    """These columns of the row of a run. Raises RefusedError "run-unknown"."""
+    row = db.execute(select(*columns).where(tables.runs.c.run == format_run(run))).first()
     if row is None:
-        raise RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
+        raise unknown_run(run)
     return row
+
+
+def has_run(db: Connection, run: int) -> bool:
+    """Whether there is such a run."""
+    column = tables.runs.c.run
+    return db.execute(select(column).where(column == format_run(run))).first() is not None
+
+
+def unknown_run(run: int) -> RefusedError:
+    """What to raise of a run that is not in the store."""
+    return RefusedError("run-unknown", f"this server knows of no run {format_run(run)}")
 
 
 def stored_run(db: Connection, row: Row[Any]) -> StoredRun:

@@ -17,6 +17,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Row,
+    Select,
     and_,
     bindparam,
     func,
@@ -33,7 +34,7 @@ from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run, verify_device_line
-from durability_server.store import drive_listing, live_rows, tables
+from durability_server.store import drive_listing, evidence_rows, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore
 from durability_server.store.database import Database, Mode
@@ -45,31 +46,33 @@ from durability_server.store.records import (
     MovedError,
     Registration,
     Relations,
+    RunHead,
     RunSnapshot,
     StoredRun,
+    state_of,
 )
 from durability_server.store.result_store import NewResult, ResultStore
 from durability_server.store.run_rows import (
     PARTS,
     changing_columns,
     data_of,
+    has_run,
     key_columns,
     known_row,
     listed,
+    newest_on,
     of_client,
-    run_row,
     runs_on,
     save_parts,
     stored_run,
+    unknown_run,
     unverified,
     verdicts_of,
 )
 from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
-EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
-EVIDENCE_OF_CLIENT_BYTES_MAX = 2 << 30
 KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
 KEPT_SHARE = 20  # but not more than this part of a small disk
 SHOWN_BYTES_MAX = 8 << 20  # of verdict documents in one answer
@@ -149,7 +152,7 @@ class Store:
         self._require_room()
         with self._database.transaction() as db:
             _require_runs_left(db, new.client)
-            if run_row(db, new.run) is not None:
+            if has_run(db, new.run):
                 raise RefusedError("run-exists", f"run {format_run(new.run)} was registered before")
             unverified = None if force else _unverified_run(db, new)
             if unverified is not None:
@@ -181,7 +184,9 @@ class Store:
 
     def arm(self, stored: StoredRun) -> None:
         """The run is armed from now on, with the facts, identities and series that `stored` has. Raises
-        MovedError if another server has taken it."""
+        MovedError if another server has taken it, and RefusedError "store-unavailable" where the disk has too
+        little left."""
+        self._require_room()
         taken = {
             "holder": self.leases.me,
             "epoch": stored.snapshot.epoch,
@@ -254,11 +259,32 @@ class Store:
         """A run as it was last saved. Raises RefusedError "run-unknown"."""
         with self._database.reading() as db:
             held_at = self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
-            row = known_row(db, run, held_at, *map(data_of, PARTS))
+            row = known_row(db, run, tables.runs, held_at, *map(data_of, PARTS))
             stored = stored_run(db, row)
         end = self._seen(stored.snapshot.session_end, row.held_at, row.holder)
         snapshot = replace(stored.snapshot, session_end=end)
         return replace(stored, snapshot=snapshot, held_at=row.held_at or "")
+
+    def head(self, run: int) -> RunHead:
+        """The head of a run as it was last saved. Raises RefusedError "run-unknown"."""
+        columns = tables.runs.c
+        wanted = select(
+            *(columns[name] for name in ("client", "host", "secret", "finish", "session_end", "holder")),
+            columns.armed.is_not(None).label("is_armed"),
+            self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
+        )
+        with self._database.reading() as db:
+            row = db.execute(wanted.where(columns.run == format_run(run))).first()
+        if row is None:
+            raise unknown_run(run)
+        return RunHead(
+            run=run,
+            client=row.client,
+            host=row.host,
+            secret=bytes(row.secret),
+            state=state_of(row.finish, armed=row.is_armed),
+            session_end=self._seen(row.session_end, row.held_at, row.holder),
+        )
 
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of any. Raises RefusedError
@@ -266,8 +292,10 @@ class Store:
         armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
         at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            row = next(runs_on(db, keys, armed), None)
-            elsewhere = next(runs_on(db, at_path, armed), None) if row is None else None
+            row = newest_on(db, keys, armed)
+            there = newest_on(db, at_path, armed) if row is None else None
+            facts = tables.runs.c.armed
+            elsewhere = None if there is None else (there, known_row(db, parse_run(there.run), facts).armed)
         if row is not None:
             return parse_run(row.run)
         raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
@@ -282,14 +310,15 @@ class Store:
         own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.reading() as db:
-            later = next(runs_on(db, stored.keys, runs.number > stored.number, own_runs), None)
+            later = newest_on(db, stored.keys, runs.number > stored.number, own_runs)
             if later is None and found is not None:
                 after = runs.number > stored.number
-                later = next(runs_on(db, found, after, runs.armed.is_not(None), own_runs), None)
+                later = newest_on(db, found, after, runs.armed.is_not(None), own_runs)
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
-            rows = db.execute(select(tables.runs).where(*others).order_by(runs.number)).all()
+            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall)
+            rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = verdicts_of(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
         standing = (weightiest(given[row.run]) or unverified(row) for row in rows)
@@ -302,9 +331,11 @@ class Store:
         )
 
     def add_verdict(self, past: PastVerdict, document: Value) -> None:
-        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts."""
+        """Adds a verdict to the earlier ones. Raises RefusedError for an unknown run or too many verdicts,
+        and "store-unavailable" where the disk has too little left."""
+        self._require_room()
         with self._database.transaction() as db:
-            known_row(db, parse_run(past.run))
+            known_row(db, parse_run(past.run), tables.runs.c.run)
             mine = tables.verdicts.c.run == past.run
             count = db.execute(select(func.count(tables.verdicts.c.number)).where(mine)).scalar_one()
             if count >= VERDICTS_MAX:
@@ -317,26 +348,26 @@ class Store:
                 )
             )
 
-    def add_evidence(self, run: int, name: str, data: bytes) -> None:
-        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. Raises
-        RefusedError as `add_verdict` does."""
+    def require_bytes_left(self, client: str) -> None:
+        """Raises RefusedError "quota" where the client has given as much as one client may. Apart from what
+        is added then, because it may take long: what comes at the same time may go a little beyond."""
+        with self._database.reading() as db:
+            evidence_rows.require_bytes_left(db, client)
+
+    def other_evidence(self, run: int, name: str, data: bytes) -> int | None:
+        """How many pieces of evidence `name`, `name.2` and so on the run has, where they all have other data;
+        None where these are kept already. This may take long."""
+        with self._database.reading() as db:
+            return evidence_rows.others_named(db, format_run(run), name, data)
+
+    def add_evidence(self, run: int, name: str, data: bytes, *, others: int = 0) -> None:
+        """Keeps `data` as `name`, or as `name.2` and so on if there is something else of that name. `others`:
+        what `other_evidence` returned, so that it takes no longer if there are many. Raises RefusedError as
+        `add_verdict` does."""
         self._require_room()
-        mine = tables.evidence.c.run == format_run(run)
         with self._database.transaction() as db:
-            row = known_row(db, run)
-            _require_evidence_left(db, row.client, len(data))
-            free = _free_evidence_name(db, run, name, data)
-            if free is None:
-                return
-            size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(mine)
-            total = db.execute(size).scalar_one()
-            if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
-                raise RefusedError(
-                    "bad-request", f"run {format_run(run)} has {total} bytes of evidence, the maximum"
-                )
-            db.execute(
-                insert(tables.evidence).values(run=format_run(run), name=free, bytes=len(data), data=data)
-            )
+            known_row(db, run, tables.runs.c.run)
+            evidence_rows.add_piece(db, format_run(run), name, data, others=others)
 
     def keep_result(self, new: NewResult) -> str:
         """Keeps a result of the benchmark; what it is called. Raises RefusedError "quota"."""
@@ -427,40 +458,26 @@ class Store:
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
 
 
-def _free_evidence_name(db: Connection, run: int, name: str, data: bytes) -> str | None:
-    """A name under which nothing is kept, beginning with `name`; None where `data` is kept already."""
-    evidence = tables.evidence.c
-    candidate, number = name, 1
-    while True:
-        kept = db.execute(
-            select(evidence.data).where(evidence.run == format_run(run), evidence.name == candidate)
-        ).scalar()
-        if kept is None:
-            return candidate
-        if bytes(kept) == data:
-            return None
-        number += 1
-        candidate = f"{name}.{number}"
-
-
 _NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
 
 
-def _advice(elsewhere: Row[Any] | None) -> str:
-    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives."""
+def _advice(elsewhere: tuple[Row[Any], bytes] | None) -> str:
+    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives, and
+    its facts."""
     if elsewhere is None:
         return (
             "check the path and that its file system is mounted, or name the run with --run. If the file"
             f" system no longer mounts: {verify_device_line()} (`durability runs --all` lists the runs)"
         )
-    armed = from_value(Facts, unpack(elsewhere.armed))
-    what = f"run {elsewhere.run} of {elsewhere.registered_wall} was made at this path"
+    run, facts = elsewhere
+    armed = from_value(Facts, unpack(facts))
+    what = f"run {run.run} of {run.registered_wall} was made at this path"
     if armed.file_system is None:
-        return f"{what}, on other drives. Attach those, or name the run with --run {elsewhere.run}"
+        return f"{what}, on other drives. Attach those, or name the run with --run {run.run}"
     source = armed.file_system.source
     return (
         f"{what}, on the file system of {source}. Mount that, then verify again. If it no longer mounts:"
-        f" {verify_device_line(source, elsewhere.run)} ({source} is its name at arming and may be another"
+        f" {verify_device_line(source, run.run)} ({source} is its name at arming and may be another"
         " device now)"
     )
 
@@ -489,19 +506,9 @@ def _require_runs_left(db: Connection, client: str) -> None:
         raise RefusedError("quota", f"this client has {count} runs, the maximum of one client")
 
 
-def _require_evidence_left(db: Connection, client: str, new_bytes: int) -> None:
-    if not client:
-        return
-    runs = select(tables.runs.c.run).where(tables.runs.c.client == client)
-    size = select(func.coalesce(func.sum(tables.evidence.c.bytes), 0)).where(tables.evidence.c.run.in_(runs))
-    total = db.execute(size).scalar_one()
-    if total + new_bytes > EVIDENCE_OF_CLIENT_BYTES_MAX:
-        raise RefusedError("quota", f"this client has {total} bytes of evidence, the maximum of one client")
-
-
 def _unverified_run(db: Connection, new: Registration) -> Row[Any] | None:
     """The newest run of the client on the target whose evidence would be lost if another run began on it."""
     runs = tables.runs.c
     verified = select(tables.verdicts.c.run).where(tables.verdicts.c.run == runs.run).exists()
     begun = and_(runs.armed.is_not(None), runs.session_end != "stop", ~verified)
-    return next(runs_on(db, new.keys, begun, of_client(new.client)), None)
+    return newest_on(db, new.keys, begun, of_client(new.client))

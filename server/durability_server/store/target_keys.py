@@ -1,8 +1,8 @@
-"""Which runs were made on one and the same target, and which belong to one series: pure functions of facts.
+"""What tells targets apart, and which runs belong to one series: pure functions of facts.
 
 The server sees no superblock, so it goes by what the client found: serials and place on the drive, the file
-system's UUID and the path in it, or, where a system names neither, the machine and the path. It refuses to
-mix these: two targets are compared by the strongest identity that both of them have, so a drive put in
+system's UUID and the path in it, or, where a system names neither, the machine and the path. Two
+targets are compared by the strongest identity that both of them have (`run_rows.is_on`), so a drive put in
 another's place is another target although its path is the same.
 """
 
@@ -75,15 +75,6 @@ def _serial(drive: Drive, machine_id: str) -> str:
     if drive.serial and (drive.emulated or drive.serial.startswith("loop:")):
         return f"{machine_id}:{drive.serial}"
     return drive.serial
-
-
-def same_target(one: TargetKeys, other: TargetKeys) -> bool:
-    """Whether both name one target, by the strongest identity that both have."""
-    if one.drive and other.drive:
-        return one.drive == other.drive
-    if one.file_system and other.file_system:
-        return one.file_system == other.file_system
-    return one.path == other.path
 
 
 def series_key(plan: Plan, facts: Facts) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import Engine, event
 
+from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
 from durability.formats.case import DriveState, Event, TargetError
 from durability.formats.documents import to_value
@@ -163,6 +166,28 @@ def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> No
     assert predecessors == [(), (f"{9:016x}",), (f"{9:016x}", f"{3:016x}")]
 
 
+def test_what_is_asked_of_other_runs_reads_no_facts(store_fixture: StoreFixture) -> None:
+    """Facts may be long: other runs on a target, or of a series, are found without reading theirs."""
+    store, asked = store_fixture.store, list[str]()
+    for run in (1, 2):
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run)
+    stored = store.load(1)
+
+    def note(*about: object) -> None:
+        asked.append(str(about[2]))
+
+    event.listen(Engine, "before_cursor_execute", note)
+    assert store.relations(stored, stored.keys).superseded_by == f"{2:016x}"
+    assert store.newest_on_target(stored.keys, client=None) == 2
+    store.add_evidence(1, "e", b"")
+    store_fixture.judge(1, "loss")
+    store_fixture.register(3, force=True)
+    event.remove(Engine, "before_cursor_execute", note)
+    assert asked
+    assert not [one for one in asked if "runs.armed," in one or "runs.plan" in one]
+
+
 def test_a_target_that_is_not_mounted_names_the_line(store_fixture: StoreFixture) -> None:
     """The newest run at the path is named, with the device that held its file system."""
     here = store_fixture.lab.facts()
@@ -246,6 +271,51 @@ def test_evidence_is_never_replaced(store_fixture: StoreFixture) -> None:
     verdicts, evidence = store_fixture.store.documents(1)
     assert verdicts == ({"verdict": "loss"},)
     assert evidence == ({"name": "lost-000", "bytes": 5}, {"name": "lost-000.2", "bytes": 6})
+
+
+def test_much_evidence_of_one_name_takes_no_more_questions(store_fixture: StoreFixture) -> None:
+    """However many pieces of a name there are, another one, and one that is kept already, are found to be so
+    with as many statements."""
+    store, asked = store_fixture.store, Counter[int]()
+    store_fixture.register(1)
+
+    def count(*_: object) -> None:
+        asked[number] += 1
+
+    for number in range(60):
+        event.listen(Engine, "before_cursor_execute", count)
+        others = store.other_evidence(1, "e", bytes([number]))
+        assert others == number
+        store.add_evidence(1, "e", bytes([number]), others=others)
+        assert store.other_evidence(1, "e", bytes([number])) is None
+        event.remove(Engine, "before_cursor_execute", count)
+    assert asked[59] == asked[2]
+    store.add_evidence(1, "e", b"\0", others=0)  # as from a client that sent it twice at once
+    assert len(store.documents(1)[1]) == 60
+
+
+def test_the_pieces_of_evidence_of_a_run_are_counted(
+    store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run has so many pieces at most, however small they are; one that is kept already is no other one."""
+    monkeypatch.setattr(limits, "EVIDENCE_PIECES_MAX", 3)
+    store_fixture.register(1)
+    for number in range(3):
+        store_fixture.store.add_evidence(1, "e", bytes([number]))
+    with pytest.raises(RefusedError, match="3 pieces of evidence, the maximum") as refused:
+        store_fixture.store.add_evidence(1, "f", b"")
+    assert refused.value.code == "bad-request"
+    store_fixture.store.add_evidence(1, "e", b"\x02")
+
+
+def test_a_piece_with_a_name_that_is_too_long_is_refused(store_fixture: StoreFixture) -> None:
+    """A name that the table cannot hold with its number is refused by any database in the same words."""
+    store_fixture.register(1)
+    store_fixture.store.add_evidence(1, "n" * 255, b"1")
+    for name in ("n" * 255, "n" * 256):
+        with pytest.raises(RefusedError, match="the maximum is 255") as refused:
+            store_fixture.store.add_evidence(1, name, b"2")
+        assert refused.value.code == "bad-request"
 
 
 def test_nothing_is_kept_of_an_unknown_run(store_fixture: StoreFixture) -> None:

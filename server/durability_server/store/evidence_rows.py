@@ -1,0 +1,86 @@
+"""The pieces of evidence of a run, and what all that a client has given takes in the store.
+
+A piece is never replaced: other data of a name that is taken are kept as `name.2` and so on, the same data
+are kept once. To compare data may mean to read all evidence of a run, so that is done in a transaction that
+only reads, before the one that writes. Within a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, insert, select
+
+from durability import limits
+from durability.errors import RefusedError
+from durability_server.store import tables
+
+EVIDENCE_BYTES_TOTAL_MAX = 256 << 20  # per run
+BYTES_OF_CLIENT_MAX = 2 << 30  # the operator's own are not counted
+_NAME_MAX = 255  # characters: the column's
+
+_EVIDENCE = tables.evidence.c
+
+
+def others_named(db: Connection, run: str, name: str, data: bytes) -> int | None:
+    """How many pieces `name`, `name.2` and so on there are, where they all have other data; None where one of
+    them has these data."""
+    of_run = _EVIDENCE.run == run
+    names = frozenset(db.execute(select(_EVIDENCE.name).where(of_run)).scalars())
+    same_data = (of_run, _EVIDENCE.bytes == len(data), _EVIDENCE.data == data)
+    same = frozenset(db.execute(select(_EVIDENCE.name).where(*same_data)).scalars())
+    others = 0
+    while (taken := _numbered(name, others + 1)) in names:
+        if taken in same:
+            return None
+        others += 1
+    return others
+
+
+def add_piece(db: Connection, run: str, name: str, data: bytes, *, others: int) -> None:
+    """Keeps `data`, unless they are kept. `others`: as `others_named` gave it. Raises RefusedError
+    "bad-request" where the run has too much."""
+    size = func.coalesce(func.sum(_EVIDENCE.bytes), 0)
+    pieces, total = db.execute(select(func.count(), size).where(_EVIDENCE.run == run)).one()
+    while (kept := _data(db, run, _numbered(name, others + 1))) is not None:  # it came since
+        if kept == data:
+            return
+        others += 1
+    if pieces >= limits.EVIDENCE_PIECES_MAX:
+        raise RefusedError("bad-request", f"run {run} has {pieces} pieces of evidence, the maximum")
+    if total + len(data) > EVIDENCE_BYTES_TOTAL_MAX:
+        raise RefusedError("bad-request", f"run {run} has {total} bytes of evidence, the maximum")
+    free = _numbered(name, others + 1)
+    if len(free) > _NAME_MAX:
+        raise RefusedError(
+            "bad-request",
+            f"the name of a piece of evidence has {len(free)} characters, and the maximum is {_NAME_MAX}",
+        )
+    db.execute(insert(tables.evidence).values(run=run, name=free, bytes=len(data), data=data))
+
+
+def _data(db: Connection, run: str, name: str) -> bytes | None:
+    data = db.execute(select(_EVIDENCE.data).where(_EVIDENCE.run == run, _EVIDENCE.name == name)).scalar()
+    return None if data is None else bytes(data)
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}.{number}"
+
+
+def require_bytes_left(db: Connection, client: str) -> None:
+    """Raises RefusedError "quota" where the evidence, verdicts and facts of the client's runs take as much as
+    those of one client may."""
+    if not client:
+        return
+    runs, verdicts = tables.runs.c, tables.verdicts.c
+    mine = select(runs.run).where(runs.client == client)
+    parts = (
+        select(func.sum(_EVIDENCE.bytes)).where(_EVIDENCE.run.in_(mine)),
+        select(func.sum(func.length(verdicts.document))).where(verdicts.run.in_(mine)),
+        select(func.sum(func.length(runs.armed))).where(runs.client == client),
+    )
+    total = sum(int(db.execute(part).scalar() or 0) for part in parts)
+    if total >= BYTES_OF_CLIENT_MAX:
+        raise RefusedError(
+            "quota",
+            f"this client has {total} bytes of evidence, verdicts and facts here, the maximum of one client",
+        )

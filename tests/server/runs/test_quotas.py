@@ -1,0 +1,138 @@
+"""What one client may take of the store and of the server's time, and what is kept free of its disk."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import make_url
+
+from durability.errors import RefusedError
+from durability.formats.documents import to_value
+from durability.formats.packing import Value, pack
+from durability.protocol import messages
+from durability_server.store import evidence_rows
+from durability_server.store import store as store_module
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Client, Lab
+
+pytestmark = pytest.mark.usefixtures("no_silence")
+
+VERDICT: dict[str, Value] = {
+    "verdict": "loss",
+    "reasons": [{"code": "findings", "text": "3 lost"}],
+    "cut": {"class": "power"},
+    "at_risk": {"ms1000": 7},
+    "filling": "x" * 10_000,
+}
+
+
+async def _ended(lab: Lab, address: tuple[str, int], run: int) -> Client:
+    """A verifier that has ended a run, which was armed."""
+    client = await lab.connect(address)
+    facts = lab.facts(serial=f"S{run}")
+    await client.begin(lab.plan(run=run), facts, force=True)
+    await client.close()
+    verifier = await lab.connect(address, "verify")
+    await verifier.fetch(run, facts, end=True)
+    return verifier
+
+
+async def _verdicts(client: Client, run: int, count: int) -> int:
+    """Gives so many verdicts, one after the other; how many were taken before one was refused."""
+    for number in range(count):
+        try:
+            await client.ask(messages.Verdict(run=run, document=VERDICT), messages.Stored)
+        except RefusedError as error:
+            assert error.code == "quota"
+            assert "the maximum of one client" in str(error)
+            return number
+    return count
+
+
+async def test_verdicts_count_in_the_quota_of_a_client(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents of verdicts take of the same bytes as evidence; then nothing more is taken of the client, and
+    no run of it begins, while another client and the operator go on."""
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 40_000)
+    running = await lab.start(sqlite_url)
+    verifier = await _ended(lab, running.address, 1)
+    piece = messages.Evidence(run=1, name="e", data=bytes(10_000))
+    await verifier.ask(piece, messages.Stored)
+    assert await _verdicts(verifier, 1, 10) == 3
+    verifier = await lab.connect(running.address, "verify")
+    with pytest.raises(RefusedError) as refused:
+        await verifier.ask(piece, messages.Stored)
+    assert refused.value.code == "quota"
+    client = await lab.connect(running.address)
+    with pytest.raises(RefusedError) as refused:
+        await client.register(lab.plan(run=2), lab.facts(serial="S2"))
+    assert refused.value.code == "quota"
+
+    lab.members[running.address] = await lab.join(running.address, (await running.server.invite()).line)
+    assert await _verdicts(await _ended(lab, running.address, 3), 3, 2) == 2
+    operator = await lab.connect(running.address, local=True)
+    await operator.begin(lab.plan(run=4), lab.facts(serial="S4"))
+
+
+async def test_facts_count_in_the_quota_of_a_client(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The facts of armed runs take of it too; a run that was registered before is not armed then."""
+    facts = lab.facts()
+    monkeypatch.setattr(evidence_rows, "BYTES_OF_CLIENT_MAX", 3 * len(pack(to_value(facts))))
+    running = await lab.start(sqlite_url)
+    early = await lab.connect(running.address)
+    await early.register(lab.plan(run=9), lab.facts(serial="S9"))
+    for run in (1, 2, 3):
+        await (await lab.connect(running.address)).begin(
+            lab.plan(run=run), lab.facts(serial=f"S{run}"), force=True
+        )
+    with pytest.raises(RefusedError) as refused:
+        await early.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
+    assert refused.value.code == "quota"
+
+
+async def test_arming_and_verdicts_leave_some_of_the_disk_free(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below the bytes that are kept for runs that go on, no run is armed and no verdict is taken."""
+    running = await lab.start(sqlite_url)
+    verifier = await _ended(lab, running.address, 1)
+    client = await lab.connect(running.address)
+    await client.register(lab.plan(run=2), lab.facts(serial="S2"))
+    monkeypatch.setattr(store_module, "KEPT_BYTES_MAX", 1 << 60)
+    monkeypatch.setattr(store_module, "KEPT_SHARE", 1)
+    for asker, message, answer in (
+        (client, messages.Arm(facts=to_value(lab.facts(serial="S2"))), messages.Armed),
+        (verifier, messages.Verdict(run=1, document=VERDICT), messages.Stored),
+    ):
+        with pytest.raises(RefusedError, match="make room there") as refused:
+            await asker.ask(message, answer)
+        assert refused.value.code == "store-unavailable"
+
+
+async def test_to_give_evidence_reads_no_timeline(lab: Lab, sqlite_url: str) -> None:
+    """Whose run it is, and whether it has ended, is known without its timeline, which takes long to read if
+    the run was long: evidence and a verdict are taken, and refused, where the timeline cannot be read."""
+    running = await lab.start(sqlite_url)
+    await _ended(lab, running.address, 1)
+    await running.server.stop()
+    with closing(sqlite3.connect(str(make_url(sqlite_url).database))) as database, database:
+        database.execute("UPDATE timelines SET data = x'00'")
+    running = await lab.start(sqlite_url)
+    piece = messages.Evidence(run=1, name="e", data=b"1")
+    stranger = await lab.join(running.address, (await running.server.invite()).line)
+    for message in (piece, messages.Verdict(run=1, document=VERDICT), messages.Export(run=1)):
+        purpose = "query" if isinstance(message, messages.Export) else "verify"
+        client = await lab.connect(running.address, purpose, member=stranger)
+        with pytest.raises(RefusedError) as refused:
+            await client.ask(message, messages.Stored)
+        assert refused.value.code == "fenced"
+    verifier = await lab.connect(running.address, "verify")
+    await verifier.ask(piece, messages.Stored)
+    await verifier.ask(messages.Verdict(run=1, document=VERDICT), messages.Stored)
