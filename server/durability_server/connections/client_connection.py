@@ -19,7 +19,7 @@ from typing import cast
 
 from durability import errors, limits
 from durability.errors import DurabilityError
-from durability.formats.case import SessionEnd
+from durability.formats.case import RESET, SessionEnd
 from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.protocol.secure_stream import Stream
@@ -170,7 +170,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; `error` says how, None if it was closed in order."""
         if isinstance(error, ConnectionError):
-            self._leave("rst", f"the connection was reset: {error}")
+            self._leave("rst", f"{RESET}: {error}")
         elif isinstance(error, OSError):
             self._leave("silence", f"the connection was given up: {error}")
         else:

@@ -7,20 +7,24 @@ machine. Refuses to judge: it counts the verdicts that stand, as a series is cou
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, or_, select, true
 
 from durability.errors import FormatError
 from durability.evidence.strength import strength_of_drive, weightiest
-from durability.formats.case import PastVerdict
+from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
 from durability_server.store.run_rows import unverified, verdicts_of
 from durability_server.store.target_keys import run_drives
+
+# The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
+Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
 
 _DRIVES = tables.run_drives.c
 _RUNS = tables.runs.c
@@ -64,15 +68,24 @@ def _is_named(drive: str) -> ColumnElement[bool]:
     return or_(_contains(_DRIVES.model, drive), _contains(_DRIVES.serial, drive))
 
 
+def _end(row: Row[Any], seen: Seen) -> SessionEnd:
+    return seen(row.session_end, row.held_at, row.holder)
+
+
 def _contains(column: ColumnElement[str], part: str) -> ColumnElement[bool]:
     return func.lower(column).contains(part.lower(), autoescape=True)
 
 
 def drives(
-    db: Connection, limit: int, drive: str, *chosen: ColumnElement[bool]
+    db: Connection,
+    limit: int,
+    drive: str,
+    *chosen: ColumnElement[bool],
+    held_at: ColumnElement[Any],
+    seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
     """The `limit` drives with the newest of the chosen runs, with what all chosen runs on each say.
-    `drive`: a part of the drive's model or serial."""
+    `drive`: a part of the drive's model or serial. `held_at`: where another server holds a run."""
     chosen = (*chosen, _is_named(drive))
     newest = func.max(_RUNS.number)
     both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
@@ -87,18 +100,21 @@ def drives(
     identities = db.execute(wanted).scalars().all()
     listed = _DRIVES.identity.in_(wanted.subquery().select())
     of_run = (_RUNS.run, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.registered_wall)
-    columns: tuple[ColumnElement[Any], ...] = (*of_run, _DRIVES.identity, _DRIVES.model, _DRIVES.serial)
+    held = (_RUNS.holder, held_at)
+    columns: tuple[ColumnElement[Any], ...] = (*of_run, *held, _DRIVES.identity, _DRIVES.model, _DRIVES.serial)
     rows = select(*columns)
     runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.select_from(both).where(listed, *chosen).order_by(_RUNS.number)):
         runs[row.identity].append(row)
     given = verdicts_of(db, select(_RUNS.run).select_from(both).where(listed, *chosen))
-    return tuple(_drive(runs[identity], given) for identity in identities)
+    return tuple(_drive(runs[identity], given, seen) for identity in identities)
 
 
-def _drive(runs: list[Row[Any]], given: dict[str, list[PastVerdict]]) -> dict[str, Value]:
+def _drive(
+    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen
+) -> dict[str, Value]:
     """What listings have of a drive; `runs`: those on it, oldest first."""
-    each = [weightiest(given.get(row.run, ())) or unverified(row) for row in runs]
+    each = [weightiest(given.get(row.run, ())) or unverified(row, _end(row, seen)) for row in runs]
     standing = [one for one in each if one is not None]
     cut_class, strength = strength_of_drive(standing)
     newest = runs[-1]

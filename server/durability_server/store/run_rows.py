@@ -199,9 +199,10 @@ def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[Past
     return given
 
 
-def unverified(row: Row[Any]) -> PastVerdict | None:
-    """Stands for a run that met a cut and was never looked at again (rule 16)."""
-    if row.session_end not in ("silence", "target-error"):
+def unverified(row: Row[Any], session_end: SessionEnd) -> PastVerdict | None:
+    """Stands for a run that met a cut, or may have met one while no server saw it, and was never looked at
+    again (rule 16)."""
+    if session_end not in ("silence", "target-error", "server-down"):
         return None
     wall = row.receipt_wall
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)

@@ -317,11 +317,18 @@ class Store:
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
-            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall)
+            held_at = self.leases.held_at(runs.holder).scalar_subquery().label("held_at")
+            ends: Select[Any] = select(
+                runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at
+            )
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = verdicts_of(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
-        standing = (weightiest(given[row.run]) or unverified(row) for row in rows)
+        standing = (
+            weightiest(given[row.run])
+            or unverified(row, self._seen(row.session_end, row.held_at, row.holder))
+            for row in rows
+        )
         return Relations(
             superseded_by=later.run if later is not None else "",
             verdicts=tuple(own),
@@ -391,7 +398,15 @@ class Store:
     ) -> tuple[dict[str, Value], ...]:
         """The `limit` drives with the newest runs of the client `client`, None: of all; one flat map each."""
         with self._database.reading() as db:
-            return drive_listing.drives(db, limit, drive, of_client(client), drive_listing.on_host(host))
+            return drive_listing.drives(
+                db,
+                limit,
+                drive,
+                of_client(client),
+                drive_listing.on_host(host),
+                held_at=self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at"),
+                seen=self._seen,
+            )
 
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""

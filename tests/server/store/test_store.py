@@ -236,15 +236,16 @@ def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
-    """A run that met a cut and has no verdict is "unverified"; one that was stopped is no cut."""
-    for run, end in ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "live")):
+    """A run that met a cut and has no verdict is "unverified", also where the server was down when it ended;
+    one that was stopped is no cut."""
+    ends = ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "server-down"), (5, "live"))
+    for run, end in ends:
         store_fixture.register(run, force=True)
         store_fixture.arm(run)
         store_fixture.save(run, session_end=end)
-    series = store_fixture.store.relations(store_fixture.store.load(4)).series
+    series = store_fixture.store.relations(store_fixture.store.load(5)).series
     assert [(past.run, past.verdict) for past in series] == [
-        (f"{1:016x}", "unverified"),
-        (f"{3:016x}", "unverified"),
+        (f"{run:016x}", "unverified") for run in (1, 3, 4)
     ]
 
 
