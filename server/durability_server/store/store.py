@@ -61,6 +61,7 @@ from durability_server.store.run_rows import (
     known_row,
     listed,
     newest_on,
+    newest_over,
     of_client,
     runs_on,
     save_parts,
@@ -314,6 +315,8 @@ class Store:
             if later is None and found is not None:
                 after = runs.number > stored.number
                 later = newest_on(db, found, after, runs.armed.is_not(None), own_runs)
+            if later is None:
+                later = newest_over(db, stored, runs.number > stored.number, own_runs)
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
