@@ -21,7 +21,7 @@ CASE_SCHEMA = "durability.case/1"
 SessionEnd: TypeAlias = Literal[
     "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
 ]
-# How the text of an event `rst` begins where the RST came from outside; else this server closed the connection.
+# How the text of an event `rst` begins where the RST came from outside; else this server closed it.
 RESET = "the connection was reset"
 
 # What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from durability.evidence.cut import outlived
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, Found, judge
 from durability.formats.case import Case, case_from_value
@@ -137,6 +138,25 @@ async def test_a_frozen_client_leaves_nothing_at_risk(tmp_path: Path) -> None:
     assert [reason.code for reason in outcome.verdict.reasons] == ["nothing-at-risk"]
     by_frames = judged(replace(case, last_receipt_ns=frame_ns), target)
     assert by_frames.verdict.word == "durable" and by_frames.at_risk.ms1000 > 0
+
+
+async def test_a_frozen_client_that_is_killed_is_no_cut(tmp_path: Path) -> None:
+    """Its kernel resets the connection, because nobody has read what came: in the boot of the run, that is no
+    trace of a cut, however the drive was attached anew later."""
+    target = tmp_path / "target"
+    async with local_server() as lab:
+        with Writer(lab, target, lab.address) as writer:
+            run = await writer.until_it_writes()
+            writer.signal(signal.SIGSTOP)
+            await until(lambda: run.session_end == "silence")
+            writer.signal(signal.SIGKILL)
+            await until(lambda: kinds(run)[-1] in ("rst", "fin"))
+            case = await case_of(lab, run)
+    assert (case.session_end, kinds(run)[-1]) == ("silence", "rst")
+    here = KernelStorage(target).facts()
+    assert outlived(case, here)
+    next_boot = replace(here.host, boot_id="the next boot", uptime_ns=1)
+    assert not outlived(case, replace(here, host=next_boot))
 
 
 async def test_a_client_that_goes_on_is_as_before(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Whether the kernel at the other end of a silent connection still works: it says so itself, in TCP.
 
-A process that is frozen (SIGSTOP, Ctrl-Z, a cgroup's freezer) says nothing, as a machine without power does. But
-its kernel acknowledges what is sent to it, and its receive window shrinks by what nobody reads. A machine
-without power acknowledges nothing, and neither does one behind a dead network. A proxy in between acknowledges
-for the machine behind it, but reads what it takes: it advances the end of its window, and shows nothing here.
+A process that is frozen (SIGSTOP, Ctrl-Z, a cgroup's freezer) says nothing, as a machine without power does.
+But its kernel acknowledges what is sent to it, and its receive window shrinks by what nobody reads. A machine
+without power acknowledges nothing, and neither does one behind a dead network. A proxy in between
+acknowledges for the machine behind it, but reads what it takes: it advances the end of its window, and shows
+nothing here.
 
-Only Linux tells, with the tcp_info of 5.4 and later. Refuses to guess elsewhere, and from a window that is too
-large for the little that is sent to shrink it: our clients have a small one on the connection of a run.
+Only Linux tells, with the tcp_info of 5.4 and later. Refuses to guess elsewhere, and from a window that is
+too large for the little that is sent to shrink it: our clients have a small one on the connection of a run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _FIELDS = struct.Struct("=56xI60xQ100xI")
 class TcpSocket(Protocol):
     """What is asked of a connection's socket."""
 
-    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
+    def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes:
+        """What the system says of the connection."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,5 +73,7 @@ def _read(connection: TcpSocket) -> _Peer | None:
         return None
     age_ms, acked_bytes, window_bytes = _FIELDS.unpack_from(data)
     return _Peer(
-        acked_bytes=acked_bytes, window_end=acked_bytes + window_bytes, age_ns=age_ms * 1_000_000 + _CLOCK_TICK_NS
+        acked_bytes=acked_bytes,
+        window_end=acked_bytes + window_bytes,
+        age_ns=age_ms * 1_000_000 + _CLOCK_TICK_NS,
     )

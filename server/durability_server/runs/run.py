@@ -89,7 +89,9 @@ class Run:
         self.last_receipt_ns = snapshot.last_receipt_ns
         self._kernel_ns = 0  # when the kernel of a silent client last acknowledged what it was sent
         # The last sign of life of a silent client may be its kernel's: no frame is known later than these.
-        self._framed_ns: int | None = known_ns if snapshot.session_end == "silence" else snapshot.last_receipt_ns
+        self._framed_ns: int | None = (
+            known_ns if snapshot.session_end == "silence" else snapshot.last_receipt_ns
+        )
         self.receipt_boot_id = snapshot.receipt_boot_id
         self.receipt_wall = snapshot.receipt_wall
         self.rtt_max_ns = snapshot.rtt_max_ns
@@ -232,7 +234,7 @@ class Run:
         return True
 
     def kernel_alive(self, at_ns: int) -> None:
-        """The client is silent, but its kernel acknowledged at `at_ns` what was sent to it: a process there is
+        """The client is silent, but its kernel acknowledged at `at_ns` what was sent to it: its process is
         frozen or hangs, and its machine had power until then."""
         if self.session_end == "silence" and at_ns > self.sign_of_life_ns:
             if not self._kernel_ns:
@@ -242,8 +244,8 @@ class Run:
 
     @property
     def sign_of_life_ns(self) -> int:
-        """When the client's machine showed for the last time that it had power: by a frame, or by its kernel's
-        acknowledgement after the last frame."""
+        """When the client's machine showed for the last time that it had power: by a frame, or later by its
+        kernel's acknowledgement."""
         return max(self.last_receipt_ns, self._kernel_ns)
 
     def failed(self, at_ns: int, text: str) -> None:

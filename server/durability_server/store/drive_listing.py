@@ -101,7 +101,13 @@ def drives(
     listed = _DRIVES.identity.in_(wanted.subquery().select())
     of_run = (_RUNS.run, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.registered_wall)
     held = (_RUNS.holder, held_at)
-    columns: tuple[ColumnElement[Any], ...] = (*of_run, *held, _DRIVES.identity, _DRIVES.model, _DRIVES.serial)
+    columns: tuple[ColumnElement[Any], ...] = (
+        *of_run,
+        *held,
+        _DRIVES.identity,
+        _DRIVES.model,
+        _DRIVES.serial,
+    )
     rows = select(*columns)
     runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.select_from(both).where(listed, *chosen).order_by(_RUNS.number)):
@@ -110,9 +116,7 @@ def drives(
     return tuple(_drive(runs[identity], given, seen) for identity in identities)
 
 
-def _drive(
-    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen
-) -> dict[str, Value]:
+def _drive(runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen) -> dict[str, Value]:
     """What listings have of a drive; `runs`: those on it, oldest first."""
     each = [weightiest(given.get(row.run, ())) or unverified(row, _end(row, seen)) for row in runs]
     standing = [one for one in each if one is not None]

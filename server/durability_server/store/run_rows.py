@@ -145,7 +145,7 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     )
     for number in db.execute(places).scalars().all():
         # One by one: facts may be long.
-        row = db.execute(select(columns.run, columns.armed).where(columns.number == number)).one()
+        row: Row[Any] = db.execute(select(columns.run, columns.armed).where(columns.number == number)).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
             if overlap(facts, from_value(Facts, unpack(row.armed))):
                 return row

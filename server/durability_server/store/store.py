@@ -321,9 +321,7 @@ class Store:
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
             held_at = self.leases.held_at(runs.holder).scalar_subquery().label("held_at")
-            ends: Select[Any] = select(
-                runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at
-            )
+            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at)
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = verdicts_of(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)

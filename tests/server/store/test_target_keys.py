@@ -12,7 +12,8 @@ from durability.formats.facts import Facts
 from durability_server.store import tables
 from durability_server.store.run_rows import is_on, key_columns
 from durability_server.store.target_keys import overlap, series_key, target_keys
-from tests.sample_facts import drive, facts
+from tests import sample_facts
+from tests.sample_facts import facts
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -115,6 +116,8 @@ def _device(offset: int | None, size: int, **changes: Any) -> Facts:
 
 
 MIB, DISK = 1 << 20, 1 << 40
+NAMELESS = (sample_facts.drive(serial=""),)
+PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
 WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
 VOLUME = _device(None, 100 * MIB)
 FILE = facts()  # on a file system of the first partition
@@ -137,14 +140,14 @@ FILE = facts()  # on a file system of the first partition
         (FILE, facts(uuid="uuid-2", offset_bytes=101 * MIB), False),
         (FILE, facts(uuid="uuid-2", offset_bytes=0), True),
         (FILE, facts(uuid="uuid-2", offset_bytes=None), False),
-        (WHOLE, _device(MIB, MIB, drives=(drive(serial="S2"),)), False),
-        (_device(0, DISK, drives=(drive(serial=""),)), _device(MIB, MIB, drives=(drive(serial=""),)), False),
-        (_device(0, DISK), _device(None, DISK, drives=(drive(), drive(serial="S2"))), True),
+        (WHOLE, _device(MIB, MIB, drives=PAIR[1:]), False),
+        (_device(0, DISK, drives=NAMELESS), _device(MIB, MIB, drives=NAMELESS), False),
+        (WHOLE, _device(None, DISK, drives=PAIR), True),
     ],
 )
 def test_targets_overlap_where_they_share_a_place_on_a_drive(
     one: Facts, other: Facts, *, expected: bool
 ) -> None:
-    """Whole drives have all that lies on them; of a file system the beginning counts; a drive without a serial
-    is nobody's, and places below layers are unknown."""
+    """Whole drives have all that lies on them; of a file system the beginning counts; a drive without a
+    serial is nobody's, and places below layers are unknown."""
     assert overlap(one, other) is overlap(other, one) is expected
