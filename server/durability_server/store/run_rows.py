@@ -145,7 +145,8 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
     )
     for number in db.execute(places).scalars().all():
         # One by one: facts may be long.
-        row: Row[Any] = db.execute(select(columns.run, columns.armed).where(columns.number == number)).one()
+        one: Select[Any] = select(columns.run, columns.armed).where(columns.number == number)
+        row = db.execute(one).one()
         with suppress(FormatError):  # of a release whose facts this one does not read
             if overlap(facts, from_value(Facts, unpack(row.armed))):
                 return row
