@@ -29,6 +29,11 @@ _UNKNOWN: Mapping[DriveState, str] = {
     "unseen": "the client did not see the drive after the I/O error, so its power went at an unknown time",
 }
 
+_OTHER_CLOCK = (
+    "the power controller's log has the clock of another machine or boot than the server that the client"
+    " spoke to, so it is not known how long after the last frame the power went"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtRisk:
@@ -59,7 +64,7 @@ def at_risk(case: Case, plan: Plan, *, newest_seen: Sequence[int]) -> AtRisk:
     stalled = _stalled(case, plan, newest_seen)
     power_ns = last_power_ns(case)
     if power_ns is None:
-        return AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=stalled, unknown=_UNKNOWN[_drive_seen(case)])
+        return AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=stalled, unknown=_unknown(case))
     running = [writer for writer in range(plan.writers) if writer not in stalled]
     versions = Versions(plan)
     counts = [
@@ -89,8 +94,10 @@ def last_power_ns(case: Case) -> int | None:
     then the drive may have hung and drained its cache. Where it was not seen dead it may have had power for
     any time after the last frame. The log of a power controller tells what the client could not: it had power
     until the controller was asked, must be assumed to have had it until off was confirmed, and
-    had none after that.
+    had none after that. Where that log has another clock, it may have had power for any time.
     """
+    if case.off_by_another_clock:
+        return None
     seen_ns = _last_seen_ns(case)
     if case.power_off is None:
         return seen_ns
@@ -111,6 +118,11 @@ def _last_seen_ns(case: Case) -> int | None:
 def _allowance_ns(case: Case) -> int:
     """How long a client that has power may say nothing, as the server sees it."""
     return max(case.heartbeat_ns + case.rtt_max_ns, case.gap_max_ns)
+
+
+def _unknown(case: Case) -> str:
+    """Why the last moment of power is not known."""
+    return _OTHER_CLOCK if case.off_by_another_clock else _UNKNOWN[_drive_seen(case)]
 
 
 def _drive_seen(case: Case) -> DriveState:

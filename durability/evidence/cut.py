@@ -15,12 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from durability.formats.case import Case, PowerOff
+from durability.formats.case import RESET, Case, PowerOff
 from durability.formats.facts import Drive, Facts
 
 CutClass: TypeAlias = Literal["none", "os", "vm", "power"]
 CUT_CLASSES: tuple[CutClass, ...] = get_args(CutClass)  # in rising order
 
+# The time of now's boot is known from facts that may be older than the case by as much as this.
+_BOOT_DOUBT_NS = 10_000_000_000
 _RESTARTED = "after an I/O error of the target the machine may have been restarted in order"
 
 
@@ -79,6 +81,36 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
         contradictions=tuple(contradictions),
         unproven=unproven,
     )
+
+
+def outlived(case: Case, now: Facts | None) -> bool:
+    """Whether the system that the client ran on was alive after the client fell silent: its connection was
+    reset in the boot of the run, or before the boot of now began. Another one may have begun in between, or
+    a machine's firmware answered; then a cut that met load is not believed. A reset by the system of now says
+    that it does not know the connection, and nothing else."""
+    if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
+        return False
+    if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
+        return False
+    reset_ns = _reset_ns(case)
+    if reset_ns is None:
+        return False
+    if case.armed.host.boot_id == now.host.boot_id:
+        return True
+    if case.server_boot_id != case.receipt_boot_id:
+        return False
+    return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
+
+
+def _reset_ns(case: Case) -> int | None:
+    """When the connection of the last session was reset, None if it was not."""
+    reset_ns = None
+    for event in case.events:
+        if event.kind == "session":
+            reset_ns = None
+        elif event.kind == "rst" and event.text.startswith(RESET):
+            reset_ns = event.at_ns
+    return reset_ns
 
 
 def _believable(claimed: CutClass | None, now: Facts, *, os_died: bool, enumerated_anew: bool) -> CutClass:

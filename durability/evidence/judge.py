@@ -8,10 +8,10 @@ refuses to judge another target than the run's, which the caller rules out with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from durability.evidence.at_risk import AtRisk, at_risk, loss_window
-from durability.evidence.cut import Cut, CutClass, assess
+from durability.evidence.cut import Cut, CutClass, assess, outlived
 from durability.evidence.document import Outcome, Requirements
 from durability.evidence.identity import identify, identify_without_log
 from durability.evidence.scan_report import Example, ScanReport
@@ -64,6 +64,8 @@ def judge(
         risk = AtRisk(ms1=0, ms10=0, ms100=0, ms1000=0, stalled=())
         window = None
     else:
+        if outlived(case, found.facts):
+            case = replace(case, session_end="rst" if case.target_error is None else "target-error")
         identity = identify(case, found.facts, found.superblocks)
         cut = assess(case, found.facts, attested=attestation.text, cut_class=attestation.cut_class)
         risk = at_risk(case, plan, newest_seen=report.newest_seen)

@@ -21,6 +21,8 @@ CASE_SCHEMA = "durability.case/1"
 SessionEnd: TypeAlias = Literal[
     "never", "live", "silence", "fin", "rst", "target-error", "client-error", "stop", "server-down"
 ]
+# How the text of an event `rst` begins where the RST came from outside; else this server closed it.
+RESET = "the connection was reset"
 
 # What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one
 # drive answered; every read failed, on all of them; a read did not return; or it could not look.
@@ -104,8 +106,9 @@ class Case:
     grants that may have been the last to reach the client, oldest first (empty: `grants` alone). `control`:
     writes that the control arm completed. `armed`: the facts at arming, None before it. `timeline` is
     ordered by time, its last entry is the last change of a frontier; spacing grows with age (about 1/64 of
-    it). `last_receipt_ns`: when the last frame of any kind came. `tainted` holds the reason why the run
-    cannot be judged durable, or "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
+    it). `last_receipt_ns`: when the last frame of any kind came, or the kernel of a client that had fallen
+    silent last acknowledged something. `tainted` holds the reason why the run cannot be judged durable, or
+    "". `superseded_by`: a later run on the same target, or "". `verdicts`: of
     this run; `series`: the weightiest verdict of each other run of the series (same drives, file system,
     plan), with the verdict "unverified" for runs that were cut but never verified. `statistics`: the newest
     that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
@@ -148,7 +151,14 @@ class Case:
     def power_off(self) -> PowerOff | None:
         """The first one, if its times compare with those of the receipts."""
         first = next(iter(self.power_offs), None)
-        return first if first is not None and first.boot_id == self.receipt_boot_id else None
+        return first if first is not None and not self.off_by_another_clock else None
+
+    @property
+    def off_by_another_clock(self) -> bool:
+        """Whether a controller switched off, and how long after the last frame is not known: its log has the
+        clock of another machine, or of another boot, than the receipts."""
+        first = next(iter(self.power_offs), None)
+        return first is not None and first.boot_id != self.receipt_boot_id
 
     @property
     def failed(self) -> bool:

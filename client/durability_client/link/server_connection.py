@@ -45,6 +45,9 @@ from durability_client.link.endpoint import Endpoint, short_path
 
 CONNECT_TIMEOUT_S = 10.0
 UNSENT_BYTES = 4096
+# What the server may have under way to a run: so little that it sees where nobody reads it. A process that is
+# frozen leaves it unread, while the kernel still acknowledges it.
+RUN_WINDOW_BYTES = 16 << 10
 PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
 _SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
@@ -267,7 +270,11 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             if address is not None:
-                await loop.create_connection(lambda: connection, *address)
+                if purpose == "run":
+                    connected = await _narrow_socket(*address)
+                    await loop.create_connection(lambda: connection, sock=connected)
+                else:
+                    await loop.create_connection(lambda: connection, *address)
             else:
                 assert endpoint.local is not None
                 with short_path(endpoint.local) as path:
@@ -291,6 +298,31 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         connection.close()
         raise
     return connection
+
+
+async def _narrow_socket(host: str, port: int) -> socket.socket:
+    """Connected to the first of the host's addresses that answers, with a small receive window from the
+    beginning: what has been offered once cannot be taken back. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    errors: list[OSError] = []
+    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        connected: socket.socket | None = None
+        try:
+            connected = socket.socket(family, kind, protocol)
+            connected.setblocking(False)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RUN_WINDOW_BYTES)
+            await loop.sock_connect(connected, address)
+        except OSError as error:
+            errors.append(error)
+            if connected is not None:
+                connected.close()
+        except BaseException:
+            if connected is not None:
+                connected.close()
+            raise
+        else:
+            return connected
+    raise errors[0] if len(errors) == 1 else OSError("; ".join(map(str, errors)))
 
 
 def _secure_stream(fingerprint: bytes) -> SecureStream:

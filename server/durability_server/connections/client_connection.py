@@ -19,7 +19,7 @@ from typing import cast
 
 from durability import errors, limits
 from durability.errors import DurabilityError
-from durability.formats.case import SessionEnd
+from durability.formats.case import RESET, SessionEnd
 from durability.protocol import messages
 from durability.protocol.messages import Message
 from durability.protocol.secure_stream import Stream
@@ -33,10 +33,12 @@ from durability_server.access.local_socket import is_operator
 from durability_server.campaigns.campaigns import REQUESTS as CAMPAIGN_REQUESTS
 from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.connection_manager import ConnectionManager
+from durability_server.connections.silent_peer import SilentPeer
 from durability_server.connections.turns import LARGE_BYTES, Turns
 from durability_server.runs.kept_results import REQUESTS as RESULT_REQUESTS
 from durability_server.runs.kept_results import KeptResults
 from durability_server.runs.requests import Requests
+from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 
 INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
@@ -112,6 +114,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._view = memoryview(bytearray(INPUT_BYTES_MAX))
         self._large = False  # whether a large message comes, or has come and waits for its answer
         self._answers: set[asyncio.Task[None]] = set()
+        self._silent: SilentPeer | None = None  # from when nothing comes of the session
         self._turn = asyncio.Lock()
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
         self._heard_ns = self._answered_ns = clock.now_ns()
@@ -144,6 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             said = self._stream.receive(self._view[:nbytes])
             if said:  # what TLS has not accepted yet may be anybody's
                 self._heard_ns = at_ns
+                self._silent = None
                 if self.session is not None:
                     self.session.run.heard(at_ns)
             for message in self._protocol.receive(said):
@@ -166,7 +170,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; `error` says how, None if it was closed in order."""
         if isinstance(error, ConnectionError):
-            self._leave("rst", f"the connection was reset: {error}")
+            self._leave("rst", f"{RESET}: {error}")
         elif isinstance(error, OSError):
             self._leave("silence", f"the connection was given up: {error}")
         else:
@@ -229,7 +233,18 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._answered_ns = now_ns
             else:
                 self._services.requests.watch(self.session.run, now_ns, interval_ns)
+                if quiet_ns > limits.SILENCE_NS:
+                    self._look_at_peer(self.session.run, now_ns)
             self.send(messages.Ping(sent_ns=now_ns))
+
+    def _look_at_peer(self, run: Run, now_ns: int) -> None:
+        """A client that says nothing may have lost its power, or be frozen on a machine that works."""
+        if self._silent is None:
+            assert self._transport is not None  # it has said something before
+            self._silent = SilentPeer(self._transport.get_extra_info("socket"))
+        alive_ns = self._silent.alive_ns(now_ns)
+        if alive_ns is not None:
+            self._services.requests.kernel_alive(run, alive_ns)
 
     # What a client's messages lead to.
 

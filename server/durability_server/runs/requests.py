@@ -111,6 +111,13 @@ class Requests:
         elif now_ns - run.saved_ns > SAVE_INTERVAL_NS and run.session_end in ("live", "target-error"):
             self._committer.touch(run)
 
+    def kernel_alive(self, run: Run, at_ns: int) -> None:
+        """The kernel of the silent client acknowledged at `at_ns` what was sent to it."""
+        before_ns = run.sign_of_life_ns
+        run.kernel_alive(at_ns)
+        if run.sign_of_life_ns // SAVE_INTERVAL_NS > before_ns // SAVE_INTERVAL_NS:
+            self._committer.touch(run)
+
     def detach(self, session: Session, end: SessionEnd, text: str) -> None:
         """`session` is over; its end is the run's unless a newer session speaks for the run."""
         run = session.run

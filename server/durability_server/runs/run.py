@@ -87,6 +87,11 @@ class Run:
             self.timeline.hold_up(known_ns, snapshot.last_receipt_ns)
         self.statistics = self._read(snapshot.statistics)
         self.last_receipt_ns = snapshot.last_receipt_ns
+        self._kernel_ns = 0  # when the kernel of a silent client last acknowledged what it was sent
+        # The last sign of life of a silent client may be its kernel's: no frame is known later than these.
+        self._framed_ns: int | None = (
+            known_ns if snapshot.session_end == "silence" else snapshot.last_receipt_ns
+        )
         self.receipt_boot_id = snapshot.receipt_boot_id
         self.receipt_wall = snapshot.receipt_wall
         self.rtt_max_ns = snapshot.rtt_max_ns
@@ -211,7 +216,9 @@ class Run:
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
         self._credits.add(at_ns, self.frontiers.grants)
         if self.armed is not None:
-            self._begin_late(self.last_receipt_ns if self.receipt_boot_id == self._boot_id else 0, at_ns)
+            from_ns = self._framed_ns if self._framed_ns is not None else self.last_receipt_ns
+            self._begin_late(from_ns if self.receipt_boot_id == self._boot_id else 0, at_ns)
+        self._framed_ns = None
         self.receipt_boot_id = self._boot_id
         self.last_receipt_ns = at_ns
         if self.session_end not in REPORTED_ENDS:
@@ -225,6 +232,21 @@ class Run:
         self.session_end = "silence"
         self.note(at_ns, "silence", "the connection is open but silent")
         return True
+
+    def kernel_alive(self, at_ns: int) -> None:
+        """The client is silent, but its kernel acknowledged at `at_ns` what was sent to it: its process is
+        frozen or hangs, and its machine had power until then."""
+        if self.session_end == "silence" and at_ns > self.sign_of_life_ns:
+            if not self._kernel_ns:
+                text = "the client's machine still takes what is sent to it: its process is frozen, or hangs"
+                self.note(at_ns, "kernel-alive", text)
+            self._kernel_ns = at_ns
+
+    @property
+    def sign_of_life_ns(self) -> int:
+        """When the client's machine showed for the last time that it had power: by a frame, or later by its
+        kernel's acknowledgement."""
+        return max(self.last_receipt_ns, self._kernel_ns)
 
     def failed(self, at_ns: int, text: str) -> None:
         """The client reported, in `text`, why its session ends; it is not the target."""
@@ -291,7 +313,7 @@ class Run:
             session_end=self.session_end,
             frontiers=self.frontiers.acked,
             control=self.control,
-            last_receipt_ns=self.last_receipt_ns,
+            last_receipt_ns=self.sign_of_life_ns,
             receipt_boot_id=self.receipt_boot_id,
             receipt_wall=self._receipt_wall(),
             rtt_max_ns=self.rtt_max_ns,
@@ -341,7 +363,7 @@ class Run:
             credits=self._credits.grants,
             control=self.control,
             timeline=self.timeline.receipts(),
-            last_receipt_ns=self.last_receipt_ns,
+            last_receipt_ns=self.sign_of_life_ns,
             now_ns=now_ns,
             server_boot_id=self._boot_id,
             receipt_boot_id=self.receipt_boot_id,

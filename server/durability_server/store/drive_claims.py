@@ -17,15 +17,14 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 from durability import limits
 from durability.bench.serials import mark, marks_of
 from durability.errors import FormatError
-from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
-from durability_server.store.drive_listing import said
-from durability_server.store.run_rows import unverified, verdicts_of
+from durability_server.store.drive_listing import Seen, said, standing_of
+from durability_server.store.run_rows import verdicts_of
 from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
 
 RUNS_NAMED_MAX = 50  # of one client, with one verdict
@@ -37,10 +36,16 @@ _BOTH = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
 
 
 def claims(
-    db: Connection, marks: frozenset[str], chosen: ColumnElement[bool]
+    db: Connection,
+    marks: frozenset[str],
+    chosen: ColumnElement[bool],
+    *,
+    held_at: ColumnElement[Any],
+    seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
     """A row for each client with armed runs, among the chosen, on a target of exactly the drives with these
-    marks; the client with the newest run first."""
+    marks; the client with the newest run first. `held_at` and `seen` are as `drive_listing.drives` has
+    them."""
     mark_of = {identity: one for identity, one in _marks(db, chosen) if one in marks}
     if not mark_of:
         return ()
@@ -48,7 +53,7 @@ def claims(
     below: defaultdict[str, set[str]] = defaultdict(set)
     for run, identity in db.execute(select(_DRIVES.run, _DRIVES.identity).where(_DRIVES.run.in_(touching))):
         below[run].add(mark_of.get(identity, ""))
-    columns = (_RUNS.run, _RUNS.client, _RUNS.session_end, _RUNS.receipt_wall)
+    columns = (_RUNS.run, _RUNS.client, _RUNS.session_end, _RUNS.receipt_wall, _RUNS.holder, held_at)
     rows: Select[Any] = select(*columns)
     newest_first = rows.where(_RUNS.run.in_(touching)).order_by(_RUNS.number.desc())
     runs: defaultdict[str, list[Row[Any]]] = defaultdict(list)
@@ -58,15 +63,14 @@ def claims(
     given = verdicts_of(db, touching)
     names = client_names(db)
     return tuple(
-        {"client": client, "client_name": names.get(client, ""), **_claim(mine, given)}
+        {"client": client, "client_name": names.get(client, ""), **_claim(mine, given, seen)}
         for client, mine in runs.items()
     )
 
 
-def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]]) -> dict[str, Value]:
+def _claim(runs: list[Row[Any]], given: dict[str, list[PastVerdict]], seen: Seen) -> dict[str, Value]:
     """What the runs of one client say, newest first."""
-    each = [weightiest(given.get(row.run, ())) or unverified(row) for row in runs]
-    standing = [one for one in each if one is not None]
+    standing = standing_of(runs, given, seen)
 
     def named(verdict: str) -> list[Value]:
         found: list[Value] = [one.run for one in standing if one.verdict == verdict]

@@ -8,15 +8,15 @@ each names its drives itself, so one drive of two clients is two.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, true
 
 from durability.errors import FormatError
 from durability.evidence.strength import strength_of_drive, weightiest
-from durability.formats.case import PastVerdict
+from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
@@ -24,6 +24,9 @@ from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.run_rows import contains, in_turn, unverified, verdicts_of
 from durability_server.store.target_keys import run_drives
+
+# The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
+Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]
 
 _DRIVES = tables.run_drives.c
 _RUNS = tables.runs.c
@@ -67,12 +70,30 @@ def _is_named(drive: str) -> ColumnElement[bool]:
     return or_(contains(_DRIVES.model, drive), contains(_DRIVES.serial, drive))
 
 
+def _end(row: Row[Any], seen: Seen) -> SessionEnd:
+    return seen(row.session_end, row.held_at, row.holder)
+
+
+def standing_of(
+    runs: Sequence[Row[Any]], given: Mapping[str, Sequence[PastVerdict]], seen: Seen
+) -> list[PastVerdict]:
+    """The verdict that stands on each of these runs, and what stands for those that nobody verified."""
+    each = [weightiest(given.get(row.run, ())) or unverified(row, _end(row, seen)) for row in runs]
+    return [one for one in each if one is not None]
+
+
 def drives(
-    db: Connection, limits: tuple[int, int], drive: str, *chosen: ColumnElement[bool]
+    db: Connection,
+    limits: tuple[int, int],
+    drive: str,
+    *chosen: ColumnElement[bool],
+    held_at: ColumnElement[Any],
+    seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
     """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say.
     `limits`: how many of all clients, and of each; where the first leaves some out, each client has its
-    share. `drive`: a part of the drive's model or serial."""
+    share. `drive`: a part of the drive's model or serial. `held_at`: where another server holds a run;
+    `seen`: how its session ended."""
     limit, of_one = limits
     chosen = (*chosen, _is_named(drive))
     both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
@@ -87,19 +108,19 @@ def drives(
     listed = wanted.subquery()
     is_listed = and_(listed.c.client == _RUNS.client, listed.c.identity == _DRIVES.identity)
     these = both.join(listed, is_listed)
-    rows: Select[Any] = select(*_OF_RUN).add_columns(_DRIVES.identity, _DRIVES.model, _DRIVES.serial)
+    rows: Select[Any] = select(*_OF_RUN, held_at).add_columns(_DRIVES.identity, _DRIVES.model, _DRIVES.serial)
     rows = rows.select_from(these)
     runs: defaultdict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     for row in db.execute(rows.where(*chosen).order_by(_RUNS.number)):
         runs[row.client, row.identity].append(row)
     given = verdicts_of(db, select(_RUNS.run).select_from(these).where(*chosen))
     names = client_names(db)
-    return tuple(_drive(runs[row.client, row.identity], given, names) for row in found)
+    return tuple(_drive(runs[row.client, row.identity], given, names, seen) for row in found)
 
 
 _OF_RUN = (
     *(_RUNS.run, _RUNS.client, _RUNS.host, _RUNS.session_end, _RUNS.receipt_wall),
-    _RUNS.registered_wall,
+    *(_RUNS.registered_wall, _RUNS.holder),
 )
 
 
@@ -116,11 +137,10 @@ def said(standing: Sequence[PastVerdict]) -> dict[str, Value]:
 
 
 def _drive(
-    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], names: Mapping[str, str]
+    runs: list[Row[Any]], given: dict[str, list[PastVerdict]], names: Mapping[str, str], seen: Seen
 ) -> dict[str, Value]:
     """What listings have of a drive; `runs`: those of one client on it, oldest first."""
-    each = [weightiest(given.get(row.run, ())) or unverified(row) for row in runs]
-    standing = [one for one in each if one is not None]
+    standing = standing_of(runs, given, seen)
     newest = runs[-1]
     return {
         "model": newest.model,

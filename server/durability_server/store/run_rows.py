@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -27,13 +28,17 @@ from sqlalchemy import (
     update,
 )
 
-from durability.errors import RefusedError
+from durability.errors import FormatError, RefusedError
 from durability.formats.case import Event, PastVerdict, SessionEnd
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import tables
 from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
-from durability_server.store.target_keys import TargetKeys
+from durability_server.store.target_keys import TargetKeys, overlap, run_drives
+
+_PLACES_MAX = 256  # of other targets on the drives of a run, newest first
 
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
@@ -150,6 +155,32 @@ def newest_on(db: Connection, keys: TargetKeys, *where: Any) -> Row[Any] | None:
     return next(iter(runs_on(db, keys, *where, limit=1)), None)
 
 
+def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | None:
+    """The newest armed run of which `where` holds on another target that overlaps with that of `stored`."""
+    if stored.armed is None:
+        return None
+    facts = from_value(Facts, stored.armed)
+    identities = [one.identity for one in run_drives(facts) if one.serial]
+    columns, drives = tables.runs.c, tables.run_drives.c
+    on_drives = columns.run.in_(select(drives.run).where(drives.identity.in_(identities)))
+    newest = func.max(columns.number)  # one run of each place is enough to know where it is
+    places = (
+        select(newest)
+        .where(on_drives, columns.armed.is_not(None), *where)
+        .group_by(columns.drive_key, columns.path_key)
+        .order_by(newest.desc())
+        .limit(_PLACES_MAX)
+    )
+    for number in db.execute(places).scalars().all():
+        # One by one: facts may be long.
+        one: Select[Any] = select(columns.run, columns.armed).where(columns.number == number)
+        row = db.execute(one).one()
+        with suppress(FormatError):  # of a release whose facts this one does not read
+            if overlap(facts, from_value(Facts, unpack(row.armed))):
+                return row
+    return None
+
+
 # What has a row of its own beside that of its run.
 PARTS: Final = (tables.timelines, tables.credits, tables.statistics, tables.errors)
 
@@ -230,9 +261,10 @@ def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[Past
     return given
 
 
-def unverified(row: Row[Any]) -> PastVerdict | None:
-    """Stands for a run that met a cut and was never looked at again (rule 16)."""
-    if row.session_end not in ("silence", "target-error"):
+def unverified(row: Row[Any], session_end: SessionEnd) -> PastVerdict | None:
+    """Stands for a run that met a cut, or may have met one while no server saw it, and was never looked at
+    again (rule 16)."""
+    if session_end not in ("silence", "target-error", "server-down"):
         return None
     wall = row.receipt_wall
     return PastVerdict(run=row.run, verdict="unverified", cut_class="none", at_risk_ms1000=0, wall=wall)

@@ -64,6 +64,7 @@ from durability_server.store.run_rows import (
     listed,
     newest_of_each_client,
     newest_on,
+    newest_over,
     of_client,
     runs_on,
     save_parts,
@@ -326,14 +327,21 @@ class Store:
             if later is None and found is not None:
                 after = runs.number > stored.number
                 later = newest_on(db, found, after, runs.armed.is_not(None), own_runs)
+            if later is None:
+                later = newest_over(db, stored, runs.number > stored.number, own_runs)
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
-            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall)
+            held_at = self.leases.held_at(runs.holder).scalar_subquery().label("held_at")
+            ends: Select[Any] = select(runs.run, runs.session_end, runs.receipt_wall, runs.holder, held_at)
             rows = db.execute(ends.where(*others).order_by(runs.number)).all()
             given = verdicts_of(db, select(runs.run).where(*others))
             offs = power_offs_of(db, me)
-        standing = (weightiest(given[row.run]) or unverified(row) for row in rows)
+        standing = (
+            weightiest(given[row.run])
+            or unverified(row, self._seen(row.session_end, row.held_at, row.holder))
+            for row in rows
+        )
         return Relations(
             superseded_by=later.run if later is not None else "",
             verdicts=tuple(own),
@@ -412,13 +420,25 @@ class Store:
         share."""
         chosen = (of_client(client), drive_listing.on_host(host))
         with self._database.reading() as db:
-            return drive_listing.drives(db, (limit, of_each), drive, *chosen)
+            return drive_listing.drives(
+                db,
+                (limit, of_each),
+                drive,
+                *chosen,
+                held_at=self._held_at(),
+                seen=self._seen,
+            )
 
     def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
         """What the runs of the client `client` say of a target of the drives with these marks, None: those of
         each client; one map for each."""
         with self._database.reading() as db:
-            return drive_claims.claims(db, frozenset(drives), of_client(client))
+            marks = frozenset(drives)
+            return drive_claims.claims(db, marks, of_client(client), held_at=self._held_at(), seen=self._seen)
+
+    def _held_at(self) -> ColumnElement[Any]:
+        """Where another server holds a run, as a column beside those of runs."""
+        return self.leases.held_at(tables.runs.c.holder).scalar_subquery().label("held_at")
 
     def listing(
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""

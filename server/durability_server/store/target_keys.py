@@ -83,6 +83,40 @@ def _serial(drive: Drive, machine_id: str) -> str:
     return drive.serial
 
 
+def overlap(one: Facts, other: Facts) -> bool:
+    """Whether what was written to the one target may lie where the other one does, though they are not the
+    same: a whole drive, a partition of it, a file on a file system of either. Two files of one file system
+    do not; of two places that layers between make unknown, it is not known."""
+    if not _serials(one) & _serials(other):
+        return False
+    anywhere = _is_whole_drive(one) or _is_whole_drive(other)
+    starts = (one.offset_bytes, other.offset_bytes)
+    if one.file_system is not None and other.file_system is not None:
+        uuids = {one.file_system.uuid, other.file_system.uuid}
+        return len(uuids) == 2 and "" not in uuids and (anywhere or starts[0] == starts[1] is not None)
+    if anywhere or None in starts:
+        return anywhere
+    return all(_reaches(this, that) for this, that in ((one, other), (other, one)))
+
+
+def _serials(facts: Facts) -> set[str]:
+    return {_serial(drive, facts.host.machine_id) for drive in facts.drives} - {""}
+
+
+def _is_whole_drive(facts: Facts) -> bool:
+    """Whether all of one drive is the target, or has the target's file system."""
+    if len(facts.drives) != 1 or facts.offset_bytes != 0:
+        return False
+    return facts.file_system is not None or facts.size_bytes >= facts.drives[0].size_bytes
+
+
+def _reaches(this: Facts, that: Facts) -> bool:
+    """Whether `this` ends behind the beginning of `that`. Of a file system only its beginning is known."""
+    assert this.offset_bytes is not None and that.offset_bytes is not None
+    size_bytes = 1 if this.file_system is not None else this.size_bytes
+    return that.offset_bytes < this.offset_bytes + size_bytes
+
+
 def series_key(plan: Plan, facts: Facts) -> str:
     """What the cuts of one series share (rule 16): drives and firmware, file system and options, plan. "", no
     series, if a drive tells no serial: two drives of one model would be one."""

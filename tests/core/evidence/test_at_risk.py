@@ -7,7 +7,16 @@ from dataclasses import replace
 import pytest
 
 from durability.evidence.at_risk import at_risk, cut_interval_ns, loss_window
-from durability.formats.case import Case, DriveState, Event, HeldUp, PowerOff, Receipt, TargetError
+from durability.formats.case import (
+    Case,
+    DriveState,
+    Event,
+    HeldUp,
+    PowerOff,
+    Receipt,
+    SessionEnd,
+    TargetError,
+)
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
 
@@ -265,8 +274,13 @@ def test_a_drive_that_failed_late_had_no_power_after_off_was_confirmed(plan: Pla
     assert counts(case, plan, 3000)[1] == 2
 
 
-def test_a_controllers_times_of_another_boot_of_the_server_say_nothing(plan: Plan) -> None:
-    """They do not compare with those of the receipts."""
-    case = make_case(plan, (3000,), power_offs=power_off(10_000, 12_000, boot_id="another"))
-    assert counts(case, plan, 3000) == (2, 11, 101, 1001)
-    assert cut_interval_ns(case) == cut_interval_ns(make_case(plan, (3000,)))
+@pytest.mark.parametrize("end", ["silence", "target-error"])
+def test_a_controller_with_another_clock_leaves_the_moment_unknown(plan: Plan, end: SessionEnd) -> None:
+    """Its times do not compare with those of the receipts: the power may have gone long after the last frame,
+    or after the error at which the drive seemed dead."""
+    fields = {"session_end": end, "target_error": failed("dead") if end == "target-error" else None}
+    case = make_case(plan, (3000,), power_offs=power_off(0, 1, boot_id="another"), **fields)
+    assert counts(case, plan, 3000) == (0, 0, 0, 0)
+    assert "clock of another machine" in at_risk(case, plan, newest_seen=(3000,)).unknown
+    assert cut_interval_ns(case) is None
+    assert loss_window(case, proven=(3000,), oldest_lost=(2991,)) is None

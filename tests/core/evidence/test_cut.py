@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from durability.evidence.cut import CutClass, assess, at_least
-from durability.formats.case import Case, PowerOff, TargetError
+from durability.evidence.cut import CutClass, assess, at_least, outlived
+from durability.formats.case import Case, Event, PowerOff, TargetError
 from durability.formats.facts import Facts
+from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
 
@@ -264,3 +268,44 @@ def test_a_client_that_was_heard_without_power_has_another_switch(make_plan: Mak
     assert cut.cut_class == "os" and "500 ms after the switch" in cut.contradictions[0]
     alone = make_case(small(make_plan), (100,), power_offs=switched_off(**early, subject="drive"))
     assert not assess(alone, bare, attested=None, cut_class=None).contradictions
+
+
+Made = Callable[[Plan], Case]
+
+
+def _reset(text: str, *, after_s: float, later: tuple[Event, ...] = (), **changes: Any) -> Made:
+    """The case of a client that fell silent, and whose connection ended so long after its last frame."""
+
+    def make(plan: Plan) -> Case:
+        at_ns = LAST_NS + int(after_s * 1e9)
+        ended = Event(at_ns=at_ns, wall="", kind="rst", text=text)
+        return make_case(plan, (100,), events=(ended, *later), **changes)
+
+    return make
+
+
+_BY_PEER = "the connection was reset: [Errno 104] Connection reset by peer"
+_AGAIN = Event(at_ns=LAST_NS + 4 * 10**9, wall="", kind="session", text="from b7")
+
+
+@pytest.mark.parametrize(
+    ("made", "boot", "uptime_s", "expected"),
+    [
+        (_reset(_BY_PEER, after_s=3), "boot-2", 30, True),
+        (_reset(_BY_PEER, after_s=3), "boot-1", 1000, True),
+        (_reset(_BY_PEER, after_s=3), "boot-2", 119, False),
+        (_reset(_BY_PEER, after_s=3), "boot-2", 108, False),
+        (_reset(_BY_PEER, after_s=3, server_boot_id="another"), "boot-2", 30, False),
+        (_reset(_BY_PEER, after_s=3, later=(_AGAIN,)), "boot-2", 30, False),
+        (_reset("the connection was closed here", after_s=3), "boot-2", 30, False),
+        (_reset(_BY_PEER, after_s=3, session_end="stop"), "boot-2", 30, False),
+    ],
+)
+def test_a_reset_before_the_machine_started_again_is_the_old_systems(
+    make_plan: MakePlan, made: Made, boot: str, uptime_s: float, *, expected: bool
+) -> None:
+    """It shows that the system outlived its client; one that the present boot may have sent does not, nor one
+    of an earlier connection, nor by another clock."""
+    case = made(small(make_plan))
+    assert outlived(case, facts(boot=boot, uptime_s=uptime_s)) is expected
+    assert not outlived(case, facts(boot=boot, uptime_s=uptime_s, machine="another"))

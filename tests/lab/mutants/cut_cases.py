@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from durability import limits
-from durability.formats.case import DriveState, HeldUp, PastVerdict, TargetError
+from durability.formats.case import RESET, DriveState, HeldUp, PastVerdict, PowerOff, TargetError
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
@@ -433,6 +433,63 @@ def connection_that_was_closed_after_silence() -> str:
     assert server.run.session_end == "silence"
     server.run.detached(agenda.now_ns, "fin", "the client's system closed the connection")
     return judged(disk_of(plan, 5), case_of(agenda, server))
+
+
+def _reset_after_silence(*, uptime_s: int) -> str:
+    """The answer where the connection of a silent client was reset five seconds after its last frame, and the
+    power cut two minutes later at most; `uptime_s`: of the machine at verify."""
+    plan = plan_of()
+    agenda, server = server_of(plan)
+    server.acknowledge((5,), 0)
+    wait(agenda, 1500)
+    server.watch()
+    wait(agenda, 3500)
+    server.run.detached(agenda.now_ns, "rst", f"{RESET}: by peer")
+    now = facts(boot="boot-2", uptime_s=uptime_s, drives=(drive(unsafe_shutdowns=4),))
+    return judged(disk_of(plan, 5), case_of(agenda, server), now=now)
+
+
+@lab_case("inconclusive: session-closed")
+def connection_that_was_reset_before_the_machine_started_again() -> str:
+    """The network was away and the client was killed meanwhile; its kernel says that there is no client. A
+    minute later the machine's power is cut."""
+    return _reset_after_silence(uptime_s=30)
+
+
+@lab_case("durable")
+def connection_that_the_next_boot_reset() -> str:
+    """The power was cut, and the machine started again at once: it does not know the connection."""
+    return _reset_after_silence(uptime_s=121)
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def process_that_was_frozen_before_the_cut() -> str:
+    """The client was frozen; its kernel acknowledged heartbeats for ten seconds, then the power was cut."""
+    plan = plan_of()
+    agenda, server = server_of(plan)
+    server.acknowledge((5,), 0)
+    wait(agenda, 1500)
+    server.watch()
+    for _ in range(10):
+        wait(agenda, 850)
+        server.run.kernel_alive(agenda.now_ns)
+    return judged(disk_of(plan, 5), case_of(agenda, server))
+
+
+@lab_case("inconclusive: nothing-at-risk")
+def switch_with_another_clock() -> str:
+    """The server that switched the power is not the one that the client spoke to: nobody knows how long
+    after the last frame it did."""
+    off = PowerOff(
+        asked_ns=LAST_NS,
+        confirmed_ns=LAST_NS + MS,
+        boot_id="another server's",
+        subject="machine",
+        cut_class="power",
+        text="campaign: b7 switched off and confirmed it",
+    )
+    disk, case = kept(power_offs=(off,))
+    return judged(disk, case)
 
 
 @lab_case("inconclusive: nothing-at-risk")

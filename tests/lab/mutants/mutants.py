@@ -127,9 +127,7 @@ _ACKNOWLEDGING = (
         rule=3,
         taken_away="resuming a run needs no secret",
         noticed_by=("second-client-without-the-secret",),
-        change=without(
-            Requests._resume, "if not auth.equal(known.stored.secret, message.secret):", "if False:"
-        ),
+        change=without(Requests._resume, "if not auth.equal(known.secret, message.secret):", "if False:"),
     ),
     Mutant(
         name="two connections write one run",
@@ -143,7 +141,7 @@ _ACKNOWLEDGING = (
         rule=10,
         taken_away="verify does not end the run",
         noticed_by=("client-that-comes-back-after-verify",),
-        change=without(requests._require_not_ended, 'if run.state == "ended":', "if False:"),
+        change=without(requests._require_not_ended, 'if head.state == "ended":', "if False:"),
     ),
     Mutant(
         name="a live run is judged",

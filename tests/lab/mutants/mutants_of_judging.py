@@ -13,6 +13,7 @@ from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan
+from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")
@@ -409,6 +410,13 @@ JUDGING = (
             "    return one_target and not",
             "    return not",
         ),
+    ),
+    Mutant(
+        name="later runs elsewhere on the drive ignored",
+        rule=9,
+        taken_away="only a run on the same target follows an earlier one",
+        noticed_by=("whole-drive-on-whose-partition-a-later-run-was-made",),
+        change=answering(target_keys.overlap, "return False"),
     ),
     Mutant(
         name="smaller drives accepted",

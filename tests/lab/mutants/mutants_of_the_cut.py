@@ -96,6 +96,20 @@ THE_CUT = (
         change=without(Run.detached, 'self.session_end == "silence" and end == "fin"', "False"),
     ),
     Mutant(
+        name="a reset after silence does not count",
+        rule=12,
+        taken_away="once silent, a client is taken to be cut, though its system reset the connection",
+        noticed_by=("connection-that-was-reset-before-the-machine-started-again",),
+        change=answering(cut.outlived, "return False"),
+    ),
+    Mutant(
+        name="any reset after silence counts",
+        rule=12,
+        taken_away="a reset is taken to be that of the client's system, though it started anew since",
+        noticed_by=("connection-that-the-next-boot-reset",),
+        change=answering(cut.outlived, "return _reset_ns(case) is not None"),
+    ),
+    Mutant(
         name="silence after an error does not count",
         rule=12,
         taken_away="a client that reported an error and fell silent is taken to have ended",
@@ -157,6 +171,20 @@ THE_CUT = (
         taken_away="acknowledgements that a dead network held up count from when they came",
         noticed_by=("network-that-came-back-before-the-cut",),
         change=without(at_risk.frontiers_at, "if held.from_ns", "if False and held.from_ns"),
+    ),
+    Mutant(
+        name="a frozen client is cut",
+        rule=13,
+        taken_away="the kernel of a silent client acknowledges, and is taken to be dead",
+        noticed_by=("process-that-was-frozen-before-the-cut",),
+        change=answering(Run.kernel_alive, "pass"),
+    ),
+    Mutant(
+        name="switches by another clock ignored",
+        rule=13,
+        taken_away="a controller's log with another clock says nothing of the last moment of power",
+        noticed_by=("switch-with-another-clock",),
+        change=without(at_risk.last_power_ns, "if case.off_by_another_clock:", "if False:"),
     ),
     Mutant(
         name="any frame is power",

@@ -82,6 +82,30 @@ def run_of_which_more_was_asked_later() -> str:
     return served(story)
 
 
+@lab_case("superseded")
+def whole_drive_on_whose_partition_a_later_run_was_made() -> str:
+    """A run on a whole drive; then a file system was made on it, and a run on a file there."""
+
+    async def story(lab: Lab, address: tuple[str, int], plan: Plan) -> str:
+        file = lab.facts()
+        whole = replace(
+            file,
+            kind="device",
+            file_system=None,
+            path="/dev/sda",
+            path_in_file_system="",
+            offset_bytes=0,
+            size_bytes=file.drives[0].size_bytes,
+        )
+        first = await lab.connect(address)
+        await first.begin(plan, whole)
+        await (await lab.connect(address)).begin(replace(plan, run=77), file)
+        case = await (await lab.connect(address, "query")).export(plan.run)
+        return "superseded" if case.superseded_by == format_run(77) else "not superseded"
+
+    return served(story)
+
+
 async def _claimed(client: Client, plan: Plan, secret: bytes) -> str:
     try:
         await client.resume(plan.run, secret)

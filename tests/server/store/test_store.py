@@ -153,6 +153,32 @@ def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
     assert store_fixture.store.relations(store_fixture.store.load(3)).superseded_by == ""
 
 
+def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixture) -> None:
+    """A run on a file system that was made on a drive has overwritten what an earlier one wrote to the whole
+    drive, once it is armed; one of another client, on another drive or beside it has not."""
+    file = store_fixture.lab.facts()
+    device = replace(file, kind="device", file_system=None, path_in_file_system="")
+    whole = replace(device, offset_bytes=0, size_bytes=file.drives[0].size_bytes)
+    beside = replace(device, path="/dev/sda2", offset_bytes=1 << 39)
+    for run, target, client in (
+        (1, whole, ""),
+        (2, beside, ""),
+        (3, store_fixture.lab.facts(serial="S2"), ""),
+        (4, file, "another"),
+        (5, file, ""),
+    ):
+        store_fixture.register(run, facts=target, force=True, client=client)
+        if run != 5:
+            store_fixture.arm(run, facts=target)
+
+    def superseded() -> list[str]:
+        return [store_fixture.store.relations(store_fixture.store.load(run)).superseded_by for run in (1, 2)]
+
+    assert superseded() == [f"{2:016x}", ""]
+    store_fixture.arm(5, facts=file)
+    assert superseded() == [f"{5:016x}", ""]
+
+
 def test_earlier_runs_on_the_target_are_known(store_fixture: StoreFixture) -> None:
     """Whatever their plan and however far they came, oldest first; none of another target."""
     other = store_fixture.lab.facts(path_in_file_system="other")
@@ -236,15 +262,16 @@ def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:
 
 
 def test_a_cut_that_nobody_verified_shows_in_the_series(store_fixture: StoreFixture) -> None:
-    """A run that met a cut and has no verdict is "unverified"; one that was stopped is no cut."""
-    for run, end in ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "live")):
+    """A run that met a cut and has no verdict is "unverified", also where the server was down when it ended;
+    one that was stopped is no cut."""
+    ends = ((1, "silence"), (2, "stop"), (3, "target-error"), (4, "server-down"), (5, "live"))
+    for run, end in ends:
         store_fixture.register(run, force=True)
         store_fixture.arm(run)
         store_fixture.save(run, session_end=end)
-    series = store_fixture.store.relations(store_fixture.store.load(4)).series
+    series = store_fixture.store.relations(store_fixture.store.load(5)).series
     assert [(past.run, past.verdict) for past in series] == [
-        (f"{1:016x}", "unverified"),
-        (f"{3:016x}", "unverified"),
+        (f"{run:016x}", "unverified") for run in (1, 3, 4)
     ]
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from sqlalchemy import create_engine, insert, select
 
 from durability.formats.facts import Facts
 from durability_server.store import tables
 from durability_server.store.run_rows import is_on, key_columns
-from durability_server.store.target_keys import series_key, target_keys
+from durability_server.store.target_keys import overlap, series_key, target_keys
+from tests import sample_facts
+from tests.sample_facts import facts
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -105,3 +108,46 @@ def test_a_series_is_the_same_test_of_the_same_drives(lab: Lab) -> None:
         (plan, replace(facts, file_system=replace(facts.file_system, options="rw,nobarrier"))),
     )
     assert series not in {series_key(*other) for other in others}
+
+
+def _device(offset: int | None, size: int, **changes: Any) -> Facts:
+    """A device of the disk: the whole, a partition, or with None a volume of layers on it."""
+    return facts(kind="device", file_system=None, offset_bytes=offset, size_bytes=size, **changes)
+
+
+MIB, DISK = 1 << 20, 1 << 40
+NAMELESS = (sample_facts.drive(serial=""),)
+PAIR = (sample_facts.drive(), sample_facts.drive(serial="S2"))
+WHOLE, FIRST, SECOND = _device(0, DISK), _device(MIB, 100 * MIB), _device(101 * MIB, 100 * MIB)
+VOLUME = _device(None, 100 * MIB)
+FILE = facts()  # on a file system of the first partition
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (WHOLE, FIRST, True),
+        (WHOLE, FILE, True),
+        (WHOLE, VOLUME, True),
+        (FIRST, FILE, True),
+        (FIRST, _device(50 * MIB, 100 * MIB), True),
+        (FIRST, SECOND, False),
+        (SECOND, FILE, False),
+        (VOLUME, VOLUME, False),
+        (VOLUME, FIRST, False),
+        (FILE, facts(path_in_file_system="other"), False),
+        (FILE, facts(uuid="uuid-2"), True),
+        (FILE, facts(uuid="uuid-2", offset_bytes=101 * MIB), False),
+        (FILE, facts(uuid="uuid-2", offset_bytes=0), True),
+        (FILE, facts(uuid="uuid-2", offset_bytes=None), False),
+        (WHOLE, _device(MIB, MIB, drives=PAIR[1:]), False),
+        (_device(0, DISK, drives=NAMELESS), _device(MIB, MIB, drives=NAMELESS), False),
+        (WHOLE, _device(None, DISK, drives=PAIR), True),
+    ],
+)
+def test_targets_overlap_where_they_share_a_place_on_a_drive(
+    one: Facts, other: Facts, *, expected: bool
+) -> None:
+    """Whole drives have all that lies on them; of a file system the beginning counts; a drive without a
+    serial is nobody's, and places below layers are unknown."""
+    assert overlap(one, other) is overlap(other, one) is expected
