@@ -38,7 +38,8 @@ class EventfulDrive(Drive):
 
     `failing`: "", "once" or "lasting". `reads_left`: after so many reads it loses its power; None: never.
     `plans`: of every run whose superblock was written to it, in order. `promised_ns`: by run, when it last
-    promised an operation.
+    promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run, how far what it promised without a name, that of a file
+    system, reached while that run was the newest; 0 is before the first.
     """
 
     def __init__(
@@ -57,6 +58,8 @@ class EventfulDrive(Drive):
         self.on_death: Callable[[], None] = lambda: None
         self.plans: dict[int, Plan] = {}
         self.promised_ns: dict[int, int] = {}
+        self.begun_ns: dict[int, int] = {}
+        self.nameless_bytes: dict[int, int] = {}
         super().__init__(*arguments, **named)
 
     @property
@@ -86,8 +89,12 @@ class EventfulDrive(Drive):
         run = _run_of(whole)
         if len(whole) >= limits.SUPERBLOCK_BYTES and (plan := read_superblock(whole)) is not None:
             self.plans.setdefault(plan.run, plan)
+        if fua and not whole.startswith(_MAGIC):
+            newest = next(reversed(self.plans), 0)
+            end = offset + len(whole)
+            self.nameless_bytes[newest] = max(self.nameless_bytes.get(newest, 0), end)
         if run and fua:
-            self.promised_ns[run] = self._loop.now_ns
+            self._promise(run)
         elif run:
             self._unpromised.add(run)
 
@@ -96,8 +103,12 @@ class EventfulDrive(Drive):
         self._serve(self._sync_s)
         super().flush()
         for run in self._unpromised:
-            self.promised_ns[run] = self._loop.now_ns
+            self._promise(run)
         self._unpromised.clear()
+
+    def _promise(self, run: int) -> None:
+        self.promised_ns[run] = self._loop.now_ns
+        self.begun_ns.setdefault(run, self._loop.now_ns)
 
     def cut(self) -> None:
         """Take the power away, in the middle of what is under way."""

@@ -43,6 +43,12 @@ from durability_server.server import Server
 MS, S = 1_000_000, 1_000_000_000
 ATTESTATION = "the operator pulled the plug"
 
+# Steps that leave a sound run sound, and those that do after its client is gone.
+_HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})
+_HARMLESS = frozenset({"pass", "copy", "cut", "boot", "answer", "unmount", "verify"}) | _HARMLESS_AFTER
+_LOAD_NS = 50 * 1_000_000  # between two promises under load, at most
+_CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server (rule 12)
+_BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
@@ -64,7 +70,8 @@ class Answer:
     """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
     `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
-    for which the drive was smaller than it had been, when verify began."""
+    for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
+    while it went on."""
 
     step: Step
     at_ns: int
@@ -75,6 +82,16 @@ class Answer:
     older: bool
     exported: bool
     smaller: frozenset[int]
+    interrupted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """The server's store as it was once: its files, and what it had then of `known` and `standing`."""
+
+    path: Path
+    known: set[int]
+    standing: dict[int, str]
 
 
 @dataclass(slots=True)
@@ -93,9 +110,14 @@ class World:
     ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
-    shrunk: bool = False
     renamed: bool = False
-    forgotten: bool = False  # the server's store is an earlier one
+    known: set[int] = field(default_factory=set)  # runs that the store has as armed, as it is now
+    standing: dict[int, str] = field(default_factory=dict)  # verdicts that it has; `play` keeps it
+    unanswered: set[int] = field(default_factory=set)
+    spoiled: set[int] = field(default_factory=set)  # runs to which more happened than a cut
+    sound: set[int] = field(default_factory=set)  # runs cut under load, and nothing else happened
+    lossy: set[int] = field(default_factory=set)
+    metadata_lost: set[int] = field(default_factory=set)  # runs whose file system lost what they rest on
     unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
@@ -104,7 +126,7 @@ class World:
     server: Server | None = None
     server_process: Process | None = None
     client: Process | None = None
-    copies: list[Path] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     exports: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -142,6 +164,22 @@ class World:
         wrote over them may hide them from a look at the end."""
         return [*self.broken_before, *self.storage.drive.broken(self.storage.log)]
 
+    def metadata_broken(self, run: int) -> bool:
+        """Whether the drive broke a promise to the file system, in a record that what the run wrote rests
+        on: its own, or an earlier one. What a run wrote stays where it is when a later record is lost."""
+        return run in self.metadata_lost or run in self._metadata_lost_now()
+
+    def _metadata_lost_now(self) -> set[int]:
+        if self.history.target == "device":
+            return set()
+        broken = [one.offset for one in self.storage.drive.broken(self.storage.log) if not one.promised]
+        lost, end = set(), 0
+        for one in (0, *self.plans):
+            end = max(end, self.storage.drive.nameless_bytes.get(one, 0))
+            if any(offset < end for offset in broken):
+                lost.add(one)
+        return lost
+
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
         return self.storage.drive.powered and self.storage.drive.size_bytes < self.sizes.get(run, 0)
@@ -155,6 +193,9 @@ class World:
     async def take(self, step: Step) -> Answer | None:
         """One step; the answer of a `verify`."""
         self._armed()
+        if step.kind not in _HARMLESS or (step.kind in _HARMLESS_AFTER and self.client_alive):
+            self.spoiled.update(self.plans)
+            self.sound.clear()
         if step.kind == "verify":
             return await self._verify(step)
         await getattr(self, f"_{step.kind}")(step)
@@ -207,6 +248,7 @@ class World:
         for one in runs:
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
+                self.known.add(one.id)
                 self.sizes[one.id] = self.storage.drive.size_bytes
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
@@ -233,11 +275,26 @@ class World:
         if (what == "drive" and not drive.powered) or (what != "drive" and not self.machine_up):
             return
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        self._note_load(what)
         if what != "guest":
             self._lose_power()
         if what != "drive":
             self._die(silent=True)
             self.machine_up = False
+
+    def _note_load(self, what: str) -> None:
+        """The cut comes: whether the newest run is a sound one."""
+        run = next(reversed(self.plans), 0)
+        heard = self.server is not None and self.network.up and run in self.armed and run in self.known
+        if run == 0 or self.plans[run].credit < _CREDIT_GROUPS * self.plans[run].group:
+            return
+        now_ns, drive = self.loop.now_ns, self.storage.drive
+        began = now_ns - drive.begun_ns.get(run, now_ns) >= _BEGIN_NS
+        loaded = self.client_alive and began and now_ns - drive.promised_ns[run] <= _LOAD_NS
+        if heard and loaded and run not in self.spoiled and what != "guest":
+            self.sound.add(run)
+        elif what == "guest":
+            self.spoiled.add(run)
 
     def cut_while_read(self) -> None:
         """The drive loses its power in the middle of a read."""
@@ -248,6 +305,7 @@ class World:
     def _lose_power(self) -> None:
         self.storage.drive.cut()
         self.broken_before += self.storage.drive.broken(self.storage.log)
+        self.metadata_lost |= self._metadata_lost_now()
 
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
@@ -327,7 +385,6 @@ class World:
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
-            self.shrunk |= step["percent"] == "50"
             self.storage.drive.resize(SIZE_BYTES * int(step["percent"]) // 100)
 
     async def _replace(self, step: Step) -> None:
@@ -358,9 +415,9 @@ class World:
             await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
             self._remove_store()
-            self.forgotten = True
             copy = self.copies[-1 if how == "newest" else 0]
-            for file in copy.iterdir():
+            self.known, self.standing = set(copy.known), dict(copy.standing)
+            for file in copy.path.iterdir():
                 shutil.copy(file, self.directory / file.name)
         if self.server is None and how != "kill":
             await self.start()
@@ -370,7 +427,7 @@ class World:
         copy.mkdir()
         for file in self.directory.glob("store*"):
             shutil.copy(file, copy / file.name)
-        self.copies.append(copy)
+        self.copies.append(Copy(path=copy, known=set(self.known), standing=dict(self.standing)))
         case = await self.case(list(self.plans)[-1]) if self.plans else None
         if case is not None:
             export = self.directory / f"export-{len(self.exports)}.json"
