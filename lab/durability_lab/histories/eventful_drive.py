@@ -38,7 +38,7 @@ class EventfulDrive(Drive):
 
     `failing`: "", "once" or "lasting". `reads_left`: after so many reads it loses its power; None: never.
     `plans`: of every run whose superblock was written to it, in order. `promised_ns`: by run, when it last
-    promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run, how far what it promised without a name, that of a file
+    promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run, how far that reached
     system, reached while that run was the newest; 0 is before the first.
     """
 

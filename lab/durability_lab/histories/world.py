@@ -36,8 +36,9 @@ from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.virtual_loop import CURRENT, Process, VirtualLoop
+from durability_lab.histories.virtual_loop import VirtualLoop
 from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_process import CURRENT, Process
 from durability_server.server import Server
 
 MS, S = 1_000_000, 1_000_000_000
