@@ -47,7 +47,8 @@ class Known(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
     `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
-    failed everything, with power; `renamed`: someone gave the target another name; `sound`: the runs that
+    failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut;
+    `renamed`: someone gave the target another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
     earlier verify may have found a loss rightly. `unheard_ns`: the most that may lie between a promise and
     the receipt of its acknowledgement, and between the last frame and the cut, together."""
@@ -58,6 +59,7 @@ class Known(Protocol):
     known: set[int]
     ended_unheard: set[int]
     failed_with_power: set[int]
+    frozen_shortly: set[int]
     renamed: bool
     sound: set[int]
     lossy: set[int]
@@ -99,7 +101,7 @@ def grade(world: Known, answer: Answer) -> Grade:
 def _grade(world: Known, answer: Answer, damage: Mapping[int, _Damage]) -> Grade:
     document = answer.document
     if document is None:
-        newest = next(reversed(world.plans), 0)
+        newest = _newest(world)
         owed = _owed(world, answer, newest, damage)
         word = "none"
         reasons: tuple[str, ...] = (answer.why.partition(":")[0],)
@@ -197,7 +199,7 @@ def _unfounded(world: Known, answer: Answer, run: int, damage: _Damage) -> str:
 def _owed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage]) -> bool:
     """Whether durable is the only right answer: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
-    newest = run == next(reversed(world.plans), 0) and run in world.sound
+    newest = run == _newest(world) and run in world.sound
     return plain and newest and answer.attested and run in damage and not damage[run].any
 
 
@@ -214,6 +216,11 @@ def _missed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage
         return "durable"
     restarted = any(cut.what != "drive" for cut in world.cuts)
     return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
+
+
+def _newest(world: Known) -> int:
+    """The newest run on the drive, 0 for none."""
+    return next(reversed(list(world.plans)), 0)
 
 
 def _superseded(world: Known, run: int) -> bool:
@@ -259,6 +266,8 @@ def _limit(world: Known, answer: Answer, run: int) -> str:
         return "stopped writing in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
+    if run in world.frozen_shortly:
+        return "a client frozen shortly before the cut"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"

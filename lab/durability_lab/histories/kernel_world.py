@@ -35,7 +35,7 @@ from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.kernel_processes import Command, Machine, ServerProcess, until
 from durability_lab.histories.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.world import ATTESTATION, Answer, Copy, Cut
+from durability_lab.histories.world import ATTESTATION, Answer, Copy, Cut, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import NAMES_MIB, FileSystemName
 
@@ -76,6 +76,7 @@ class KernelWorld:
         self.armed: list[int] = []
         self.ended_unheard: set[int] = set()
         self.failed_with_power: set[int] = set()
+        self.frozen_shortly: set[int] = set()
         self.renamed = False  # no step does it here
         self.known: set[int] = set()
         self.standing: dict[int, str] = {}
@@ -389,7 +390,7 @@ class KernelWorld:
         if how != "start":
             await self.server.kill()
         if how in ("newest", "oldest") and self.copies:
-            copy = self.copies[-1 if how == "newest" else 0]
+            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
             self.server.restore(copy.path)
             self.known, self.standing = set(copy.known), dict(copy.standing)
         if not self.server.runs and how != "kill":
@@ -437,8 +438,9 @@ class KernelWorld:
         judged = self.armed[-2 if older else -1 :][:1]
         true = any(cut.what != "guest" and one in cut.promised_ns for cut in self.cuts for one in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
+        export = of_age(self.exports, step) if exported else Path()
         options = (
-            *(("--from-export", str(self.exports[-1])) if exported else self._common),
+            *(("--from-export", str(export)) if exported else self._common),
             *(("--run", format_run(run)) if run else ()),
             *(("--device", self.rig.loop) if unmounted else ()),
             *(("--attest-cut", ATTESTATION, "--cut-class", "power") if attested else ()),
@@ -454,7 +456,7 @@ class KernelWorld:
             await self._note_cut("drive", time.monotonic_ns())
         case = None
         if document is not None and exported:
-            case = case_from_value(json.loads(self.exports[-1].read_text()))
+            case = case_from_value(json.loads(export.read_text()))
         elif document is not None:
             case = await self._case(parse_run(document["run"]))
         return Answer(

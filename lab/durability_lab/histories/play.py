@@ -108,6 +108,7 @@ async def play_through(world: Playable) -> Played:
             told.append(f"{'':12}{_said(answer)}")
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
+            take(answer.beside)
 
     began_s = clock()
     for step in world.history.steps:

@@ -73,7 +73,7 @@ class _Handle(asyncio.Handle):
     """What runs next, unless the process that it belongs to is frozen."""
 
     def _run(self) -> None:
-        process = self._context.get(CURRENT)
+        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
         if process is not None and process.frozen:
             process.keep(self)
         else:
@@ -84,7 +84,7 @@ class _TimerHandle(asyncio.TimerHandle):
     """The same, at a time."""
 
     def _run(self) -> None:
-        process = self._context.get(CURRENT)
+        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
         if process is not None and process.frozen:
             process.keep(self)
         else:
@@ -187,7 +187,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
         """As that of asyncio."""
         handle = _Handle(callback, args, self, context)
-        self._ready.append(handle)
+        self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     def call_at(  # type: ignore[override]
@@ -195,8 +195,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """As that of asyncio."""
         timer = _TimerHandle(when, callback, args, self, context)
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
         return timer
 
     def call_later(  # type: ignore[override]

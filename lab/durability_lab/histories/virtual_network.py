@@ -17,10 +17,10 @@ from contextvars import Context
 from random import Random
 from typing import Any
 
-from durability_lab.histories.virtual_process import CURRENT
+from durability_lab.histories.virtual_process import CURRENT, Process
 
 _WINDOW_BYTES = 64 << 10  # that a kernel takes before its process reads
-_TCP_INFO = struct.Struct("=56xI60xQ100xI")  # ms since the last acknowledgement, bytes acknowledged, window
+TCP_INFO = struct.Struct("=56xI60xQ100xI")  # ms since the last acknowledgement, bytes acknowledged, window
 _BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that nothing leaves
 _PORT = 7420
 
@@ -194,7 +194,7 @@ class End(asyncio.Transport):
         """What Linux tells of a connection, as far as the product asks."""
         age_ms = int((self._loop.time() - self._acked_s) * 1000)
         unread = sum(len(one) for one in self.peer._unread)
-        return _TCP_INFO.pack(age_ms, self._acked_bytes, _WINDOW_BYTES - unread)
+        return TCP_INFO.pack(age_ms, self._acked_bytes, _WINDOW_BYTES - unread)
 
     def is_closing(self) -> bool:
         """Whether this end was closed."""
@@ -292,7 +292,7 @@ class End(asyncio.Transport):
         """Something comes from the other end."""
         if self.gone or self._over:
             return
-        if getattr(self.owner, "frozen", False):
+        if isinstance(self.owner, Process) and self.owner.frozen:
             self._unread.append(what)
         else:
             self._context().run(self._hand_over, what)
@@ -306,7 +306,7 @@ class End(asyncio.Transport):
     def _context(self) -> Context:
         """What comes of it belongs to the process, and not to the one that sent it."""
         context = Context()
-        context.run(CURRENT.set, self.owner)
+        context.run(CURRENT.set, self.owner if isinstance(self.owner, Process) else None)
         return context
 
     def _hand_over(self, what: bytes | str) -> None:

@@ -13,13 +13,13 @@ import io
 import json
 import shutil
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, TargetBusyError
 from durability.formats import facts
 from durability.formats.case import Case, case_from_value, case_to_value
 from durability.formats.plan import Plan
@@ -50,11 +50,15 @@ _HARMLESS = frozenset({"pass", "copy", "cut", "boot", "answer", "unmount", "veri
 _LOAD_NS = 50 * 1_000_000  # between two promises under load, at most
 _CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server (rule 12)
 _BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
+_UNSHOWN_NS = 4 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
 _PATIENCE_S = 20.0  # of the operator with a command that gives no answer
 _LOOK_S = 0.005
+_AGAIN_S = 0.0003
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class Answer:
     `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
     for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
-    while it went on."""
+    while it went on. `beside`: what another `verify` said, which was begun meanwhile."""
 
     step: Step
     at_ns: int
@@ -84,6 +88,15 @@ class Answer:
     exported: bool
     smaller: frozenset[int]
     interrupted: bool = False
+    beside: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What one `verify` printed: its document, or why there is none."""
+
+    document: dict[str, Any] | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +120,7 @@ class World:
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
     sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
+    _interrupted: bool = False  # what goes on has lost something
     ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
     ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
@@ -119,6 +133,9 @@ class World:
     sound: set[int] = field(default_factory=set)  # runs cut under load, and nothing else happened
     lossy: set[int] = field(default_factory=set)
     metadata_lost: set[int] = field(default_factory=set)  # runs whose file system lost what they rest on
+    frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
+    frozen_shortly: set[int] = field(default_factory=set)  # runs whose client was frozen just before a cut
+    pending: list[int] = field(default_factory=list)  # signals to a frozen client
     unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
@@ -237,6 +254,9 @@ class World:
         )
         self.client = Process("client")
         task = self._begin(self.client, run(options, self.storage, io.StringIO()))
+        if step["next"] != "armed":
+            await asyncio.sleep(int(step["next"]) / 1000)
+            return
         for _ in range(int(_ARMING_S / _LOOK_S)):
             await asyncio.sleep(_LOOK_S)
             if task.done() or self._armed():
@@ -277,6 +297,10 @@ class World:
             return
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
         self._note_load(what)
+        drive.node = step["node"]
+        run = next(reversed(self.plans), 0)
+        if self.client_alive and self.loop.now_ns - self.frozen_ns.get(run, 0) <= _UNSHOWN_NS:
+            self.frozen_shortly.add(run)
         if what != "guest":
             self._lose_power()
         if what != "drive":
@@ -297,9 +321,10 @@ class World:
         elif what == "guest":
             self.spoiled.add(run)
 
-    def cut_while_read(self) -> None:
-        """The drive loses its power in the middle of a read."""
+    def _cut_while_read(self, node: str) -> None:
+        """The drive loses its power in the middle of a scan."""
         drive = self.storage.drive
+        drive.node = node
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
         self._lose_power()
 
@@ -318,6 +343,7 @@ class World:
         if not silent:
             self._stops_writing()
         client, self.client = self.client, None
+        self.pending = []
         if silent:
             self.network.darken(*self.ended, client)
         if client is None:
@@ -367,12 +393,30 @@ class World:
         client = self.client
         if client is None or number not in client.handlers:
             return
+        if client.frozen:
+            self.pending.append(number)
+            return
         self._stops_writing()
         client.handlers[number]()
         for _ in range(400):
             if not client.tasks:
                 return
             await asyncio.sleep(_LOOK_S)
+
+    async def _freeze(self, step: Step) -> None:
+        if self.client_alive and self.client is not None and not self.client.frozen:
+            self._stops_writing()
+            self.frozen_ns[next(reversed(self.plans), 0)] = self.loop.now_ns
+            self.client.freeze()
+
+    async def _thaw(self, step: Step) -> None:
+        if self.client is not None and self.client.frozen:
+            self.frozen_ns.pop(next(reversed(self.plans), 0), None)
+            self.client.thaw()
+            self.network.thaw(self.client)
+            pending, self.pending = self.pending, []
+            for number in pending:
+                await self._signal(number)
 
     async def _kill(self, step: Step) -> None:
         self._die(silent=False)
@@ -381,7 +425,8 @@ class World:
         self.network.turn(up=step["up"] == "yes")
         if not self.network.up and self.ended and self.network.unheard(self.ended[-1]):
             self.ended_unheard.update(list(self.plans)[-1:])
-        if self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
+        frozen = self.client is not None and self.client.frozen
+        if frozen or self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
             self._stops_writing()
 
     async def _resize(self, step: Step) -> None:
@@ -406,22 +451,27 @@ class World:
 
     async def _server(self, step: Step) -> None:
         how = step["how"]
-        if self.server is not None and self.server_process is not None and how != "start":
-            self._armed()
-            self.server_process.end()
-            self.network.kill(self.server_process)
-            self.network.close()
-            self.server._store.close()
-            self.server = None
+        if self.server is not None and how != "start":
+            self._kill_server()
             await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
             self._remove_store()
-            copy = self.copies[-1 if how == "newest" else 0]
+            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
             self.known, self.standing = set(copy.known), dict(copy.standing)
             for file in copy.path.iterdir():
                 shutil.copy(file, self.directory / file.name)
         if self.server is None and how != "kill":
             await self.start()
+
+    def _kill_server(self) -> None:
+        if self.server is None or self.server_process is None:
+            return
+        self._armed()
+        self.server_process.end()
+        self.network.kill(self.server_process)
+        self.network.close()
+        self.server._store.close()
+        self.server = None
 
     async def _copy(self, step: Step) -> None:
         copy = self.directory / f"copy-{len(self.copies)}"
@@ -482,6 +532,7 @@ class World:
         judged = list(self.plans)[-2 if older else -1 :][:1]
         true = any(cut.what != "guest" and run in cut.promised_ns for cut in self.cuts for run in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
+        export = of_age(self.exports, step) if exported else None
         options = VerifyOptions(
             target=self.storage.path,
             endpoint=None if exported else self._endpoint,
@@ -489,44 +540,88 @@ class World:
             attest_cut=ATTESTATION if attested else None,
             require_cut="os" if step["require"] == "os" else "power",
             min_cuts=int(step["min_cuts"]),
-            from_export=self.exports[-1] if exported else None,
+            from_export=export,
             json=True,
         )
-        drive = self.storage.drive
         smaller = frozenset(run for run in self.plans if self.smaller(run))
-        drive.on_death = self.cut_while_read
-        drive.reads_left = int(step["cut_after"]) or None
-        out, why = io.StringIO(), ""
-        task = self._begin(
-            Process("verify"), verify(options, storage=self.storage, out=out, err=io.StringIO())
+
+        async def answered(said: _Said) -> Answer:
+            case = None
+            if said.document is not None and export is not None:
+                case = case_from_value(json.loads(export.read_text()))
+            elif said.document is not None:
+                case = await self.case(parse_run(said.document["run"]))
+            return Answer(
+                step=step,
+                at_ns=self.loop.now_ns,
+                document=said.document,
+                why=said.why,
+                case=case,
+                attested=attested,
+                older=older or exported,
+                exported=exported,
+                smaller=smaller,
+                interrupted=self._interrupted,
+            )
+
+        first, second = await self._verified(step, options)
+        answer = await answered(first)
+        return (
+            answer
+            if second is None
+            else replace(answer, beside=replace(await answered(second), interrupted=True))
         )
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await task
-        except DurabilityError as error:
-            why = f"{type(error).__name__}: {error}"
-        except TimeoutError:
-            why = "no answer"
+
+    async def _verified(self, step: Step, options: VerifyOptions) -> tuple[_Said, _Said | None]:
+        """What verify said, and a second one beside it."""
+        drive = self.storage.drive
+        process = Process("verify")
+        self._interrupted = False
+        drive.on_read = lambda: self._lose(step, process)
+        drive.reads_left = int(step["cut_after"]) or None
+        first = self._begin_verify(process, options)
+        second = None
+        if step["beside"] == "yes":
+            second = self._begin_verify(Process("verify"), options, patiently=first)
+        await asyncio.wait({first} if second is None else {first, second}, timeout=_PATIENCE_S)
+        said = [await _said(task) for task in (first, second) if task is not None]
         self.storage.unlock()
         drive.reads_left = None
-        document = json.loads(out.getvalue()) if not why else None
-        case = None
-        if document is not None:
-            text = self.exports[-1].read_text() if exported else ""
-            case = (
-                case_from_value(json.loads(text)) if exported else await self.case(parse_run(document["run"]))
-            )
-        return Answer(
-            step=step,
-            at_ns=self.loop.now_ns,
-            document=document,
-            why=why,
-            case=case,
-            attested=attested,
-            older=older or exported,
-            exported=exported,
-            smaller=smaller,
-        )
+        return said[0], said[1] if second is not None else None
+
+    def _begin_verify(
+        self, process: Process, options: VerifyOptions, *, patiently: asyncio.Task[Any] | None = None
+    ) -> asyncio.Task[Any]:
+        """`patiently`: as often as the target is held by that one."""
+
+        async def verified() -> str:
+            while True:
+                out = io.StringIO()
+                try:
+                    await verify(options, storage=self.storage, out=out, err=io.StringIO())
+                except TargetBusyError:
+                    if patiently is None or patiently.done():
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    return out.getvalue()
+
+        return self._begin(process, verified())
+
+    def _lose(self, step: Step, process: Process) -> None:
+        """What `verify` loses in the middle of its reads."""
+        self._interrupted = True
+        what = step["loses"]
+        if what == "power":
+            self._cut_while_read(step["node"])
+        elif what == "server":
+            self._kill_server()
+        elif what == "network":
+            self.network.turn(up=False)
+        elif not process.dead:
+            process.end()
+            self.network.kill(process)
+            self.storage.unlock()
 
     # The rest.
 
@@ -560,3 +655,22 @@ class World:
             virtualisation="none",
             hostname="simulated",
         )
+
+
+async def _said(task: asyncio.Task[Any]) -> _Said:
+    """How a `verify` ended; it is ended if it has not."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        return _Said(document=None, why="no answer")
+    if task.cancelled():
+        return _Said(document=None, why="killed")
+    error = task.exception()
+    if isinstance(error, DurabilityError):
+        return _Said(document=None, why=f"{type(error).__name__}: {error}")
+    return _Said(document=json.loads(task.result()), why="")
+
+
+def of_age(paths: Sequence[T], step: Step) -> T:
+    """The newest, or so many before it as the step says; the oldest if there are not so many."""
+    return paths[max(0, len(paths) - 1 - int(step["age"]))]
