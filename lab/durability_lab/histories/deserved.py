@@ -1,15 +1,19 @@
 """What a verdict deserves, by the truth about a history: what the drive promised and broke, when
 something really lost its power, and what anybody did to the target.
 
-It shares no code with the judge. A loss must rest on a promise that the drive broke, or on what someone did
-to the target that looks the same; durable must rest on a cut that happened, of that class, within a second of
-a promise to that run, and on a target that a second reading in the plainest way (`reference_judge`) finds
-whole. All else is inconclusive, and one that the facts would have allowed to be more is counted as missed.
+It shares no code with the judge. Each reason of a loss must be true: findings, as many of each class as a
+second reading in the plainest way has (`reference_judge`), where the drive broke a promise; a drive that is
+smaller than it was; or an earlier loss that was true. Durable must rest on a cut that happened, of that
+class, within a second of a promise to that run, and on a target that the second reading finds whole. There is
+a floor: a sound run, on which the power was cut under load and nothing else happened, is durable if the drive
+kept its promises and the operator says so. All else may be inconclusive or without a verdict, and one that
+the facts would have allowed to be more is counted as missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,7 +24,8 @@ from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.steps import History
 from durability_lab.histories.world import Answer, Cut
-from durability_lab.truth.reference_judge import Label, ReferenceJudge
+from durability_lab.truth.comparison import Claims
+from durability_lab.truth.reference_judge import Label, Place, ReferenceJudge
 
 _AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
 _STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "power": ("machine", "drive")}
@@ -39,21 +44,25 @@ class Grade:
 
 
 class Known(Protocol):
-    """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is;
+    """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
+    `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
-    failed everything, with power; `shrunk`: someone made the drive smaller; `renamed`: someone gave the
-    target another name; `forgotten`: the server's store is an earlier one. `unheard_ns`: the
-    most that may lie between a promise and the receipt of its acknowledgement, and between the last frame
-    and the cut, together."""
+    failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut;
+    `renamed`: someone gave the target another name; `sound`: the runs that
+    nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
+    earlier verify may have found a loss rightly. `unheard_ns`: the most that may lie between a promise and
+    the receipt of its acknowledgement, and between the last frame and the cut, together."""
 
     history: History
     cuts: list[Cut]
     armed: list[int]
+    known: set[int]
     ended_unheard: set[int]
     failed_with_power: set[int]
-    shrunk: bool
+    frozen_shortly: set[int]
     renamed: bool
-    forgotten: bool
+    sound: set[int]
+    lossy: set[int]
     unheard_ns: int
 
     @property
@@ -70,6 +79,9 @@ class Known(Protocol):
     def broken(self) -> Sequence[Broken]:
         """The promises that the drive does not keep, or did not."""
 
+    def metadata_broken(self, run: int) -> bool:
+        """Whether the drive broke a promise to the file system that what the run wrote rests on."""
+
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
 
@@ -79,75 +91,163 @@ class Known(Protocol):
 
 def grade(world: Known, answer: Answer) -> Grade:
     """Compare one answer with the truth."""
+    broken = world.broken()
+    damage = {run: _Damage.of(world, plan, broken) for run, plan in world.plans.items()}
+    found = _grade(world, answer, damage)
+    world.lossy |= {run for run, one in damage.items() if one.any or run in answer.smaller}
+    return found
+
+
+def _grade(world: Known, answer: Answer, damage: Mapping[int, _Damage]) -> Grade:
     document = answer.document
     if document is None:
-        return Grade(word="none", reasons=(answer.why.partition(":")[0],))
+        newest = _newest(world)
+        owed = _owed(world, answer, newest, damage)
+        word = "none"
+        reasons: tuple[str, ...] = (answer.why.partition(":")[0],)
+        return Grade(
+            word=word,
+            reasons=reasons,
+            wrong=f"no verdict, where durable is due: {answer.why}" if owed else "",
+            missed=_missed(world, answer, newest, damage),
+        )
     run = parse_run(document["run"])
     word = document["verdict"]
     reasons = tuple(reason["code"] for reason in document["reasons"])
-    broken = _broken(world, run)
-    smaller = world.smaller(run)
-    earlier = "earlier-loss" in reasons
-    if word == "loss":
-        true = broken or smaller or run in answer.smaller or world.shrunk or earlier
-        return Grade(
-            word=word, reasons=reasons, wrong="" if true else "loss, and no promise to the run was broken"
-        )
     wrong = ""
-    armed = [one for one in world.plans if one in world.armed or one in world.promised_ns()]
+    if word == "loss":
+        return Grade(word=word, reasons=reasons, wrong=_untrue(world, answer, run, damage.get(run)))
     # A target with another name does not show whether it rolled back or was put there.
-    order = list(world.plans)
-    passed_over = run in order and armed and order.index(run) < order.index(armed[-1])
-    if not (answer.older or world.forgotten or (world.renamed and word == "inconclusive")) and passed_over:
+    if not (answer.older or (world.renamed and word == "inconclusive")) and _passed_over(world, run):
         wrong = "an older run was judged, although the drive is known for a newer armed one"
-    damaged = _damaged(world, answer, run)
-    deserved = _qualifying(world, run, document["cut"]["class"])
     if word == "durable":
         limit = ""
-        if damaged:
+        if damaged := _damaged(world, answer, run):
             wrong = f"durable, and the target is damaged: {damaged}"
-        elif smaller:
+        elif world.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
-        elif not deserved:
+        elif not _qualifying(world, run, document["cut"]["class"]):
             limit = _limit(world, answer, run)
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
-    missed = (
-        "loss"
-        if broken and damaged
-        else "durable"
-        if answer.attested and _qualifying(world, run, "power")
-        else ""
-    )
-    return Grade(word=word, reasons=reasons, wrong=wrong, missed="" if answer.older else missed)
+    if not wrong and _owed(world, answer, run, damage):
+        wrong = f"inconclusive ({', '.join(reasons)}), where durable is due"
+    return Grade(word=word, reasons=reasons, wrong=wrong, missed=_missed(world, answer, run, damage))
 
 
-def _broken(world: Known, run: int) -> bool:
-    """Whether the drive broke a promise to the run: for a record of a writer, or a superblock."""
-    plan = world.plans.get(run)
-    if plan is None:
-        return False
-    for one in world.broken():
-        if not one.promised and world.history.target == "file":
-            return True  # the file system's own: it may have lost any file with it
-        place = Label.of(one.promised).place(plan) if one.promised else None
-        if place is not None and place[0] != plan.control_writer:
-            return True
-    return False
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """What the drive broke of a run: `places` with a promise to the run, and whether anything of the file
+    `system` that it rests on."""
+
+    places: frozenset[Place]
+    system: bool
+
+    @property
+    def any(self) -> bool:
+        return bool(self.places) or self.system
+
+    @classmethod
+    def of(cls, world: Known, plan: Plan, broken: Sequence[Broken]) -> _Damage:
+        places = {Label.of(one.promised).place(plan) for one in broken if one.promised}
+        return cls(
+            places=frozenset(one for one in places if one is not None and one[0] != plan.control_writer),
+            system=world.metadata_broken(plan.run),
+        )
+
+
+def _passed_over(world: Known, run: int) -> bool:
+    """Whether a newer run on the drive than `run` was armed, and the server knows it or it is there."""
+    order = list(world.plans)
+    here = {one for one in world.promised_ns() if one in world.sound}
+    newer = [one for one in order if (one in world.armed and one in world.known) or one in here]
+    return run in order and bool(newer) and order.index(run) < order.index(newer[-1])
+
+
+def _untrue(world: Known, answer: Answer, run: int, damage: _Damage | None) -> str:
+    """Which reason of a loss is not true, as a sentence; "" for none."""
+    assert answer.document is not None
+    codes = {reason["code"] for reason in answer.document["reasons"]}
+    if "earlier-loss" in codes and run not in world.lossy:
+        return "earlier-loss, and no earlier verify could have found one"
+    if "device-smaller" in codes and not (run in answer.smaller or world.smaller(run)):
+        return "device-smaller, and the drive has its size"
+    if "findings" in codes and damage is not None:
+        return _unfounded(world, answer, run, damage)
+    return "" if codes & {"earlier-loss", "device-smaller"} else "loss, of a run that was never on the drive"
+
+
+def _unfounded(world: Known, answer: Answer, run: int, damage: _Damage) -> str:
+    """Why findings are not those that the drive's broken promises deserve; "" if they are."""
+    assert answer.document is not None
+    if not damage.any and run not in answer.smaller:
+        return "loss, and no promise to the run was broken"
+    claims = Claims.of_document(answer.document)
+    if not damage.system and run not in answer.smaller:
+        astray = claims.places.keys() - damage.places
+        if astray:
+            return f"findings where no promise was broken: {sorted(astray)[:3]}"
+    reference = _second_reading(world, answer, run)
+    if reference is None or not claims.finished:
+        return ""
+    there = Counter(one.finding for one in reference.wrong.values())
+    if there != +claims.counts:
+        return f"findings {dict(+claims.counts)}, and a second reading has {dict(there)}"
+    return ""
+
+
+def _owed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage]) -> bool:
+    """Whether durable is the only right answer: the floor below which no tester may fall."""
+    plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
+    newest = run == _newest(world) and run in world.sound
+    return plain and newest and answer.attested and run in damage and not damage[run].any
+
+
+def _missed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage]) -> str:
+    """The verdict that the facts allowed, whoever was told of them: the operator's word, or a counter, or
+    another boot of the machine, must show the cut."""
+    if run not in world.plans or _superseded(world, run):
+        return ""
+    broken = run in damage and damage[run].any
+    if broken:
+        return "loss" if _damaged(world, answer, run) else ""
+    shown = answer.attested or world.history.counters
+    if shown and _qualifying(world, run, "power"):
+        return "durable"
+    restarted = any(cut.what != "drive" for cut in world.cuts)
+    return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
+
+
+def _newest(world: Known) -> int:
+    """The newest run on the drive, 0 for none."""
+    return next(reversed(list(world.plans)), 0)
+
+
+def _superseded(world: Known, run: int) -> bool:
+    """Whether a later run wrote over it."""
+    order = list(world.plans)
+    return run in order and order.index(run) < len(order) - 1
 
 
 def _damaged(world: Known, answer: Answer, run: int) -> str:
     """What a plain second reading finds wrong with the target of the run, "" for nothing."""
+    reference = _second_reading(world, answer, run)
+    if reference is None:
+        return ""
+    return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
+
+
+def _second_reading(world: Known, answer: Answer, run: int) -> ReferenceJudge | None:
+    """The target of the run, judged again by the same log; None where that cannot be."""
     plan = world.plans.get(run)
     if plan is None or answer.case is None or not world.reachable:
-        return ""
+        return None
     try:
         target = world.target()
         block_bytes = block_bytes_of(target.facts())
-        reference = ReferenceJudge(plan, answer.case.frontiers, target, block_bytes=block_bytes)
+        return ReferenceJudge(plan, answer.case.frontiers, target, block_bytes=block_bytes)
     except OSError:
-        return ""
-    return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
+        return None
 
 
 def _qualifying(world: Known, run: int, cut_class: str) -> bool:
@@ -166,6 +266,8 @@ def _limit(world: Known, answer: Answer, run: int) -> str:
         return "stopped writing in a dead network"
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
+    if run in world.frozen_shortly:
+        return "a client frozen shortly before the cut"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
@@ -175,16 +277,16 @@ def _limit(world: Known, answer: Answer, run: int) -> str:
     return ""
 
 
-def listing(world: Known, answers: list[Answer], listed: dict[int, str]) -> Iterator[str]:
-    """Where `runs` does not show the weightiest verdict that was stored."""
-    weight = {"loss": 3, "durable": 2, "inconclusive": 1}
-    best: dict[int, str] = {}
-    for answer in answers:
-        if answer.document is None or answer.exported:
-            continue
-        run, word = parse_run(answer.document["run"]), answer.document["verdict"]
-        if weight[word] > weight.get(best.get(run, ""), 0):
-            best[run] = word
-    for run, word in best.items():
-        if run in listed and listed[run] != word:
-            yield f"`runs` shows {listed[run] or 'nothing'}, though the weightiest verdict was {word}"
+WEIGHTS = {"": 0, "inconclusive": 1, "durable": 2, "loss": 3}
+
+
+def listing(
+    standing: Mapping[int, str], unanswered: Container[int], listed: Mapping[int, str]
+) -> Iterator[str]:
+    """Where `runs` does not show the weightiest verdict that was stored, `standing`. `unanswered`: runs of
+    which a verify may have stored one that nobody has seen."""
+    for run, word in standing.items():
+        shown = listed.get(run, word)
+        unseen = run in unanswered and WEIGHTS[shown] > WEIGHTS[word]
+        if shown != word and not unseen:
+            yield f"`runs` shows {shown or 'nothing'}, though the weightiest verdict was {word}"

@@ -8,6 +8,7 @@ what a verdict should be: `deserved` does.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,12 @@ from durability.errors import TargetError
 from durability.formats import facts
 from durability.formats.plan import Plan
 from durability.formats.record import KIND_RECORD, read_superblock
-from durability_client.target.storage import DriveLook, DriveWatch
+from durability_client.target.storage import DriveLook, DriveWatch, PresentDrive, WritableBuffer
 from durability_lab.drive import faults
 from durability_lab.drive.drive import Drive
 from durability_lab.drive.drive_log import LABEL_BYTES, Broken, DriveLog
 from durability_lab.histories.virtual_loop import VirtualLoop, current_fiber
-from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
+from durability_lab.simulated_rig.simulated_storage import SimulatedFile, SimulatedStorage
 from durability_lab.truth.reference_judge import Label
 
 SIZE_BYTES = 32 << 20
@@ -36,9 +37,11 @@ _LOOK_S = 0.1
 class EventfulDrive(Drive):
     """See the module. `write_s` and `sync_s`: what it takes, half to one and a half times.
 
-    `failing`: "", "once" or "lasting". `reads_left`: after so many reads it loses its power; None: never.
+    `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called; None: never.
+    `node`: what a system shows of it without power (`steps`).
     `plans`: of every run whose superblock was written to it, in order. `promised_ns`: by run, when it last
-    promised an operation.
+    promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run, how far that reached
+    system, reached while that run was the newest; 0 is before the first.
     """
 
     def __init__(
@@ -54,9 +57,12 @@ class EventfulDrive(Drive):
         self.failing = ""
         self.hung = False
         self.reads_left: int | None = None
-        self.on_death: Callable[[], None] = lambda: None
+        self.on_read: Callable[[], None] = lambda: None
+        self.node = "stays"
         self.plans: dict[int, Plan] = {}
         self.promised_ns: dict[int, int] = {}
+        self.begun_ns: dict[int, int] = {}
+        self.nameless_bytes: dict[int, int] = {}
         super().__init__(*arguments, **named)
 
     @property
@@ -67,12 +73,13 @@ class EventfulDrive(Drive):
     def read(self, offset: int, length: int) -> bytes:
         """As `Drive.read`, if nothing has happened to the drive."""
         self._gate()
+        data = super().read(offset, length)
         if self.reads_left is not None:
             self.reads_left -= 1
-            if self.reads_left < 0:
+            if self.reads_left <= 0:
                 self.reads_left = None
-                self.on_death()
-        return super().read(offset, length)
+                self.on_read()
+        return data
 
     def write(self, offset: int, data: bytes | bytearray | memoryview, *, fua: bool = False) -> None:
         """As `Drive.write`, after a while; what is under way at a cut may have got anywhere."""
@@ -86,8 +93,12 @@ class EventfulDrive(Drive):
         run = _run_of(whole)
         if len(whole) >= limits.SUPERBLOCK_BYTES and (plan := read_superblock(whole)) is not None:
             self.plans.setdefault(plan.run, plan)
+        if fua and not whole.startswith(_MAGIC):
+            newest = next(reversed(self.plans), 0)
+            end = offset + len(whole)
+            self.nameless_bytes[newest] = max(self.nameless_bytes.get(newest, 0), end)
         if run and fua:
-            self.promised_ns[run] = self._loop.now_ns
+            self._promise(run)
         elif run:
             self._unpromised.add(run)
 
@@ -96,8 +107,19 @@ class EventfulDrive(Drive):
         self._serve(self._sync_s)
         super().flush()
         for run in self._unpromised:
-            self.promised_ns[run] = self._loop.now_ns
+            self._promise(run)
         self._unpromised.clear()
+
+    def _promise(self, run: int) -> None:
+        self.promised_ns[run] = self._loop.now_ns
+        self.begun_ns.setdefault(run, self._loop.now_ns)
+
+    @property
+    def shown_bytes(self) -> int | None:
+        """The size that a system shows of it, None where it shows no device."""
+        if self._powered or self.node == "stays":
+            return self.size_bytes
+        return 0 if self.node == "empty" else None
 
     def cut(self) -> None:
         """Take the power away, in the middle of what is under way."""
@@ -181,6 +203,18 @@ class HistoryDriveWatch:
         """Nothing is held."""
 
 
+class _EmptyFile(SimulatedFile):
+    """A device of which the system shows no byte: a read comes to its end at once."""
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        """Nothing."""
+        return 0
+
+    def size(self) -> int:
+        """0."""
+        return 0
+
+
 class HistoryStorage(SimulatedStorage):
     """The drive as a target, in a machine that `host` describes. `counters`: it counts unsafe shutdowns."""
 
@@ -188,6 +222,33 @@ class HistoryStorage(SimulatedStorage):
 
     def mount(self) -> None:
         """The drive has its power again, or its machine has started."""
+
+    def size(self, suffix: str) -> int:
+        """The size that the system shows. Raises FileNotFoundError."""
+        self._refuse_names(suffix)
+        return self._shown_bytes()
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
+        """As `SimulatedStorage.open`. Raises FileNotFoundError where there is no device."""
+        self._refuse_names(suffix)
+        if not self._shown_bytes():
+            return _EmptyFile(self._drive, fua=False, sync_s=0.0)
+        return super().open(suffix, plan=plan, create=create)
+
+    def exists(self, suffix: str) -> bool:
+        """Whether there is a device."""
+        return super().exists(suffix) and self._drive.shown_bytes is not None
+
+    def drives(self) -> tuple[PresentDrive, ...]:
+        """The drive, as the system shows it."""
+        size = self._drive.shown_bytes
+        return () if size is None else tuple(replace(one, size_bytes=size) for one in super().drives())
+
+    def _shown_bytes(self) -> int:
+        size = self._drive.shown_bytes
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
+        return size
 
     def unmount(self) -> None:
         """In order, and mounted again."""

@@ -12,6 +12,7 @@ The processes and their files end with the command, also when it is killed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import tempfile
@@ -230,6 +231,8 @@ def main() -> None:
 
     parts: SimpleQueue[str] = SimpleQueue()
     Thread(target=_read, args=(parts,), daemon=True).start()  # before any history has threads of its own
+    gc.collect()
+    gc.freeze()  # what was loaded need not be gone through in each history
     while True:
         part = from_value(Part, from_json(parts.get()))
         tally, failure = RIGS[part.rig].search(

@@ -35,7 +35,7 @@ from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.kernel_processes import Command, Machine, ServerProcess, until
 from durability_lab.histories.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.world import ATTESTATION, Answer, Cut
+from durability_lab.histories.world import ATTESTATION, Answer, Copy, Cut, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import NAMES_MIB, FileSystemName
 
@@ -76,11 +76,16 @@ class KernelWorld:
         self.armed: list[int] = []
         self.ended_unheard: set[int] = set()
         self.failed_with_power: set[int] = set()
-        self.shrunk = self.renamed = False  # no step does it here
-        self.forgotten = False
+        self.frozen_shortly: set[int] = set()
+        self.renamed = False  # no step does it here
+        self.known: set[int] = set()
+        self.standing: dict[int, str] = {}
+        self.unanswered: set[int] = set()
+        self.sound: set[int] = set()  # a busy machine's load is not known well enough to owe a verdict
+        self.lossy: set[int] = set()
         self.unheard_ns = _UNHEARD_NS
         self.plans: dict[int, Plan] = {}
-        self.copies: list[Path] = []
+        self.copies: list[Copy] = []
         self.exports: list[Path] = []
         self.file_system = None if history.target == "device" else Random(history.seed).choice(FILE_SYSTEMS)
         self.size_bytes = _SIZES[self.file_system]
@@ -127,6 +132,10 @@ class KernelWorld:
     def broken(self) -> list[Broken]:
         """The promises that the drive has broken at any cut."""
         return self._broken
+
+    def metadata_broken(self, run: int) -> bool:
+        """Whether the drive broke a promise to the file system: it may have lost any file with it."""
+        return self.file_system is not None and any(not one.promised for one in self._broken)
 
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
@@ -237,6 +246,7 @@ class KernelWorld:
                         self._clients[run] = self._client
                 if case.armed is not None:
                     self.armed.append(run)
+                    self.known.add(run)
                     self._sizes[run] = self._size_bytes()
 
     async def _pass(self, step: Step) -> None:
@@ -380,15 +390,16 @@ class KernelWorld:
         if how != "start":
             await self.server.kill()
         if how in ("newest", "oldest") and self.copies:
-            self.server.restore(self.copies[-1 if how == "newest" else 0])
-            self.forgotten = True
+            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
+            self.server.restore(copy.path)
+            self.known, self.standing = set(copy.known), dict(copy.standing)
         if not self.server.runs and how != "kill":
             await self._start_server()
 
     async def _copy(self, step: Step) -> None:
         copy = self._directory / f"copy-{len(self.copies)}"
         self.server.copy(copy)
-        self.copies.append(copy)
+        self.copies.append(Copy(path=copy, known=set(self.known), standing=dict(self.standing)))
         case = await self._case_value(list(self.plans)[-1]) if self.plans else None
         if case is not None:
             export = self._directory / f"export-{len(self.exports)}.json"
@@ -427,8 +438,9 @@ class KernelWorld:
         judged = self.armed[-2 if older else -1 :][:1]
         true = any(cut.what != "guest" and one in cut.promised_ns for cut in self.cuts for one in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
+        export = of_age(self.exports, step) if exported else Path()
         options = (
-            *(("--from-export", str(self.exports[-1])) if exported else self._common),
+            *(("--from-export", str(export)) if exported else self._common),
             *(("--run", format_run(run)) if run else ()),
             *(("--device", self.rig.loop) if unmounted else ()),
             *(("--attest-cut", ATTESTATION, "--cut-class", "power") if attested else ()),
@@ -444,7 +456,7 @@ class KernelWorld:
             await self._note_cut("drive", time.monotonic_ns())
         case = None
         if document is not None and exported:
-            case = case_from_value(json.loads(self.exports[-1].read_text()))
+            case = case_from_value(json.loads(export.read_text()))
         elif document is not None:
             case = await self._case(parse_run(document["run"]))
         return Answer(

@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from durability_lab.histories.deserved import Grade, Known, grade, listing
+from durability.units import parse_run
+from durability_lab.histories.deserved import WEIGHTS, Grade, Known, grade, listing
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.virtual_network import Network
@@ -73,9 +74,11 @@ async def _play(world: World) -> Played:
 
 
 class Playable(Known, Protocol):
-    """A world in which a history can be played. `copies`: of the server's store."""
+    """A world in which a history can be played. `standing`: of each run the weightiest verdict that the
+    server's store has, as it is now; `unanswered`: runs that a verify without an answer may have judged."""
 
-    copies: list[Path]
+    standing: dict[int, str]
+    unanswered: set[int]
 
     async def start(self) -> None:
         """What comes before the first step."""
@@ -94,18 +97,18 @@ async def play_through(world: Playable) -> Played:
     """Play the history of a world, from its start to its last answer."""
     await world.start()
     clock = asyncio.get_running_loop().time
-    answers: list[Answer] = []
     grades: list[Grade] = []
     told: list[str] = []
     wrong: list[str] = []
 
     def take(answer: Answer | None) -> None:
         if answer is not None:
-            answers.append(answer)
             grades.append(grade(world, answer))
+            _keep(world, answer)
             told.append(f"{'':12}{_said(answer)}")
             if grades[-1].wrong:
                 wrong.append(grades[-1].wrong)
+            take(answer.beside)
 
     began_s = clock()
     for step in world.history.steps:
@@ -113,9 +116,22 @@ async def play_through(world: Playable) -> Played:
         take(await world.take(step))
     told.append(f"{clock() - began_s:8.3f} s  (the plug is pulled, all is put right, verify)")
     take(await world.finish())
-    if world.copies == []:
-        wrong += listing(world, answers, await world.listed())
+    wrong += listing(world.standing, world.unanswered, await world.listed())
     return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
+
+
+def _keep(world: Playable, answer: Answer) -> None:
+    """Note what the server's store has of the answer."""
+    if answer.exported:
+        return
+    if answer.document is None:
+        world.unanswered |= set(world.plans)
+        return
+    run, word = parse_run(answer.document["run"]), str(answer.document["verdict"])
+    if answer.interrupted:
+        world.unanswered.add(run)  # it may not have been stored
+    elif WEIGHTS[word] > WEIGHTS[world.standing.get(run, "")]:
+        world.standing[run] = word
 
 
 def _said(answer: Answer) -> str:

@@ -42,9 +42,11 @@ DRIVES = (
 # Of each kind of step, how often it is drawn beside the others.
 WEIGHTS = {"run": 3, "pass": 6, "cut": 3, "boot": 2, "verify": 3, "network": 2, "server": 2}
 STEPS_MAX = 10
+# Of these words, how often the first value is drawn beside each of the others: most steps are plain ones.
+USUAL = {("run", "next"): 12, ("verify", "cut_after"): 5, ("verify", "beside"): 4, ("cut", "node"): 2}
 # A run in trouble, some time, a cut: three steps that single draws seldom put in a row. Every verdict about
 # what was at risk rests on such a history, so it is drawn as one, with each of these troubles.
-_TROUBLES = ("error", "hang", "network", "kill")
+_TROUBLES = ("error", "hang", "network", "kill", "freeze")
 
 # Plays a history, with its files within a directory.
 Play: TypeAlias = Callable[[History, Path | None], Played]
@@ -112,7 +114,10 @@ class WrongVerdictError(AssertionError):
 
 
 def _step(kind: str) -> st.SearchStrategy[Step]:
-    words = {word: st.sampled_from(values) for word, values in KINDS[kind].words.items()}
+    words = {
+        word: st.sampled_from((values[0],) * (USUAL.get((kind, word), 1) - 1) + values)
+        for word, values in KINDS[kind].words.items()
+    }
 
     def make(values: dict[str, str]) -> Step:
         return Step(

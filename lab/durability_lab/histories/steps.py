@@ -28,6 +28,10 @@ class Kind:
 
 _MS = ("20", "1", "100", "400", "1500", "4000")
 
+_AGES = ("0", "1", "2", "3")
+# What a system shows of a drive that has no power: all as before, no such device, or one without a byte.
+_NODES = ("stays", "gone", "empty")
+
 # The first value of each word is the simplest, which a shrunk history has where it can.
 KINDS: Final[Mapping[str, Kind]] = {
     "run": Kind(
@@ -39,6 +43,7 @@ KINDS: Final[Mapping[str, Kind]] = {
             "pattern": ("random", "sequential"),
             "sync": ("fdatasync", "dsync"),
             "size_kib": ("256", "1024"),
+            "next": ("armed", "2", "8", "25", "60"),  # step: once it is armed and writes, or after so many ms
         },
     ),
     "pass": Kind(does="time passes, in ms", words={"ms": _MS}),
@@ -50,17 +55,23 @@ KINDS: Final[Mapping[str, Kind]] = {
     "answer": Kind(does="the drive answers again"),
     "cut": Kind(
         does="the power of the drive alone, of the machine, or of the operating system alone is gone",
-        words={"what": ("machine", "drive", "guest")},
+        words={
+            "what": ("machine", "drive", "guest"),
+            "node": _NODES,
+        },
     ),
     "boot": Kind(does="whatever has no power gets it back, and the machine starts"),
     "reboot": Kind(does="the machine is shut down in order and starts again; the drive keeps its power"),
     "stop": Kind(does="Ctrl-C at the client"),
     "kill": Kind(does="SIGKILL for the client"),
+    "freeze": Kind(does="SIGSTOP for the client"),
+    "thaw": Kind(does="SIGCONT for the client"),
     "network": Kind(does="the network dies or is back", words={"up": ("no", "yes")}),
     "copy": Kind(does="the server's store is copied, and an export of its newest run is taken"),
     "server": Kind(
-        does="the server is killed, started, or started on the newest or oldest copy of its store",
-        words={"how": ("kill", "start", "newest", "oldest")},
+        does="the server is killed, started, or started on a copy of its store; `age`: so many before the"
+        " newest",
+        words={"how": ("kill", "start", "newest", "oldest"), "age": _AGES},
     ),
     "unmount": Kind(does="the file system is unmounted in order, and mounted again"),
     "move": Kind(does="someone gives the target another name"),
@@ -76,7 +87,11 @@ KINDS: Final[Mapping[str, Kind]] = {
             "min_cuts": ("1", "10"),
             "run": ("found", "older"),
             "log": ("server", "export"),
-            "cut_after": ("0", "1", "5", "30"),  # reads, after which the drive loses its power; 0: never
+            "age": _AGES,  # of the export: so many before the newest
+            "cut_after": ("0", "1", "5", "30", "3", "4"),  # reads, after which something is gone; 0: nothing
+            "loses": ("power", "process", "server", "network"),  # what is gone then; power is the drive's
+            "node": _NODES,
+            "beside": ("no", "yes"),  # someone else begins to verify it meanwhile, again and again
         },
     ),
 }

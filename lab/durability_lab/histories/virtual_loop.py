@@ -12,6 +12,7 @@ Refuses to wait for what can never happen: a loop with nothing left to do raises
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 import secrets
 import selectors
@@ -21,13 +22,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from random import Random
 from typing import Any
 
 import greenlet
 
 from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_process import CURRENT
 
 _START_NS = 1_000 * 10**9
 _JOIN_S = 0.001
@@ -67,23 +69,26 @@ class _Clock(selectors.BaseSelector):
         return self._keys
 
 
-class Process:
-    """A program on a machine of the history: its task, its fibers and its connections end with it."""
+class _Handle(asyncio.Handle):
+    """What runs next, unless the process that it belongs to is frozen."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.dead = False
-        self.tasks: set[asyncio.Task[Any]] = set()
-        self.handlers: dict[int, Callable[[], object]] = {}  # of signals
-
-    def end(self) -> None:
-        """Nothing of it runs any more, but for what cancelled tasks do at their end."""
-        self.dead = True
-        for task in tuple(self.tasks):
-            task.cancel()
+    def _run(self) -> None:
+        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
+        if process is not None and process.frozen:
+            process.keep(self)
+        else:
+            super()._run()
 
 
-CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)
+class _TimerHandle(asyncio.TimerHandle):
+    """The same, at a time."""
+
+    def _run(self) -> None:
+        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
+        if process is not None and process.frozen:
+            process.keep(self)
+        else:
+            super()._run()
 
 
 class Fiber:
@@ -176,6 +181,29 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """The time, in seconds."""
         return self._clock.now_ns / 1e9
+
+    # What asyncio does here for each event costs half of a history, so it is done in the plainest way.
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: Any = None) -> asyncio.Handle:  # type: ignore[override]
+        """As that of asyncio."""
+        handle = _Handle(callback, args, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As that of asyncio."""
+        timer = _TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As that of asyncio."""
+        return self.call_at(self._clock.now_ns / 1e9 + delay, callback, *args, context=context)
 
     def end_fibers(self) -> None:
         """Leave every fiber that has not ended, so that nothing of the history runs later."""

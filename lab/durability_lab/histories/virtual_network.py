@@ -8,11 +8,19 @@ that loses its power says nothing, and a machine that has started anew resets wh
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context
 from random import Random
 from typing import Any
 
+from durability_lab.histories.virtual_process import CURRENT, Process
+
+_WINDOW_BYTES = 64 << 10  # that a kernel takes before its process reads
+TCP_INFO = struct.Struct("=56xI60xQ100xI")  # ms since the last acknowledgement, bytes acknowledged, window
 _BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that nothing leaves
 _PORT = 7420
 
@@ -93,6 +101,11 @@ class Network:
                 if end not in self._dark:
                     self._dark.append(end)
 
+    def thaw(self, owner: Any) -> None:
+        """The process goes on, and reads what came meanwhile."""
+        for end in self._ends_of(owner):
+            end.read_on()
+
     def _ends_of(self, owner: Any) -> list[End]:
         return [end for end in self._ends if end.owner is owner]
 
@@ -105,6 +118,21 @@ class Network:
     def forget(self, end: End) -> None:
         """The connection is over on this end."""
         self._ends.pop(end, None)
+
+
+class _Socket:
+    """What the product asks of a connection's socket."""
+
+    def __init__(self, end: End) -> None:
+        self._end = end
+
+    def getsockopt(self, level: int, option: int, length: int = 0) -> bytes:
+        """The credentials of the other end, and the kernel's account. Raises OSError for anything else."""
+        if (level, option) == (socket.SOL_SOCKET, socket.SO_PEERCRED):
+            return struct.pack("3i", os.getpid(), os.geteuid(), os.getegid())
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_INFO):
+            return self._end.tcp_info()
+        raise OSError("not in a history")
 
 
 class Listener:
@@ -141,6 +169,9 @@ class End(asyncio.Transport):
         self._way = deque[bytes | str]()  # on the way to it
         self._stalled = 0  # of those, the ones whose time came in a dead network
         self._last_s = 0.0
+        self._unread = deque[bytes | str]()  # that came while the process was frozen
+        self._acked_bytes = 0  # of what was sent, what the other kernel took
+        self._acked_s = loop.time()  # when it last said so
         self._closing = False
         self._silent = False  # the machine is no more: nothing is sent again
         self.gone = False  # the process or machine is no more: nothing is delivered here
@@ -154,8 +185,16 @@ class End(asyncio.Transport):
     # What protocols call.
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """The name of the other end."""
+        """The name of the other end, and what the kernel knows of the connection."""
+        if name == "socket":
+            return _Socket(self)
         return ("192.0.2.2", 40000) if name == "peername" else default
+
+    def tcp_info(self) -> bytes:
+        """What Linux tells of a connection, as far as the product asks."""
+        age_ms = int((self._loop.time() - self._acked_s) * 1000)
+        unread = sum(len(one) for one in self.peer._unread)
+        return TCP_INFO.pack(age_ms, self._acked_bytes, _WINDOW_BYTES - unread)
 
     def is_closing(self) -> bool:
         """Whether this end was closed."""
@@ -232,12 +271,16 @@ class End(asyncio.Transport):
         self._stalled = 0
         for _ in range(due):
             self._last_s = max(self._last_s, self._loop.time() + self._network.delay_s())
-            self._loop.call_at(self._last_s, self._deliver)
+            self._loop.call_at(self._last_s, self._deliver, context=Context())
 
     def _deliver(self) -> None:
         """The first of what is on the way arrives, as events of the same time come in any order."""
         if self._network.up:
-            self.peer.arrive(self._way.popleft())
+            what = self._way.popleft()
+            if not self.peer._silent:
+                self._acked_bytes += len(what)
+                self._acked_s = self._loop.time()
+            self.peer.arrive(what)
             if self.gone and not self.has_to_say:
                 self._network.forget(self)
         elif self._silent:
@@ -249,6 +292,24 @@ class End(asyncio.Transport):
         """Something comes from the other end."""
         if self.gone or self._over:
             return
+        if isinstance(self.owner, Process) and self.owner.frozen:
+            self._unread.append(what)
+        else:
+            self._context().run(self._hand_over, what)
+
+    def read_on(self) -> None:
+        """The process goes on after it was frozen."""
+        waiting, self._unread = self._unread, deque()
+        for what in waiting:
+            self.arrive(what)
+
+    def _context(self) -> Context:
+        """What comes of it belongs to the process, and not to the one that sent it."""
+        context = Context()
+        context.run(CURRENT.set, self.owner if isinstance(self.owner, Process) else None)
+        return context
+
+    def _hand_over(self, what: bytes | str) -> None:
         if what == "rst":
             self._lose(ConnectionResetError(104, "Connection reset by peer"))
         elif what == "fin":

@@ -13,13 +13,13 @@ import io
 import json
 import shutil
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, TargetBusyError
 from durability.formats import facts
 from durability.formats.case import Case, case_from_value, case_to_value
 from durability.formats.plan import Plan
@@ -36,18 +36,29 @@ from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.virtual_loop import CURRENT, Process, VirtualLoop
+from durability_lab.histories.virtual_loop import VirtualLoop
 from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_process import CURRENT, Process
 from durability_server.server import Server
 
 MS, S = 1_000_000, 1_000_000_000
 ATTESTATION = "the operator pulled the plug"
 
+# Steps that leave a sound run sound, and those that do after its client is gone.
+_HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})
+_HARMLESS = frozenset({"pass", "copy", "cut", "boot", "answer", "unmount", "verify"}) | _HARMLESS_AFTER
+_LOAD_NS = 50 * 1_000_000  # between two promises under load, at most
+_CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server (rule 12)
+_BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
+_UNSHOWN_NS = 4 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
 _BOOT_S = 2.0
 _ARMING_S = 3.0
 _WRITING_S = 0.03
 _PATIENCE_S = 20.0  # of the operator with a command that gives no answer
 _LOOK_S = 0.005
+_AGAIN_S = 0.0003
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +75,8 @@ class Answer:
     """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
     `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
-    for which the drive was smaller than it had been, when verify began."""
+    for which the drive was smaller than it had been, when verify began. `interrupted`: something happened
+    while it went on. `beside`: what another `verify` said, which was begun meanwhile."""
 
     step: Step
     at_ns: int
@@ -75,6 +87,25 @@ class Answer:
     older: bool
     exported: bool
     smaller: frozenset[int]
+    interrupted: bool = False
+    beside: Answer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What one `verify` printed: its document, or why there is none."""
+
+    document: dict[str, Any] | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """The server's store as it was once: its files, and what it had then of `known` and `standing`."""
+
+    path: Path
+    known: set[int]
+    standing: dict[int, str]
 
 
 @dataclass(slots=True)
@@ -89,13 +120,22 @@ class World:
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
     sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
+    _interrupted: bool = False  # what goes on has lost something
     ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
     ended: list[Process] = field(default_factory=list)  # clients of the past
     failed: set[int] = field(default_factory=set)  # runs with an I/O error
     failed_with_power: set[int] = field(default_factory=set)  # runs whose drive failed everything, with power
-    shrunk: bool = False
     renamed: bool = False
-    forgotten: bool = False  # the server's store is an earlier one
+    known: set[int] = field(default_factory=set)  # runs that the store has as armed, as it is now
+    standing: dict[int, str] = field(default_factory=dict)  # verdicts that it has; `play` keeps it
+    unanswered: set[int] = field(default_factory=set)
+    spoiled: set[int] = field(default_factory=set)  # runs to which more happened than a cut
+    sound: set[int] = field(default_factory=set)  # runs cut under load, and nothing else happened
+    lossy: set[int] = field(default_factory=set)
+    metadata_lost: set[int] = field(default_factory=set)  # runs whose file system lost what they rest on
+    frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
+    frozen_shortly: set[int] = field(default_factory=set)  # runs whose client was frozen just before a cut
+    pending: list[int] = field(default_factory=list)  # signals to a frozen client
     unheard_ns: int = 60 * MS
     machine_up: bool = True
     boots: int = 1
@@ -104,7 +144,7 @@ class World:
     server: Server | None = None
     server_process: Process | None = None
     client: Process | None = None
-    copies: list[Path] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
     exports: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -142,6 +182,22 @@ class World:
         wrote over them may hide them from a look at the end."""
         return [*self.broken_before, *self.storage.drive.broken(self.storage.log)]
 
+    def metadata_broken(self, run: int) -> bool:
+        """Whether the drive broke a promise to the file system, in a record that what the run wrote rests
+        on: its own, or an earlier one. What a run wrote stays where it is when a later record is lost."""
+        return run in self.metadata_lost or run in self._metadata_lost_now()
+
+    def _metadata_lost_now(self) -> set[int]:
+        if self.history.target == "device":
+            return set()
+        broken = [one.offset for one in self.storage.drive.broken(self.storage.log) if not one.promised]
+        lost, end = set(), 0
+        for one in (0, *self.plans):
+            end = max(end, self.storage.drive.nameless_bytes.get(one, 0))
+            if any(offset < end for offset in broken):
+                lost.add(one)
+        return lost
+
     def smaller(self, run: int) -> bool:
         """Whether the drive has power, and is smaller than it was when the run was armed."""
         return self.storage.drive.powered and self.storage.drive.size_bytes < self.sizes.get(run, 0)
@@ -155,6 +211,9 @@ class World:
     async def take(self, step: Step) -> Answer | None:
         """One step; the answer of a `verify`."""
         self._armed()
+        if step.kind not in _HARMLESS or (step.kind in _HARMLESS_AFTER and self.client_alive):
+            self.spoiled.update(self.plans)
+            self.sound.clear()
         if step.kind == "verify":
             return await self._verify(step)
         await getattr(self, f"_{step.kind}")(step)
@@ -195,6 +254,9 @@ class World:
         )
         self.client = Process("client")
         task = self._begin(self.client, run(options, self.storage, io.StringIO()))
+        if step["next"] != "armed":
+            await asyncio.sleep(int(step["next"]) / 1000)
+            return
         for _ in range(int(_ARMING_S / _LOOK_S)):
             await asyncio.sleep(_LOOK_S)
             if task.done() or self._armed():
@@ -207,6 +269,7 @@ class World:
         for one in runs:
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
+                self.known.add(one.id)
                 self.sizes[one.id] = self.storage.drive.size_bytes
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
@@ -233,21 +296,42 @@ class World:
         if (what == "drive" and not drive.powered) or (what != "drive" and not self.machine_up):
             return
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        self._note_load(what)
+        drive.node = step["node"]
+        run = next(reversed(self.plans), 0)
+        if self.client_alive and self.loop.now_ns - self.frozen_ns.get(run, 0) <= _UNSHOWN_NS:
+            self.frozen_shortly.add(run)
         if what != "guest":
             self._lose_power()
         if what != "drive":
             self._die(silent=True)
             self.machine_up = False
 
-    def cut_while_read(self) -> None:
-        """The drive loses its power in the middle of a read."""
+    def _note_load(self, what: str) -> None:
+        """The cut comes: whether the newest run is a sound one."""
+        run = next(reversed(self.plans), 0)
+        heard = self.server is not None and self.network.up and run in self.armed and run in self.known
+        if run == 0 or self.plans[run].credit < _CREDIT_GROUPS * self.plans[run].group:
+            return
+        now_ns, drive = self.loop.now_ns, self.storage.drive
+        began = now_ns - drive.begun_ns.get(run, now_ns) >= _BEGIN_NS
+        loaded = self.client_alive and began and now_ns - drive.promised_ns[run] <= _LOAD_NS
+        if heard and loaded and run not in self.spoiled and what != "guest":
+            self.sound.add(run)
+        elif what == "guest":
+            self.spoiled.add(run)
+
+    def _cut_while_read(self, node: str) -> None:
+        """The drive loses its power in the middle of a scan."""
         drive = self.storage.drive
+        drive.node = node
         self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
         self._lose_power()
 
     def _lose_power(self) -> None:
         self.storage.drive.cut()
         self.broken_before += self.storage.drive.broken(self.storage.log)
+        self.metadata_lost |= self._metadata_lost_now()
 
     def _stops_writing(self) -> None:
         """The client writes no more from here on: if the network is dead, it does not use up its credit."""
@@ -259,6 +343,7 @@ class World:
         if not silent:
             self._stops_writing()
         client, self.client = self.client, None
+        self.pending = []
         if silent:
             self.network.darken(*self.ended, client)
         if client is None:
@@ -308,12 +393,30 @@ class World:
         client = self.client
         if client is None or number not in client.handlers:
             return
+        if client.frozen:
+            self.pending.append(number)
+            return
         self._stops_writing()
         client.handlers[number]()
         for _ in range(400):
             if not client.tasks:
                 return
             await asyncio.sleep(_LOOK_S)
+
+    async def _freeze(self, step: Step) -> None:
+        if self.client_alive and self.client is not None and not self.client.frozen:
+            self._stops_writing()
+            self.frozen_ns[next(reversed(self.plans), 0)] = self.loop.now_ns
+            self.client.freeze()
+
+    async def _thaw(self, step: Step) -> None:
+        if self.client is not None and self.client.frozen:
+            self.frozen_ns.pop(next(reversed(self.plans), 0), None)
+            self.client.thaw()
+            self.network.thaw(self.client)
+            pending, self.pending = self.pending, []
+            for number in pending:
+                await self._signal(number)
 
     async def _kill(self, step: Step) -> None:
         self._die(silent=False)
@@ -322,12 +425,12 @@ class World:
         self.network.turn(up=step["up"] == "yes")
         if not self.network.up and self.ended and self.network.unheard(self.ended[-1]):
             self.ended_unheard.update(list(self.plans)[-1:])
-        if self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
+        frozen = self.client is not None and self.client.frozen
+        if frozen or self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
             self._stops_writing()
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
-            self.shrunk |= step["percent"] == "50"
             self.storage.drive.resize(SIZE_BYTES * int(step["percent"]) // 100)
 
     async def _replace(self, step: Step) -> None:
@@ -348,29 +451,34 @@ class World:
 
     async def _server(self, step: Step) -> None:
         how = step["how"]
-        if self.server is not None and self.server_process is not None and how != "start":
-            self._armed()
-            self.server_process.end()
-            self.network.kill(self.server_process)
-            self.network.close()
-            self.server._store.close()
-            self.server = None
+        if self.server is not None and how != "start":
+            self._kill_server()
             await asyncio.sleep(_LOOK_S)
         if how in ("newest", "oldest") and self.copies:
             self._remove_store()
-            self.forgotten = True
-            copy = self.copies[-1 if how == "newest" else 0]
-            for file in copy.iterdir():
+            copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
+            self.known, self.standing = set(copy.known), dict(copy.standing)
+            for file in copy.path.iterdir():
                 shutil.copy(file, self.directory / file.name)
         if self.server is None and how != "kill":
             await self.start()
+
+    def _kill_server(self) -> None:
+        if self.server is None or self.server_process is None:
+            return
+        self._armed()
+        self.server_process.end()
+        self.network.kill(self.server_process)
+        self.network.close()
+        self.server._store.close()
+        self.server = None
 
     async def _copy(self, step: Step) -> None:
         copy = self.directory / f"copy-{len(self.copies)}"
         copy.mkdir()
         for file in self.directory.glob("store*"):
             shutil.copy(file, copy / file.name)
-        self.copies.append(copy)
+        self.copies.append(Copy(path=copy, known=set(self.known), standing=dict(self.standing)))
         case = await self.case(list(self.plans)[-1]) if self.plans else None
         if case is not None:
             export = self.directory / f"export-{len(self.exports)}.json"
@@ -424,6 +532,7 @@ class World:
         judged = list(self.plans)[-2 if older else -1 :][:1]
         true = any(cut.what != "guest" and run in cut.promised_ns for cut in self.cuts for run in judged)
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
+        export = of_age(self.exports, step) if exported else None
         options = VerifyOptions(
             target=self.storage.path,
             endpoint=None if exported else self._endpoint,
@@ -431,44 +540,88 @@ class World:
             attest_cut=ATTESTATION if attested else None,
             require_cut="os" if step["require"] == "os" else "power",
             min_cuts=int(step["min_cuts"]),
-            from_export=self.exports[-1] if exported else None,
+            from_export=export,
             json=True,
         )
-        drive = self.storage.drive
         smaller = frozenset(run for run in self.plans if self.smaller(run))
-        drive.on_death = self.cut_while_read
-        drive.reads_left = int(step["cut_after"]) or None
-        out, why = io.StringIO(), ""
-        task = self._begin(
-            Process("verify"), verify(options, storage=self.storage, out=out, err=io.StringIO())
+
+        async def answered(said: _Said) -> Answer:
+            case = None
+            if said.document is not None and export is not None:
+                case = case_from_value(json.loads(export.read_text()))
+            elif said.document is not None:
+                case = await self.case(parse_run(said.document["run"]))
+            return Answer(
+                step=step,
+                at_ns=self.loop.now_ns,
+                document=said.document,
+                why=said.why,
+                case=case,
+                attested=attested,
+                older=older or exported,
+                exported=exported,
+                smaller=smaller,
+                interrupted=self._interrupted,
+            )
+
+        first, second = await self._verified(step, options)
+        answer = await answered(first)
+        return (
+            answer
+            if second is None
+            else replace(answer, beside=replace(await answered(second), interrupted=True))
         )
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await task
-        except DurabilityError as error:
-            why = f"{type(error).__name__}: {error}"
-        except TimeoutError:
-            why = "no answer"
+
+    async def _verified(self, step: Step, options: VerifyOptions) -> tuple[_Said, _Said | None]:
+        """What verify said, and a second one beside it."""
+        drive = self.storage.drive
+        process = Process("verify")
+        self._interrupted = False
+        drive.on_read = lambda: self._lose(step, process)
+        drive.reads_left = int(step["cut_after"]) or None
+        first = self._begin_verify(process, options)
+        second = None
+        if step["beside"] == "yes":
+            second = self._begin_verify(Process("verify"), options, patiently=first)
+        await asyncio.wait({first} if second is None else {first, second}, timeout=_PATIENCE_S)
+        said = [await _said(task) for task in (first, second) if task is not None]
         self.storage.unlock()
         drive.reads_left = None
-        document = json.loads(out.getvalue()) if not why else None
-        case = None
-        if document is not None:
-            text = self.exports[-1].read_text() if exported else ""
-            case = (
-                case_from_value(json.loads(text)) if exported else await self.case(parse_run(document["run"]))
-            )
-        return Answer(
-            step=step,
-            at_ns=self.loop.now_ns,
-            document=document,
-            why=why,
-            case=case,
-            attested=attested,
-            older=older or exported,
-            exported=exported,
-            smaller=smaller,
-        )
+        return said[0], said[1] if second is not None else None
+
+    def _begin_verify(
+        self, process: Process, options: VerifyOptions, *, patiently: asyncio.Task[Any] | None = None
+    ) -> asyncio.Task[Any]:
+        """`patiently`: as often as the target is held by that one."""
+
+        async def verified() -> str:
+            while True:
+                out = io.StringIO()
+                try:
+                    await verify(options, storage=self.storage, out=out, err=io.StringIO())
+                except TargetBusyError:
+                    if patiently is None or patiently.done():
+                        raise
+                    await asyncio.sleep(_AGAIN_S)
+                else:
+                    return out.getvalue()
+
+        return self._begin(process, verified())
+
+    def _lose(self, step: Step, process: Process) -> None:
+        """What `verify` loses in the middle of its reads."""
+        self._interrupted = True
+        what = step["loses"]
+        if what == "power":
+            self._cut_while_read(step["node"])
+        elif what == "server":
+            self._kill_server()
+        elif what == "network":
+            self.network.turn(up=False)
+        elif not process.dead:
+            process.end()
+            self.network.kill(process)
+            self.storage.unlock()
 
     # The rest.
 
@@ -502,3 +655,22 @@ class World:
             virtualisation="none",
             hostname="simulated",
         )
+
+
+async def _said(task: asyncio.Task[Any]) -> _Said:
+    """How a `verify` ended; it is ended if it has not."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+        return _Said(document=None, why="no answer")
+    if task.cancelled():
+        return _Said(document=None, why="killed")
+    error = task.exception()
+    if isinstance(error, DurabilityError):
+        return _Said(document=None, why=f"{type(error).__name__}: {error}")
+    return _Said(document=json.loads(task.result()), why="")
+
+
+def of_age(paths: Sequence[T], step: Step) -> T:
+    """The newest, or so many before it as the step says; the oldest if there are not so many."""
+    return paths[max(0, len(paths) - 1 - int(step["age"]))]

@@ -13,15 +13,9 @@ from typing import Any
 
 import pytest
 
-from durability_lab.histories.virtual_loop import (
-    CURRENT,
-    DeadlockError,
-    Process,
-    VirtualLoop,
-    current_fiber,
-    virtual_time,
-)
+from durability_lab.histories.virtual_loop import DeadlockError, VirtualLoop, current_fiber, virtual_time
 from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_process import CURRENT, Process
 
 REPLACED = (
     (time, "monotonic"),
@@ -156,6 +150,40 @@ def test_a_dead_process_does_nothing_more() -> None:
         return before
 
     assert in_virtual_time(work()) == len(said) == 3
+
+
+def test_a_frozen_process_goes_on_where_it_was() -> None:
+    """Its tasks and fibers stand still, those of others do not; nothing is lost, and it can be ended."""
+    said: list[tuple[str, float]] = []
+
+    def count(name: str) -> None:
+        while True:
+            time.sleep(1.0)
+            said.append((name, time.monotonic() - began_s))
+
+    async def within(process: Process) -> None:
+        CURRENT.set(process)
+        await asyncio.to_thread(count, process.name)
+
+    async def work() -> None:
+        processes = [Process("frozen"), Process("other")]
+        for process in processes:
+            process.tasks.add(asyncio.get_running_loop().create_task(within(process)))
+        await asyncio.sleep(1.5)
+        processes[0].freeze()
+        await asyncio.sleep(2.0)
+        processes[0].thaw()
+        await asyncio.sleep(1.0)
+        processes[0].freeze()
+        for process in processes:
+            process.end()
+        await asyncio.sleep(5.0)
+        assert all(task.done() for process in processes for task in process.tasks)
+
+    began_s = 1000.0
+    in_virtual_time(work())
+    assert [at_s for name, at_s in said if name == "other"] == pytest.approx([1.0, 2.0, 3.0, 4.0])
+    assert [at_s for name, at_s in said if name == "frozen"] == pytest.approx([1.0, 3.5, 4.5])
 
 
 def test_nothing_left_to_happen_is_an_error() -> None:

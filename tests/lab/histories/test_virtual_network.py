@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import End, Network
+from durability_lab.histories.virtual_network import TCP_INFO, End, Network
+from durability_lab.histories.virtual_process import Process
 
 DELAY_S = 0.001
 LATER_S = 1.0
@@ -89,6 +91,34 @@ def test_bytes_keep_their_order(seed: int) -> None:
         assert server.heard == client.heard == sent
 
     play(work, seed=seed)
+
+
+def test_a_frozen_process_reads_later() -> None:
+    """Its kernel takes and acknowledges what comes, in a window that shrinks; the process reads it later."""
+
+    async def work(loop: VirtualLoop, network: Network) -> None:
+        process = Process("client")
+        server = Ear()
+        network.listen(lambda: server, "server")
+        _, client = await network.connect(loop, Ear, process)
+        assert isinstance(client, Ear)
+        kernel = server.transport.get_extra_info("socket")
+
+        def told() -> tuple[int, ...]:
+            return TCP_INFO.unpack(kernel.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256))
+
+        _, _, window_bytes = told()
+        process.freeze()
+        server.transport.write(b"unread")
+        await asyncio.sleep(LATER_S)
+        age_ms, acked_bytes, left_bytes = told()
+        assert (client.heard, acked_bytes, left_bytes) == (b"", 6, window_bytes - 6)
+        assert age_ms == pytest.approx(LATER_S * 1000, abs=10)
+        process.thaw()
+        network.thaw(process)
+        assert (client.heard, told()[1:]) == (b"unread", (6, window_bytes))
+
+    play(work)
 
 
 def test_a_small_buffer_gets_everything() -> None:

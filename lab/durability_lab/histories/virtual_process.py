@@ -1,0 +1,45 @@
+"""A program of a history: what belongs to it ends with it, and stands still while it is frozen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+
+class Process:
+    """A program on a machine of the history: its task, its fibers and its connections end with it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.dead = False
+        self.frozen = False
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.handlers: dict[int, Callable[[], object]] = {}  # of signals
+        self._waiting: list[asyncio.Handle] = []  # what would have run while it was frozen
+
+    def freeze(self) -> None:
+        """Nothing of it runs until `thaw`; its kernel goes on."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """It goes on; what was due meanwhile comes at once, in its order."""
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for handle in waiting:
+            handle._loop._ready.append(handle)  # type: ignore[attr-defined]
+
+    def keep(self, handle: asyncio.Handle) -> None:
+        """Run this after `thaw`: it came while the process was frozen."""
+        self._waiting.append(handle)
+
+    def end(self) -> None:
+        """Nothing of it runs any more, but for what cancelled tasks do at their end."""
+        self.dead = True
+        self.thaw()
+        for task in tuple(self.tasks):
+            task.cancel()
+
+
+CURRENT: ContextVar[Process | None] = ContextVar("process", default=None)  # whose code runs

@@ -1,0 +1,124 @@
+"""The account of histories notices testers that are wrong: one that never decides, one that refuses, one that
+invents a loss, and one that counts too much."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from durability.evidence import verdict
+from durability.evidence.scan_report import ScanCounts
+from durability_client.verify import verify_command
+from durability_lab.histories.play import Played, play
+from durability_lab.histories.steps import History
+from tests.lab.mutants.mutation import answering, without
+
+LOADED = ("run size_kib=1024", "pass ms=400", "pass ms=400")
+Change = Callable[[], AbstractContextManager[None]]
+
+
+def played(*lines: str, drive: str = "honest") -> Played:
+    """A history on a device that counts nothing."""
+    head = f"durability.history/1\nseed 3\ntarget device\ndrive {drive}\ncounters no\n"
+    return play(History.parse(head + "\n".join(lines) + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        (answering(verdict._session_reasons, "yield _reason('session-closed')"), "where durable is due"),
+        (
+            answering(verify_command._require_target_of, "raise WrongTargetError('not this one')"),
+            "no verdict, where durable is due",
+        ),
+    ],
+)
+def test_a_sound_run_owes_a_durable(change: Change, wrong: str) -> None:
+    """A tester that never decides, or refuses, is wrong where the power was cut under load and no more."""
+    assert played(*LOADED).wrong == ()
+    with change():
+        assert any(wrong in one for one in played(*LOADED).wrong)
+
+
+@pytest.mark.parametrize(
+    "after", ["stop", "error", "hang", "network", "kill", "cut what=guest", "freeze", "server"]
+)
+def test_a_run_in_trouble_owes_nothing(after: str) -> None:
+    """A tester that never decides is not wrong where more happened than a cut."""
+    with answering(verdict._session_reasons, "yield _reason('session-closed')")():
+        found = played(*LOADED, after, "pass ms=4000", "thaw", "cut")
+    assert not any("due" in one for one in found.wrong)
+
+
+@pytest.mark.parametrize("between", [(), ("resize percent=50", "resize percent=150")])
+def test_an_invented_loss_is_noticed(between: tuple[str, ...]) -> None:
+    """No loss of an honest drive is deserved, also not after someone made it smaller and larger again."""
+    lines = (*LOADED, "cut", "boot", *between, "verify")
+    assert played(*lines).wrong == ()
+    with answering(verdict._loss_reasons, "return [_reason('findings')]")():
+        assert "loss, and no promise to the run was broken" in played(*lines).wrong
+
+
+def test_an_earlier_loss_must_have_been_one() -> None:
+    """A loss for which an earlier one is the only reason is wrong if none was due."""
+    with answering(verdict._loss_reasons, "return [_reason('earlier-loss')]")():
+        found = played(*LOADED, "cut", "boot", "verify")
+    assert "earlier-loss, and no earlier verify could have found one" in found.wrong
+
+
+def test_the_number_of_findings_counts() -> None:
+    """One broken promise justifies one finding: a tester that counts each twice is wrong."""
+    lines = (*LOADED, "cut", "boot", "verify")
+    assert played(*lines, drive="flush-ignored").wrong == ()
+    with without(
+        ScanCounts.report, "dict(self.findings)", "{one: 2 * n for one, n in self.findings.items()}"
+    )():
+        found = played(*lines, drive="flush-ignored")
+    assert any("and a second reading has" in one for one in found.wrong)
+
+
+def test_what_a_restored_store_does_not_know_is_not_asked_of_it() -> None:
+    """A store of before a verdict need not show it; of after it, it must."""
+    found = played(*LOADED, "cut", "boot", "copy", "verify", "server how=newest", "copy", "verify", "reboot")
+    assert found.wrong == ()
+
+
+def test_an_arming_can_be_cut() -> None:
+    """A run may be cut before it is armed; nothing was acknowledged then."""
+    found = played("run next=8", "cut", "boot", "verify")
+    assert found.wrong == ()
+    assert not any("durable" in line or "loss" in line for line in found.told)
+
+
+@pytest.mark.parametrize("loses", ["power", "process", "server", "network"])
+@pytest.mark.parametrize("reads", ["1", "3", "4", "5"])
+def test_verify_may_lose_anything(loses: str, reads: str) -> None:
+    """Whatever verify loses in the middle of its reads, the next one is durable."""
+    found = played(
+        *(*LOADED, "cut", "boot"),
+        *(f"verify cut_after={reads} loses={loses}", "network up=yes", "server how=start", "boot", "verify"),
+    )
+    assert found.wrong == ()
+    assert found.told[-1].endswith(": durable"), found.told
+
+
+def test_two_verify_at_once() -> None:
+    """A second verify begins as soon as the first has given the target back, and says the same."""
+    found = played(*LOADED, "cut", "boot", "verify beside=yes")
+    assert found.wrong == ()
+    assert [line.endswith(": durable") for line in found.told if " run " in line and ": " in line] == [
+        True
+    ] * 3
+
+
+def test_exports_and_copies_of_any_age() -> None:
+    """An export, or a copy of the store, is of the age that the step says."""
+    copies = ("copy", "pass ms=100", "copy", "pass ms=100", "copy")
+    lines = (*LOADED, *copies, "cut", "boot")
+    by_age = [
+        played(*lines, f"verify log=export age={age}", f"server how=newest age={age}", "verify")
+        for age in ("0", "1", "2", "3")
+    ]
+    assert all(one.wrong == () for one in by_age)
