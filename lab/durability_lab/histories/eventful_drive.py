@@ -115,11 +115,14 @@ class EventfulDrive(Drive):
         self.begun_ns.setdefault(run, self._loop.now_ns)
 
     @property
-    def shown_bytes(self) -> int | None:
-        """The size that a system shows of it, None where it shows no device."""
-        if self._powered or self.node == "stays":
-            return self.size_bytes
-        return 0 if self.node == "empty" else None
+    def shown_bytes(self) -> int:
+        """The size that a system shows of it; without power only of a node that stays."""
+        return self.size_bytes if self._powered or self.node == "stays" else 0
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a system shows a device."""
+        return self._powered or self.node != "gone"
 
     def cut(self) -> None:
         """Take the power away, in the middle of what is under way."""
@@ -225,30 +228,28 @@ class HistoryStorage(SimulatedStorage):
 
     def size(self, suffix: str) -> int:
         """The size that the system shows. Raises FileNotFoundError."""
-        self._refuse_names(suffix)
-        return self._shown_bytes()
+        self._require_shown()
+        return super().size(suffix)
 
     def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> SimulatedFile:
         """As `SimulatedStorage.open`. Raises FileNotFoundError where there is no device."""
         self._refuse_names(suffix)
-        if not self._shown_bytes():
+        self._require_shown()
+        if not self._drive.shown_bytes:
             return _EmptyFile(self._drive, fua=False, sync_s=0.0)
         return super().open(suffix, plan=plan, create=create)
 
     def exists(self, suffix: str) -> bool:
         """Whether there is a device."""
-        return super().exists(suffix) and self._drive.shown_bytes is not None
+        return super().exists(suffix) and self._drive.is_shown
 
     def drives(self) -> tuple[PresentDrive, ...]:
         """The drive, as the system shows it."""
-        size = self._drive.shown_bytes
-        return () if size is None else tuple(replace(one, size_bytes=size) for one in super().drives())
+        return super().drives() if self._drive.is_shown else ()
 
-    def _shown_bytes(self) -> int:
-        size = self._drive.shown_bytes
-        if size is None:
+    def _require_shown(self) -> None:
+        if not self._drive.is_shown:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
-        return size
 
     def unmount(self) -> None:
         """In order, and mounted again."""
