@@ -40,7 +40,10 @@ EXPECTED = {
     # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
     "held-up": ("inconclusive (nothing-at-risk)",),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
-    "unarmed": ("inconclusive (no-server-log, not-armed, cut-not-shown, nothing-at-risk)",),
+    "unarmed": ("inconclusive (no-server-log, not-armed, superseded, cut-not-shown, nothing-at-risk)",),
+    # Found by a reader, and since by the search: a drive that goes away before it is read, a frozen client.
+    "gone": ("inconclusive (scan-unfinished, nothing-checked)", "durable", "durable"),
+    "frozen": ("inconclusive (nothing-at-risk)", "inconclusive (nothing-at-risk)"),
 }
 # The rule, as a mutant's name, without which the history is judged otherwise.
 NEEDS = {
@@ -55,6 +58,8 @@ NEEDS = {
     "i": "smaller drives accepted",
     "held-up": "late frames are new",
     "unarmed": "runs without a log are armed",
+    "gone": "a target that is gone is empty",
+    "frozen": "a frozen client is cut",
 }
 
 
