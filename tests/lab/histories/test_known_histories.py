@@ -40,7 +40,7 @@ EXPECTED = {
     # Found by the search: a drive dies while the network is away, which then delivers what is old by now.
     "held-up": ("inconclusive (nothing-at-risk)",),
     # Found by the search: a run of which only the superblock is left, and a server restored to before it.
-    "unarmed": ("inconclusive (no-server-log, not-armed, cut-not-shown, nothing-at-risk)",),
+    "unarmed": ("inconclusive (no-server-log, not-armed, superseded, cut-not-shown, nothing-at-risk)",),
 }
 # The rule, as a mutant's name, without which the history is judged otherwise.
 NEEDS = {
