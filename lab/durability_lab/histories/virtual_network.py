@@ -20,10 +20,10 @@ from typing import Any
 from durability_lab.histories.virtual_process import CURRENT, Process
 
 _WINDOW_BYTES = 64 << 10  # that a kernel takes before its process reads
+SEALED_BYTES = 22  # that TLS adds to what is sent at once
 TCP_INFO = struct.Struct("=56xI60xQ100xI")  # ms since the last acknowledgement, bytes acknowledged, window
 _BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that nothing leaves
 _PORT = 7420
-RECORD_BYTES = 22  # that TLS adds to each write; a history's connections are not encrypted
 
 
 class Network:
@@ -194,7 +194,7 @@ class End(asyncio.Transport):
     def tcp_info(self) -> bytes:
         """What Linux tells of a connection, as far as the product asks."""
         age_ms = int((self._loop.time() - self._acked_s) * 1000)
-        unread = sum(len(one) + RECORD_BYTES for one in self.peer._unread)
+        unread = sum(len(one) + SEALED_BYTES for one in self.peer._unread)
         return TCP_INFO.pack(age_ms, self._acked_bytes, _WINDOW_BYTES - unread)
 
     def is_closing(self) -> bool:
@@ -279,7 +279,7 @@ class End(asyncio.Transport):
         if self._network.up:
             what = self._way.popleft()
             if not self.peer._silent:
-                self._acked_bytes += len(what) + RECORD_BYTES
+                self._acked_bytes += len(what) + SEALED_BYTES
                 self._acked_s = self._loop.time()
             self.peer.arrive(what)
             if self.gone and not self.has_to_say:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import RECORD_BYTES, TCP_INFO, End, Network
+from durability_lab.histories.virtual_network import SEALED_BYTES, TCP_INFO, End, Network
 from durability_lab.histories.virtual_process import Process
 
 DELAY_S = 0.001
@@ -109,15 +109,15 @@ def test_a_frozen_process_reads_later() -> None:
 
         _, _, window_bytes = told()
         process.freeze()
+        taken = len(b"unread") + SEALED_BYTES
         server.transport.write(b"unread")
         await asyncio.sleep(LATER_S)
         age_ms, acked_bytes, left_bytes = told()
-        sent_bytes = len(b"unread") + RECORD_BYTES
-        assert (client.heard, acked_bytes, left_bytes) == (b"", sent_bytes, window_bytes - sent_bytes)
+        assert (client.heard, acked_bytes, left_bytes) == (b"", taken, window_bytes - taken)
         assert age_ms == pytest.approx(LATER_S * 1000, abs=10)
         process.thaw()
         network.thaw(process)
-        assert (client.heard, told()[1:]) == (b"unread", (sent_bytes, window_bytes))
+        assert (client.heard, told()[1:]) == (b"unread", (taken, window_bytes))
 
     play(work)
 
