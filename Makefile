@@ -6,8 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-# How many tests run side by side, of different modules: more than half of their time is waiting.
-TESTERS ?= 6
+# How many tests run side by side, of different modules: half of their time is waiting.
+TESTERS ?= 4
 
 # What the lab builds drives and file systems from, and what the tests compare with.
 PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \

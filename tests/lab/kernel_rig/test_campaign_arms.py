@@ -10,11 +10,12 @@ from durability_lab.kernel_rig.real_campaign import real_campaign
 from tests.lab.kernel_rig.campaign_steps import assert_is_counted_right, log_of, over, start
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow, pytest.mark.timeout(600)]
+# On a busy machine writers need some seconds for the credit that they have when they are held.
 ARMS = """
 [[arm]]
 name = "idle"
 moment = "idle"
-idle_s = 2
+idle_s = 6
 [[arm]]
 name = "prefill"
 moment = "prefill"
