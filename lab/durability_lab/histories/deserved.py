@@ -109,7 +109,7 @@ def _grade(world: Known, answer: Answer, damage: Mapping[int, _Damage]) -> Grade
             word=word,
             reasons=reasons,
             wrong=f"no verdict, where durable is due: {answer.why}" if owed else "",
-            missed=_missed(world, answer, newest, damage),
+            missed="" if answer.interrupted else _missed(world, answer, newest, damage),
         )
     run = parse_run(document["run"])
     word = document["verdict"]
