@@ -42,6 +42,7 @@ pytestmark = pytest.mark.usefixtures("rig_machine")
 
 SUSTAINED = accept()[-4]
 SEED = random.SystemRandom().getrandbits(32)
+TRIES = 3  # a busy machine may stall in the middle of one
 
 
 @pytest.fixture(autouse=True)
@@ -103,10 +104,13 @@ def test_a_drive_that_declares_no_volatile_cache_is_sent_no_flush() -> None:
 @pytest.mark.parametrize(("words", "too_fast"), [((), True), (("--filter=delay", "delay-write=9ms"), False)])
 def test_a_rotating_disk_is_held_against_its_platter(words: tuple[str, ...], too_fast: bool) -> None:
     """One that answers from memory is faster than its turns allow; one as slow as a turn is not."""
-    with Drive(*words, rotational=True) as drive:
-        cells = (HEADLINE, SEQUENTIAL)
-        result = measured_on(drive.target, cells, seconds=0.4, rounds=1, size_bytes=2 * MIB, seed=SEED)
-    found = plausibility(result)
+    for _ in range(TRIES if too_fast else 1):
+        with Drive(*words, rotational=True) as drive:
+            cells = (HEADLINE, SEQUENTIAL)
+            result = measured_on(drive.target, cells, seconds=0.4, rounds=1, size_bytes=2 * MIB, seed=SEED)
+        found = plausibility(result)
+        if found.code != "inconclusive":
+            break
     assert (found.code == "faster-than-media") == too_fast, found
 
 
