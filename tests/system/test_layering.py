@@ -28,6 +28,7 @@ MAY_IMPORT = {  # of our packages, besides itself
     "durability_lab": {"durability", "durability_server", "durability_client"},
 }
 PURE_STANDARD_LIBRARY = {
+    "stat",
     "__future__",
     "abc",
     "array",

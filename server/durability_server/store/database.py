@@ -233,8 +233,8 @@ def _name(url: URL) -> str:
 def _lacks_room(error: Exception) -> bool:
     """Whether SQLite could not make a file or write to it, which has several names for a full disk."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest says what it was doing
-    return code in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
+    number = getattr(cause, "sqlite_errorcode", 0) & 0xFF  # the rest says what it was doing
+    return number in {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN}
 
 
 def _sqlite_engine(url: URL, mode: Mode) -> Engine:
