@@ -96,7 +96,7 @@ def outlived(case: Case, now: Facts | None) -> bool:
     if reset_ns is None:
         return False
     if case.armed.host.boot_id == now.host.boot_id:
-        return True
+        return not _enumerated_anew(case.armed, now)  # a drive that was cut alone leaves its system alive
     if case.server_boot_id != case.receipt_boot_id:
         return False
     return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
