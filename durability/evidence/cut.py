@@ -87,7 +87,8 @@ def outlived(case: Case, now: Facts | None) -> bool:
     """Whether the system that the client ran on was alive after the client fell silent: its connection was
     reset in the boot of the run, or before the boot of now began. Another one may have begun in between, or
     a machine's firmware answered; then a cut that met load is not believed. A reset by the system of now says
-    that it does not know the connection, and nothing else."""
+    that it does not know the connection, and nothing else. Neither does one in the boot of the run, if every
+    drive was enumerated anew: a drive that is cut alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
     if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
@@ -96,7 +97,7 @@ def outlived(case: Case, now: Facts | None) -> bool:
     if reset_ns is None:
         return False
     if case.armed.host.boot_id == now.host.boot_id:
-        return not _enumerated_anew(case.armed, now)  # a drive that was cut alone leaves its system alive
+        return not _enumerated_anew(case.armed, now)
     if case.server_boot_id != case.receipt_boot_id:
         return False
     return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
