@@ -27,10 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 KEPT = max(
     (one for one in ARTEFACTS.iterdir() if one.is_dir()), key=lambda one: [*map(int, one.name.split("."))]
 )
-# What two programs may say differently of the same run on the same target, since one asks after the other:
-# how long it took, and how long ago the machine restarted and the last message came.
 DURATION = "duration_s"
-AGO = re.compile(r"\d+ s ago")
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +78,14 @@ def unpack(name: str, place: Path) -> Path:
 
 
 def judgement(document: dict[str, Any]) -> dict[str, Any]:
+    """What two programs must say alike of the same run on the same target: all but how long it took, and the
+    wording of sentences."""
     told = {key: value for key, value in document.items() if key != DURATION}
     return {
         **told,
-        "cut": {**told["cut"], "proof": [AGO.sub("… s ago", one) for one in told["cut"]["proof"]]},
+        "cut": {**told["cut"], "proof": len(told["cut"]["proof"])},
+        "reasons": [reason["code"] for reason in told["reasons"]],
+        "examples": [{**example, "text": ...} for example in told["examples"]],
     }
 
 

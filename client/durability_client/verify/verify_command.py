@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -128,6 +128,7 @@ async def examine(
     started_s = time.monotonic()
     with ScanProcess(storage, stall_s=options.stall_s) as scan_process:
         before = await asyncio.to_thread(presence_of, storage)
+        facts_s = _clock_s()
         facts = await asyncio.to_thread(storage.facts)
         found, stalled = await _found(facts, scan_process, None)
         run = options.run or (0 if options.from_export else found.run)
@@ -142,6 +143,7 @@ async def examine(
             found, stalled = await _found(facts, scan_process, plan)
         if case is not None:  # the run is ended only now that its target is known to be the right one
             _require_target_of(case, found, storage.path)
+            found = replace(found, facts=_as_of(found.facts, later_s=_clock_s() - facts_s))
             case = await case_source.open(plan.run, found.facts, end=True)
         job = ScanJob(
             plan=plan,
@@ -169,6 +171,16 @@ async def examine(
         requirements=Requirements(cut=options.require_cut, min_cuts=options.min_cuts),
         duration_s=time.monotonic() - started_s,
     )
+
+
+def _clock_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _as_of(facts: Facts, *, later_s: float) -> Facts:
+    """The facts with the uptime of `later_s` seconds later. The judge counts back from the case to
+    the start of this system, and a slow drive or machine may take long between facts and case."""
+    return replace(facts, host=replace(facts.host, uptime_ns=facts.host.uptime_ns + round(later_s * 1e9)))
 
 
 async def _as_the_device_shows(

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +303,26 @@ async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
     assert caught.value.exit_code == EXIT_ENVIRONMENT
     assert (await lab.shown())["case"]["state"] != "ended"
     assert not (await lab.shown())["verdicts"]
+
+
+async def test_facts_are_as_new_as_the_case(lab: Lab) -> None:
+    """The start of this system is counted from the case, however long the drive and the server take."""
+    await lab.run()
+    storage = KnownStorage(lay_down(lab.disk, lab.directory).path, lab.now)
+    took_ns: list[int] = []
+    older_ns: list[int] = []
+
+    class LateSource(ServerCaseSource):
+        async def open(self, run: int, facts: Facts, *, end: bool) -> Case | None:
+            older_ns.append(facts.host.uptime_ns - lab.now.host.uptime_ns)
+            began_ns = time.monotonic_ns()
+            case = await super().open(run, facts, end=end)
+            took_ns.append(time.monotonic_ns() - began_ns)
+            return case
+
+    options = VerifyOptions(target=storage.path, endpoint=lab.endpoint)
+    await examine(options, storage, LateSource(lab.endpoint), lambda _: None)
+    assert older_ns[0] == 0 and older_ns[-1] >= took_ns[0]
 
 
 async def test_live_run_is_refused(lab: Lab) -> None:
