@@ -14,6 +14,8 @@ from durability_cli import options, service_manager
 agent = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
 Print = Annotated[bool, typer.Option("--print", help="Only print the unit.")]
+_DIRECTORY = Path("/run/durability-agent")
+
 Directory = Annotated[
     Path,
     typer.Option(
@@ -30,7 +32,7 @@ def run_agent(
     *,
     server: options.JoinedServer = None,
     credential: options.CredentialFile = None,
-    directory: Directory = Path("/run/durability-agent"),
+    directory: Directory = _DIRECTORY,
 ) -> None:
     """Run the tasks of campaigns on the machine under test.
 
@@ -98,4 +100,4 @@ def _typed(connection: options.ServerOptions) -> list[str]:
 
 
 def _of_directory(directory: Path) -> list[str]:
-    return [] if directory == Path("/run/durability-agent") else ["--directory", str(directory.absolute())]
+    return [] if directory == _DIRECTORY else ["--directory", str(directory.absolute())]

@@ -280,7 +280,7 @@ def results(
     if result is None:
         if output is not None or full:
             raise UsageError("-o and --full need RESULT: `durability results` lists the kept results")
-        chosen = kept_results.Chosen(limit=limit, drive=drive, host=host)
+        chosen = kept_results.ChosenResults(limit=limit, drive=drive, host=host)
         asyncio.run(kept_results.show_listing(connection.endpoint(), chosen, json=json, out=sys.stdout))
         return
     if drive or host:

@@ -392,7 +392,7 @@ def runs(
     """
     from durability_client import queries
 
-    chosen = queries.Chosen(limit=limit, drive=drive, host=host)
+    chosen = queries.ChosenRuns(limit=limit, drive=drive, host=host)
     asyncio.run(queries.runs(connection.endpoint(), chosen, each=every, json=json, out=sys.stdout))
 
 

@@ -102,30 +102,26 @@ def _server_option(default: str) -> Any:
     )
 
 
+def _credential_option(text: str, default: str) -> Any:
+    """The option `--credential` of a command that uses the file `default` without it."""
+    return typer.Option(
+        "--credential",
+        parser=path,
+        metavar="FILE",
+        envvar="DURABILITY_CREDENTIAL",
+        show_envvar=False,
+        help=text,
+        show_default=default,
+    )
+
+
 # Of every command that talks to a server; `on_server` adds them.
 Server = Annotated[str | None, _server_option("the joined one, or that of this machine")]
-CredentialFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--credential",
-        parser=path,
-        metavar="FILE",
-        envvar="DURABILITY_CREDENTIAL",
-        show_envvar=False,
-        help="File that `durability join` wrote.",
-        show_default=_CREDENTIAL,
-    ),
-]
+CredentialFile = Annotated[Path | None, _credential_option("File that `durability join` wrote.", _CREDENTIAL)]
 NewCredential = Annotated[
     Path | None,
-    typer.Option(
-        "--credential",
-        parser=path,
-        metavar="FILE",
-        envvar="DURABILITY_CREDENTIAL",
-        show_envvar=False,
-        help="New file for this machine's credential.",
-        show_default="/etc/durability for root, else ~/.config/durability",
+    _credential_option(
+        "New file for this machine's credential.", "/etc/durability for root, else ~/.config/durability"
     ),
 ]
 OperatorServer = Annotated[str | None, _server_option("that of this machine, or the joined one")]

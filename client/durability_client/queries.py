@@ -44,7 +44,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenRuns:
     """Which runs are listed. `limit`: of runs, or of drives; `drive`: a part of a drive's model or serial;
     `host`: a part of the machine's name; "" is any."""
 
@@ -57,7 +57,7 @@ class Chosen:
         return List(limit=self.limit, by=what, drive=self.drive, host=self.host)
 
 
-async def runs(endpoint: Endpoint, chosen: Chosen, *, each: bool, json: bool, out: TextIO) -> None:
+async def runs(endpoint: Endpoint, chosen: ChosenRuns, *, each: bool, json: bool, out: TextIO) -> None:
     """Write the drives with the newest runs to `out`, newest first; with `each` the runs, and both as JSON.
     Raises PeerError."""
     with closing(await connect(endpoint, "query")) as connection:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_of_class
-from durability.acceptance.kinds import Found, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion, Word
 from durability.campaign.health import HealthRow, health_warnings
 from durability.units import counted, format_size, percent
@@ -30,10 +30,10 @@ _NO_CUT = "no campaign has cut its power"
     Limit(sense="at least", unit="cuts", low=1, high=100_000, whole=True),
     counts_cuts=True,
 )
-def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     lost = next((one for one in evidence.proofs if one.losses), None)
     if lost is not None:
-        return Found(
+        return Finding(
             word="refuse",
             figure=f"{counted(lost.losses, 'loss', 'losses')} in {counted(lost.cuts, 'cut')}, first in"
             f" {lost.lost_in or lost.source}",
@@ -44,30 +44,30 @@ def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Found:
     if void is not None:
         most = max(one.cuts for one in counting)
         clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
-        return Found(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
+        return Finding(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
     if not evidence.proofs:
-        return Found(word="not shown", figure=_no_cut(evidence))
+        return Finding(word="not shown", figure=_no_cut(evidence))
     if not counting:
         best = max(evidence.proofs, key=lambda one: one.cuts)
         figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
-        return Found(word="not shown", figure=figure, source=best.source)
+        return Finding(word="not shown", figure=figure, source=best.source)
     best = max(counting, key=lambda one: one.cuts)
     assert best.bound is not None and criterion.limit is not None
     figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
     word: Word = "pass" if best.cuts >= criterion.limit else "not shown"
-    return Found(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
+    return Finding(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
 
 
 @kind("counted-cuts", "cuts seen by the drive's own counter of unsafe shutdowns")
-def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Found:
+def _counted_cuts(evidence: DriveEvidence, _: Criterion) -> Finding:
     found = None
     for campaign in evidence.campaigns:
         if any(one.word != "nothing" for one in campaign.cuts):
             found = worse(found, _counter_of(campaign))
-    return found or Found(word="not shown", figure="no counted cut of a campaign is known")
+    return found or Finding(word="not shown", figure="no counted cut of a campaign is known")
 
 
-def _counter_of(campaign: CampaignEvidence) -> Found:
+def _counter_of(campaign: CampaignEvidence) -> Finding:
     """Whether the counter rose at each counted cut: row by row, since it may rise twice at one of them."""
     source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
     cuts = [one.cycle for one in campaign.cuts]
@@ -77,41 +77,43 @@ def _counter_of(campaign: CampaignEvidence) -> Found:
     unread = [cycle for cycle in counting if cycle not in read or not any(at < cycle for at in values)]
     if unread:
         figure = f"the counter was not read before and after {len(unread)} of {counted(len(counting), 'cut')}"
-        return Found(word="not shown", figure=figure, source=source)
+        return Finding(word="not shown", figure=figure, source=source)
     seen = 0
     for cycle in counting:
         before = max(at for at in values if at < cycle)
         seen += values[cycle] - values[before] >= sum(before < at <= cycle for at in cuts)
     figure = f"the counter rose at {seen:,} of {counted(len(counting), 'cut')}"
     word: Word = "pass" if seen == len(counting) else "not shown" if seen else "refuse"
-    return Found(word=word, figure=figure, source=source)
+    return Finding(word=word, figure=figure, source=source)
 
 
 # The drive after its cuts.
 
 
 @kind("always-there", "the drive came back after every cut, ready to be used")
-def _always_there(evidence: DriveEvidence, _: Criterion) -> Found:
+def _always_there(evidence: DriveEvidence, _: Criterion) -> Finding:
     troubled = [(one, each) for one in evidence.campaigns for each in one.cycles if each.trouble]
     if troubled:
         campaign, first = troubled[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
         count = "" if len(troubled) == 1 else f"; {len(troubled)} such cycles"
-        return Found(word="refuse", figure=f"{first.trouble} ({where}){count}", source=where)
+        return Finding(word="refuse", figure=f"{first.trouble} ({where}){count}", source=where)
     cuts = [(one, each) for one in evidence.campaigns for each in one.cuts]
     if not cuts:
-        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
+        return Finding(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
     unseen = [(one, each) for one, each in cuts if not each.was_seen]
     if unseen:
         campaign, first = unseen[0]
         where = f"cycle {first.cycle} of campaign {campaign.name}"
         figure = f"nobody saw it after {len(unseen)} of {counted(len(cuts), 'cut')}, first in {where}"
-        return Found(word="not shown", figure=figure, source=where)
-    return Found(word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts))
+        return Finding(word="not shown", figure=figure, source=where)
+    return Finding(
+        word="pass", figure=f"there after each of {counted(len(cuts), 'cut')}", source=_names(cuts)
+    )
 
 
 @kind("capacity-kept", "the drive's capacity stayed as it was")
-def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Found:
+def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     shrank = _warned(evidence, "smaller")
     if shrank is not None:
         return shrank
@@ -130,12 +132,12 @@ def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Found:
     sizes = dict(reversed([*said, *(measured if single else ())]))  # each with the first that says it
     if len(sizes) > 1:
         each = ", ".join(f"{_exact(size, sizes)} in {where}" for size, where in reversed(sizes.items()))
-        return Found(word="refuse", figure=f"its capacity is {each}", source="all evidence")
+        return Finding(word="refuse", figure=f"its capacity is {each}", source="all evidence")
     unsaid = _unsaid(evidence, lambda row: row.size_bytes or None)
     if unsaid is not None:
         return unsaid
     (size,) = sizes
-    return Found(
+    return Finding(
         word="pass",
         figure=f"{format_size(size)} {_after(evidence, lambda row: row.size_bytes or None)}",
         source=_names((one, 0) for one in evidence.campaigns if one.cuts),
@@ -149,7 +151,7 @@ def _exact(size: int, of: Iterable[int]) -> str:
 
 
 @kind("firmware-kept", "all evidence is of one firmware")
-def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Found:
+def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     changed = _warned(evidence, "firmware")
     if changed is not None:
         return changed
@@ -157,12 +159,12 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Found:
     rows = [row.firmware for one in evidence.campaigns for row in one.rows]
     known = list(dict.fromkeys(filter(None, (*facts, *rows))))
     if not known:
-        return Found(word="not shown", figure="the drive names no firmware")
+        return Finding(word="not shown", figure="the drive names no firmware")
     if len(known) > 1:
-        return Found(
+        return Finding(
             word="refuse", figure=f"evidence is of firmware {', '.join(known)}", source="all evidence"
         )
-    return Found(word="pass", figure=f"only {known[0]}", source="all evidence")
+    return Finding(word="pass", figure=f"only {known[0]}", source="all evidence")
 
 
 @kind(
@@ -170,7 +172,7 @@ def _firmware_kept(evidence: DriveEvidence, _: Criterion) -> Found:
     "longest time until the drive was ready",
     Limit(sense="at most", unit="s", low=0.001, high=86_400),
 )
-def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.ready_s, lambda value: f"{value:.3g} s")
 
 
@@ -179,7 +181,7 @@ def _ready_within(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "cycles after which the file system had to be repaired",
     Limit(sense="at most", unit="cycles", high=100_000, whole=True),
 )
-def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [(one, sum(row.repaired for row in one.rows)) for one in evidence.campaigns]
     campaign, worst = max(known, key=lambda pair: pair[1], default=(None, 0))
     source = "" if campaign is None else f"campaign {campaign.name}"
@@ -191,7 +193,7 @@ def _repairs(evidence: DriveEvidence, criterion: Criterion) -> Found:
 
 
 @kind("protection-works", "the drive's own word on its power-loss protection")
-def _protection_works(evidence: DriveEvidence, _: Criterion) -> Found:
+def _protection_works(evidence: DriveEvidence, _: Criterion) -> Finding:
     broken = _warned(evidence, "backup-failed")
     if broken is not None:
         return broken
@@ -199,14 +201,14 @@ def _protection_works(evidence: DriveEvidence, _: Criterion) -> Found:
         for row in campaign.rows:
             if row.capacitor_percent == 0:
                 where = _place(campaign, row.cycle)
-                return Found(
+                return Finding(
                     word="refuse", figure="the drive says that it has no working capacitors", source=where
                 )
     unsaid = _unsaid(evidence, lambda row: row.backup_failed)
     if unsaid is not None:
         return unsaid
     said = _after(evidence, lambda row: row.backup_failed)
-    return Found(
+    return Finding(
         word="pass",
         figure=f"the drive reports no failure of it {said}",
         source=_names((one, 0) for one in evidence.campaigns if one.cuts),
@@ -218,7 +220,7 @@ def _protection_works(evidence: DriveEvidence, _: Criterion) -> Found:
     "health of the capacitors (OCP log page C0h)",
     Limit(sense="at least", unit="%", high=100),
 )
-def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.capacitor_percent, percent_text)
 
 
@@ -227,7 +229,7 @@ def _capacitors(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "media errors that were added since the first check",
     Limit(sense="at most", unit="errors", whole=True),
 )
-def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [
         (int(value), _place(one, cycle))
         for one in sorted(evidence.campaigns, key=lambda one: one.began)
@@ -239,7 +241,7 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
             if evidence.campaigns
             else _no_campaign(evidence)
         )
-        return Found(word="not shown", figure=silent)
+        return Finding(word="not shown", figure=silent)
     # Against the most, since a counter may be set back.
     most, where = max(known, key=lambda pair: pair[0])
     found = held(criterion, most - known[0][0], f"{most - known[0][0]} added, {most} in all", where)
@@ -247,23 +249,25 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Found:
     return found if unsaid is None else worse(found, unsaid)
 
 
-def _first_unsaid(evidence: DriveEvidence) -> Found | None:
+def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
     """What is missing if nobody read the media errors before the first cut."""
     first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
     before = first.cuts[0].cycle
     if any(cycle < before for cycle, _ in _known(first.rows, lambda row: row.media_errors)):
         return None
     source = f"campaign {first.name}"
-    return Found(word="not shown", figure=f"nobody read them before the first cut of {source}", source=source)
+    return Finding(
+        word="not shown", figure=f"nobody read them before the first cut of {source}", source=source
+    )
 
 
 @kind("spare", "spare blocks left, as the drive says", Limit(sense="at least", unit="%", high=100))
-def _spare(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _spare(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.spare_percent, percent_text)
 
 
 @kind("used", "endurance used, as the drive says", Limit(sense="at most", unit="%", high=255))
-def _used(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _used(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_rows(evidence, criterion, lambda row: row.used_percent, percent_text)
 
 
@@ -284,7 +288,7 @@ def _of_rows(
     criterion: Criterion,
     figure: Callable[[HealthRow], float | None],
     text: Callable[[float], str],
-) -> Found:
+) -> Finding:
     """The worst figure over all cycles of all campaigns."""
     values = [
         (float(value), _place(one, cycle))
@@ -293,17 +297,17 @@ def _of_rows(
     ]
     if not values:
         silent = "the drive did not say in any campaign" if evidence.campaigns else _no_campaign(evidence)
-        return Found(word="not shown", figure=silent)
+        return Finding(word="not shown", figure=silent)
     value, where = worst(criterion, values)
     found = held(criterion, value, text(value), where)
     return worse(found, _unsaid(evidence, figure) or found)
 
 
-def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> Found | None:
+def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) -> Finding | None:
     """What is missing if a campaign lacks this figure after its last cut, or if there was no cut."""
     cutting = [one for one in evidence.campaigns if one.cuts]
     if not cutting:
-        return Found(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
+        return Finding(word="not shown", figure=_NO_CUT if evidence.campaigns else _no_campaign(evidence))
     for campaign in cutting:
         last = campaign.cuts[-1].cycle
         if last not in campaign.after_cuts(figure):
@@ -312,7 +316,7 @@ def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) ->
             silence = (
                 "the drive did not say" if silent else f"the drive did not say after its last cut, {where}"
             )
-            return Found(word="not shown", figure=silence, source=where)
+            return Finding(word="not shown", figure=silence, source=where)
     return None
 
 
@@ -327,13 +331,13 @@ def _place(campaign: CampaignEvidence, cycle: int) -> str:
     return f"cycle {cycle} of campaign {campaign.name}" if cycle else f"check of campaign {campaign.name}"
 
 
-def _warned(evidence: DriveEvidence, code: str) -> Found | None:
+def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
     """The refusal for a change that the health of a campaign warns of."""
     for campaign in evidence.campaigns:
         for warning in health_warnings(campaign.rows):
             if warning.code == code:
                 where = f"cycle {warning.cycle} of campaign {campaign.name}"
-                return Found(word="refuse", figure=warning.text, source=where)
+                return Finding(word="refuse", figure=warning.text, source=where)
     return None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from durability.acceptance.evidence import DriveEvidence, Measured
-from durability.acceptance.kinds import Found, Limit, held, kind, percent_text, worse, worst
+from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
@@ -24,24 +24,24 @@ _NO_ACCEPT = "no result of bench --accept has this load"
 
 
 @kind("plausible", "a flush does what a flush must, as far as times can tell")
-def _plausible(evidence: DriveEvidence, _: Criterion) -> Found:
+def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
     if not evidence.results:
-        return Found(word="not shown", figure="no result of bench is known")
+        return Finding(word="not shown", figure="no result of bench is known")
     proven = next((one for one in evidence.proofs if one.word == "proven"), None)
     if evidence.unanswered("power") is not None:
         proven = None
-    worst: Found | None = None
+    worst: Finding | None = None
     for one in evidence.results:
         line = bottom_line(one.result)
         if line.honesty == "suspicious":
-            found = Found(word="refuse", figure=f"suspicious: {line.honesty_reason}", source=one.name)
+            found = Finding(word="refuse", figure=f"suspicious: {line.honesty_reason}", source=one.name)
         elif line.honesty == "looks honest":
-            found = Found(word="pass", figure="looks honest", source=one.name)
+            found = Finding(word="pass", figure="looks honest", source=one.name)
         elif proven is not None:
             figure = f"times show nothing; {counted(proven.cuts, 'clean cut')} settle it"
-            found = Found(word="pass", figure=figure, source=f"{one.name}, {proven.source}")
+            found = Finding(word="pass", figure=figure, source=f"{one.name}, {proven.source}")
         else:
-            found = Found(word="not shown", figure=line.honesty_reason, source=one.name)
+            found = Finding(word="not shown", figure=line.honesty_reason, source=one.name)
         worst = worse(worst, found)
     assert worst is not None
     return worst
@@ -52,7 +52,7 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Found:
     "99th percentile of one writer's commits under a held load",
     Limit(sense="at most", unit="ms", low=0.0001, high=1e6),
 )
-def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     def figure(result: Result, _: Round) -> float | None:
         p99 = percentiles(one.commit_ns for one in result.rounds_of(HELD_COMMIT.name)).p99
         return None if p99 is None else p99 / 1e6
@@ -65,7 +65,7 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "one writer's commits per second at the end of a held load",
     Limit(sense="at least", unit="commits/s"),
 )
-def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_load(evidence, criterion, HELD_COMMIT, _last_third, lambda value: f"{value:,.0f} commits/s")
 
 
@@ -74,7 +74,7 @@ def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "rate of the last third of a held load, of its first third",
     Limit(sense="at least", unit="%", high=1000),
 )
-def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     one = _of_load(evidence, criterion, HELD_COMMIT, _share, percent_text)
     many = _of_load(evidence, criterion, HELD_WRITERS, _share, percent_text)
     return worse(one, many)
@@ -85,7 +85,7 @@ def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "seconds that one writer's and 16 writers' commits were held, each",
     Limit(sense="at least", unit="s", low=1, high=86_400),
 )
-def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [
         (min(seconds), one.name)
         for one in evidence.results
@@ -98,13 +98,13 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Found:
         )
     ]
     if not known:
-        return Found(word="not shown", figure=_NO_ACCEPT)
+        return Finding(word="not shown", figure=_NO_ACCEPT)
     longest, name = max(known)
     figure = f"each held for {longest:,.0f} s"
     found = held(criterion, longest, figure, name)
     if found.word == "pass":
         return found
-    return Found(word="not shown", figure=f"{figure}: more --minutes hold longer", source=name)
+    return Finding(word="not shown", figure=f"{figure}: more --minutes hold longer", source=name)
 
 
 @kind(
@@ -112,7 +112,7 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "MB/s of 16 writers without a sync at the end of a held load",
     Limit(sense="at least", unit="MB/s"),
 )
-def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     return _of_load(
         evidence, criterion, HELD_UNSYNCED, _bandwidth(HELD_UNSYNCED), lambda value: f"{value:,.0f} MB/s"
     )
@@ -123,14 +123,14 @@ def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "MB/s after most of the free space was written",
     Limit(sense="at least", unit="MB/s"),
 )
-def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     found = _of_load(
         evidence, criterion, HELD_FILL, _bandwidth(HELD_FILL), lambda value: f"{value:,.0f} MB/s"
     )
     short = [(one, fill) for one in evidence.results if (fill := filled(one.result)) and not fill.is_most]
     if found.word == "pass" and short:
         one, fill = short[0]
-        return Found(word="not shown", figure=f"{found.figure}; {fill.text}", source=one.name)
+        return Finding(word="not shown", figure=f"{found.figure}; {fill.text}", source=one.name)
     return found
 
 
@@ -139,17 +139,17 @@ def _filled_rate(evidence: DriveEvidence, criterion: Criterion) -> Found:
     "share of the free space that a load has written",
     Limit(sense="at least", unit="%", high=100),
 )
-def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Found:
+def _filled_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     fills = [
         (one, fill)
         for one in evidence.results
         if one.result.complete and (fill := filled(one.result)) is not None
     ]
     if not fills:
-        return Found(word="not shown", figure=_NO_ACCEPT)
+        return Finding(word="not shown", figure=_NO_ACCEPT)
     best, fill = max(fills, key=lambda pair: pair[1].share)
     found = held(criterion, 100 * fill.share, fill.text, best.name)
-    return found if found.word == "pass" else Found(word="not shown", figure=fill.text, source=best.name)
+    return found if found.word == "pass" else Finding(word="not shown", figure=fill.text, source=best.name)
 
 
 def _last_third(result: Result, one: Round) -> float | None:
@@ -177,7 +177,7 @@ def _of_load(
     cell: Cell,
     figure: Callable[[Result, Round], float | None],
     text: Callable[[float], str],
-) -> Found:
+) -> Finding:
     """The worst figure of a held load over all results that have it."""
     values: list[tuple[float, str]] = []
     lacking: Measured | None = None
@@ -190,11 +190,11 @@ def _of_load(
                 values.append((value, one.name))
     if not values:
         why = f"the load of {lacking.name} was too short" if lacking is not None else _NO_ACCEPT
-        return Found(word="not shown", figure=why, source="" if lacking is None else lacking.name)
+        return Finding(word="not shown", figure=why, source="" if lacking is None else lacking.name)
     value, name = worst(criterion, values)
     found = held(criterion, value, text(value), name)
     broken_off = next((one for one in evidence.results if not one.result.complete), None)
     if broken_off is None:
         return found
     why = f"{found.figure}; {broken_off.name} was broken off before its end"
-    return worse(found, Found(word="not shown", figure=why, source=broken_off.name))
+    return worse(found, Finding(word="not shown", figure=why, source=broken_off.name))

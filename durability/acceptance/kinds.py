@@ -28,7 +28,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Finding:
     """What a kind answers: the word, the `figure` that it rests on, and the `source` of that."""
 
     word: Word
@@ -36,7 +36,7 @@ class Found:
     source: str = ""
 
 
-Look: TypeAlias = Callable[[DriveEvidence, Criterion], Found]
+Look: TypeAlias = Callable[[DriveEvidence, Criterion], Finding]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +82,12 @@ def worst(criterion: Criterion, values: Sequence[tuple[float, str]]) -> tuple[fl
     return min(values) if limit is not None and limit.sense == "at least" else max(values)
 
 
-def held(criterion: Criterion, value: float, figure: str, source: str) -> Found:
+def held(criterion: Criterion, value: float, figure: str, source: str) -> Finding:
     """The figure against the limit of its criterion."""
     limit = KINDS[criterion.kind].limit
     assert limit is not None and criterion.limit is not None
     kept = value >= criterion.limit if limit.sense == "at least" else value <= criterion.limit
-    return Found(word="pass" if kept else "refuse", figure=figure, source=source)
+    return Finding(word="pass" if kept else "refuse", figure=figure, source=source)
 
 
 def percent_text(value: float) -> str:
@@ -98,6 +98,6 @@ def percent_text(value: float) -> str:
 _WORST_FIRST: tuple[Word, ...] = ("refuse", "not shown", "pass")
 
 
-def worse(first: Found | None, other: Found) -> Found:
+def worse(first: Finding | None, other: Finding) -> Finding:
     """The one that counts of two."""
     return other if first is None else min(first, other, key=lambda one: _WORST_FIRST.index(one.word))

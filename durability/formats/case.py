@@ -62,7 +62,7 @@ class PastVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TargetError:
+class TargetFailure:
     """The I/O error of the target that ended the run's load. `at_ns`: when the error came, at the latest.
     `drive`: what was seen of the drives then, "unseen" until the client reports it; `text` says it for
     people."""
@@ -142,7 +142,7 @@ class Case:
     series: tuple[PastVerdict, ...]
     statistics: Statistics | None = None
     credits: tuple[tuple[int, ...], ...] = ()
-    target_error: TargetError | None = None
+    target_error: TargetFailure | None = None
     predecessors: tuple[str, ...] = ()
     power_offs: tuple[PowerOff, ...] = ()
     held_up: tuple[HeldUp, ...] = ()

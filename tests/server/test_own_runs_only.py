@@ -20,7 +20,7 @@ from durability_client.acceptance.accept_command import AcceptOptions, accept
 from durability_client.acceptance.gather import Wanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts
-from durability_client.queries import Chosen, runs
+from durability_client.queries import ChosenRuns, runs
 from tests.core.acceptance.samples import accept_result
 from tests.core.bench.results import JUDGED, Device, simulate
 from tests.server.conftest import Lab
@@ -187,7 +187,7 @@ async def test_runs_names_the_client_where_two_claim_a_drive(lab: Lab, pair: tup
 
     async def shown(*, json: bool = False) -> str:
         out = io.StringIO()
-        chosen = Chosen(limit=50)
+        chosen = ChosenRuns(limit=50)
         await runs(operator_of(lab, honest.running), chosen, each=False, json=json, out=out)
         return out.getvalue()
 

@@ -24,7 +24,7 @@ from durability.units import parse_address
 from durability_client.link.credential import load_credential
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.server_connection import connect
-from durability_client.queries import Chosen, runs
+from durability_client.queries import ChosenRuns, runs
 from durability_client.run.planning import RunOptions
 from durability_client.run.run_command import run
 from durability_client.verify.verify_command import VerifyOptions, verify
@@ -147,11 +147,11 @@ async def test_commands_remember_the_servers(fleet: Fleet, tmp_path: Path) -> No
     assert remembered(path) == {first.address, second.address}
     await asyncio.to_thread(third.start)
     await heard_of(first, {second.address, third.address})
-    await runs(endpoint(None, path), Chosen(limit=1), each=True, json=False, out=io.StringIO())
+    await runs(endpoint(None, path), ChosenRuns(limit=1), each=True, json=False, out=io.StringIO())
     assert remembered(path) == {server.address for server in fleet.servers}
     first.end()
     second.end()
-    await runs(endpoint(None, path), Chosen(limit=1), each=True, json=False, out=io.StringIO())
+    await runs(endpoint(None, path), ChosenRuns(limit=1), each=True, json=False, out=io.StringIO())
     assert remembered(path) == {server.address for server in fleet.servers}
 
 

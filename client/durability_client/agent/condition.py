@@ -6,12 +6,12 @@ from dataclasses import fields
 
 from durability.campaign.tasks import Condition
 from durability.formats.documents import escaped
-from durability_client.agent.drives import Found
+from durability_client.agent.drives import FoundDrive
 from durability_client.system import block_devices, smart
 from durability_client.system.smart import SmartReport
 
 
-def condition_of(found: Found, *, ready_s: float | None, holds: str = "") -> Condition:
+def condition_of(found: FoundDrive, *, ready_s: float | None, holds: str = "") -> Condition:
     """The drive's condition now; `ready_s` and `holds` as in `Condition`."""
     drives = [block_devices.drive(leaf) for leaf in found.leaves]
     one = drives[0] if len(drives) == 1 else None

@@ -37,7 +37,7 @@ from durability.formats.documents import escaped
 from durability_client.agent import drives, file_systems, same_drive
 from durability_client.agent.condition import condition_of
 from durability_client.agent.drive_status import Report, Work
-from durability_client.agent.drives import DriveError, Found
+from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
 from durability_client.agent.outside import Children, ProgramError, in_thread, own_command, poll, shortened
 from durability_client.agent.places import Places, read_mark, write_mark
@@ -304,12 +304,12 @@ class DriveWork:
         gone = bool(name) and not drives.is_still(name, diskseq)
         await file_systems.unmount(self._children, directory, gone=gone)
 
-    async def _find(self, work: Work, *, hold: bool = False) -> Found:
+    async def _find(self, work: Work, *, hold: bool = False) -> FoundDrive:
         """The drive, once it is there and can be read; one that carries the system is not even read. `hold`:
         keep the name of its device from other drives, until `_unpin`. Raises DriveError."""
         why = DriveError("missing", "")
 
-        async def look() -> Found | DriveError | None:
+        async def look() -> FoundDrive | DriveError | None:
             nonlocal why
             if self._children.stuck:
                 return None
@@ -337,7 +337,7 @@ class DriveWork:
             return found
 
         work.say(text="waiting for the drive")
-        found: Found | DriveError | None
+        found: FoundDrive | DriveError | None
         found = await poll(look, every_s=_LOOK_S, within_s=work.task.ready_within_s)
         if isinstance(found, DriveError):
             raise found
@@ -355,7 +355,7 @@ class DriveWork:
             return str(error)
         return done.said if done.exit_code else ""
 
-    async def _hold(self, found: Found) -> None:
+    async def _hold(self, found: FoundDrive) -> None:
         """Keep the name of the device from other drives, until `_unpin`. Raises DriveError."""
         if found.device is not None:
             self._unpin()
@@ -366,7 +366,7 @@ class DriveWork:
             os.close(self._pin)
             self._pin = None
 
-    async def _erasable(self, found: Found) -> str:
+    async def _erasable(self, found: FoundDrive) -> str:
         """What is on a device that may be overwritten. Whoever looks at new devices is waited for. Raises
         DriveError."""
         loop = asyncio.get_running_loop()
@@ -392,7 +392,7 @@ class DriveWork:
             return self._setting.places.mount_point(work.task, work.mine) / TARGET
         return Path(work.drive.target or work.drive.device)
 
-    async def _make_target(self, work: Work, found: Found) -> Path:
+    async def _make_target(self, work: Work, found: FoundDrive) -> Path:
         """The path for the run to write to; before that its file system is made, if asked for, and mounted.
         Raises DriveError."""
         drive = work.drive
@@ -422,7 +422,7 @@ class DriveWork:
             raise NotMountedError(f"{device} was mounted at {directory}, and is gone from there")
         return took_s
 
-    async def _verify_mounted(self, work: Work, found: Found, log: KernelLog) -> None:
+    async def _verify_mounted(self, work: Work, found: FoundDrive, log: KernelLog) -> None:
         """Mount, judge, and say what the mount showed."""
         assert found.device is not None and work.drive.file_system
         mark = self._setting.places.mounted(work.task, work.mine)
@@ -496,6 +496,6 @@ class DriveWork:
         raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
 
 
-def _ready_after_start_s(found: Found) -> float:
+def _ready_after_start_s(found: FoundDrive) -> float:
     known_s = drives.initialised_s(found)
     return known_s if known_s is not None else discovery.uptime_ns() / 1e9

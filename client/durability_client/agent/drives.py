@@ -56,7 +56,7 @@ class DriveError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundDrive:
     """A drive that is there. `device`: its node, None for a target in a file system of the user's. `leaves`:
     the kernel's names of what it lies on. `serial`: plain text, "" for none. `diskseq`: the number with
     which its only drive was enumerated."""
@@ -83,7 +83,7 @@ class Found:
         return bool(self.leaves) and _diskseq(self.leaves) == self.diskseq
 
 
-def find(drive: Drive, serial: str) -> Found:
+def find(drive: Drive, serial: str) -> FoundDrive:
     """The drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
     found = _at_device(Path(drive.device)) if drive.device else _below_target(Path(drive.target))
     if found is not None and (not serial or found.serial == serial):
@@ -106,7 +106,7 @@ def is_still(name: str, diskseq: int | None) -> bool:
     return block_devices.size_of(name) > 0 and block_devices.diskseq_of(name) == diskseq
 
 
-def check_system_disk(found: Found) -> None:
+def check_system_disk(found: FoundDrive) -> None:
     """Raises DriveError for a drive from which the machine runs."""
     system = set(system_drives())
     twins = {block_devices.wwid_of(block_devices.whole_of(name)) for name in system} - {""}
@@ -117,7 +117,7 @@ def check_system_disk(found: Found) -> None:
             )
 
 
-def check_unused(found: Found) -> tuple[str, ...]:
+def check_unused(found: FoundDrive) -> tuple[str, ...]:
     """What is recognised on a device that may be overwritten; () for a target in a file system. Raises
     DriveError: in-use."""
     if found.device is None:
@@ -161,7 +161,7 @@ def remove_target(path: Path) -> None:
         storage.unlock()
 
 
-def check_size(found: Found, drive: Drive) -> None:
+def check_size(found: FoundDrive, drive: Drive) -> None:
     """Raises DriveError for a device that is smaller than the target or the file system needs."""
     if found.device is None:
         return
@@ -191,7 +191,7 @@ def system_drives() -> frozenset[str]:
     return frozenset(found)
 
 
-def initialised_s(found: Found) -> float | None:
+def initialised_s(found: FoundDrive) -> float | None:
     """When udev had the drive ready, in seconds from the start of the system; None if it does not say."""
     times = []
     for leaf in found.leaves:
@@ -214,7 +214,7 @@ def _system_paths() -> Iterator[Path]:
             yield Path(mount.mount_point)
 
 
-def _at_device(path: Path) -> Found | None:
+def _at_device(path: Path) -> FoundDrive | None:
     try:
         status = path.stat()
     except OSError:
@@ -226,14 +226,14 @@ def _at_device(path: Path) -> Found | None:
         return None
     leaves = block_devices.stack_of((name,)).leaves
     device = Path("/dev", name.replace("!", "/"))
-    return Found(device=device, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(device=device, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
 
 
-def _below_target(path: Path) -> Found | None:
+def _below_target(path: Path) -> FoundDrive | None:
     leaves = discovery.drives_below(path.parent) if path.parent.is_dir() else ()
     if not leaves:
         return None
-    return Found(device=None, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
+    return FoundDrive(device=None, leaves=leaves, serial=_serial(leaves), diskseq=_diskseq(leaves))
 
 
 def _diskseq(leaves: tuple[str, ...]) -> int | None:

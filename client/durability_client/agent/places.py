@@ -22,7 +22,6 @@ from typing import Any
 from durability.campaign.tasks import DriveTask, Task
 from durability.errors import FormatError, SetupError, TargetBusyError
 
-DIRECTORY = Path("/run/durability-agent")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 

@@ -22,7 +22,7 @@ from durability.errors import DurabilityError
 from durability.formats.record import read_superblock
 from durability.units import format_run
 from durability_client.agent import drives
-from durability_client.agent.drives import DriveError, Found
+from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.system import block_devices
 from durability_client.target import discovery, safety_checks
 from durability_client.target.signatures import file_system_uuid
@@ -38,7 +38,7 @@ _PLACES = "/dev/disk/by-path/"
 _OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
 
 
-def check_name(drive: Drive, found: Found) -> None:
+def check_name(drive: Drive, found: FoundDrive) -> None:
     """Raises DriveError for a name in the campaign file that may mean another drive after a boot."""
     if found.device is None:
         return
@@ -88,7 +88,7 @@ def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: b
         )
 
 
-def check_before_writing(task: Task, mine: DriveTask, found: Found, now: Condition, holds: str) -> None:
+def check_before_writing(task: Task, mine: DriveTask, found: FoundDrive, now: Condition, holds: str) -> None:
     """Raises DriveError for another drive than the one that was examined. `holds`: what is on a device, as in
     `Condition`."""
     check_condition(now, mine, certain=is_certain(found), writes=True)
@@ -98,12 +98,12 @@ def check_before_writing(task: Task, mine: DriveTask, found: Found, now: Conditi
         drives.check_target(Path(mine.drive.target))
 
 
-def is_certain(found: Found) -> bool:
+def is_certain(found: FoundDrive) -> bool:
     """Whether the drive's serial tells the device from all others: it is the whole drive, or a partition."""
     return bool(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
 
 
-def check_contents(task: Task, mine: DriveTask, found: Found, holds: str) -> None:
+def check_contents(task: Task, mine: DriveTask, found: FoundDrive, holds: str) -> None:
     """Raises DriveError for a device that carries neither what this campaign left there nor, before its
     first run, what was found when it was examined: `holds` as in `Condition`. One that is certain to be the
     same may have lost some of that, and after the first run the verdict says what it carries."""
@@ -128,7 +128,7 @@ def check_contents(task: Task, mine: DriveTask, found: Found, holds: str) -> Non
     )
 
 
-def check_mountable(task: Task, mine: DriveTask, found: Found) -> None:
+def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
     """Raises DriveError for a device that is not certain to be the same, and carries a file system that this
     campaign did not make. What is not recognised is for the verdict."""
     assert found.device is not None
@@ -182,7 +182,7 @@ def run_on(path: Path) -> str:
     return format_run(plan.run) if plan is not None else ""
 
 
-def pin(found: Found) -> int:
+def pin(found: FoundDrive) -> int:
     """A descriptor of the device: while it is open, the kernel gives its name to no other drive. Raises
     DriveError if the drive has gone already."""
     assert found.device is not None
@@ -221,7 +221,7 @@ def _own(task: Task, mine: DriveTask) -> bytes:
     return bytes(digest)
 
 
-def _twins(found: Found) -> list[str]:
+def _twins(found: FoundDrive) -> list[str]:
     """Other drives that say the same serial, and no world-wide name of their own."""
     if not found.serial or len(found.leaves) != 1 or found.leaves[0].startswith("loop"):
         return []
@@ -237,7 +237,7 @@ def _twins(found: Found) -> list[str]:
     ]
 
 
-def _other_names(found: Found) -> list[str]:
+def _other_names(found: FoundDrive) -> list[str]:
     """Links to the device that stay."""
     links = [link for directory in _LINKS for link in Path(directory).glob("*")]
     return [str(link) for link in sorted(links) if link.resolve() == found.device]

@@ -71,7 +71,7 @@ async def named_verdicts(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundVerdicts:
     """What the server knows of each drive, None for nothing. `notes`: whose runs were left out, a sentence
     for each drive of which several clients have runs."""
 
@@ -81,7 +81,7 @@ class Found:
 
 async def found_verdicts(
     endpoint: Endpoint, measured: Sequence[Result], clients: Collection[str] = ()
-) -> Found:
+) -> FoundVerdicts:
     """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
     without `clients` those of the only client that has any. Raises PeerError, also where that takes too long:
     a search that was broken off may have missed a loss."""
@@ -100,7 +100,7 @@ async def found_verdicts(
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
     proofs = tuple(_proof_of(result, known, named=False) for result in measured)
-    return Found(proofs=proofs, notes=tuple(notes))
+    return FoundVerdicts(proofs=proofs, notes=tuple(notes))
 
 
 async def _named(connection: Connection, name: str) -> list[Known]:

@@ -37,7 +37,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ChosenResults:
     """Which kept results are listed, newest first. `drive`: a serial, or a part of a drive's model or serial;
     `host`: a part of the machine's name; "" is any."""
 
@@ -95,12 +95,12 @@ async def fetch_over(connection: Connection, result: str) -> Fetched:
     return Fetched(row=answer.row, data=data, result=read)
 
 
-async def listing(connection: Connection, chosen: Chosen) -> tuple[Row, ...]:
+async def listing(connection: Connection, chosen: ChosenResults) -> tuple[Row, ...]:
     """Rows of the kept results, newest first, without the results themselves."""
     return (await connection.request(chosen.request, Listing)).rows
 
 
-async def show_listing(endpoint: Endpoint, chosen: Chosen, *, json: bool, out: TextIO) -> None:
+async def show_listing(endpoint: Endpoint, chosen: ChosenResults, *, json: bool, out: TextIO) -> None:
     """Write the kept results to `out`. Raises PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
         rows = await listing(connection, chosen)

@@ -73,10 +73,7 @@ class _Handle(asyncio.Handle):
     """What runs next, unless the process that it belongs to is frozen."""
 
     def _run(self) -> None:
-        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
-        if process is not None and process.frozen:
-            process.keep(self)
-        else:
+        if not _frozen(self):
             super()._run()
 
 
@@ -84,11 +81,17 @@ class _TimerHandle(asyncio.TimerHandle):
     """The same, at a time."""
 
     def _run(self) -> None:
-        process = self._context.get(CURRENT)  # type: ignore[attr-defined]
-        if process is not None and process.frozen:
-            process.keep(self)
-        else:
+        if not _frozen(self):
             super()._run()
+
+
+def _frozen(handle: asyncio.Handle) -> bool:
+    """Whether the process of the handle is frozen; then it keeps the handle until it goes on."""
+    process = handle._context.get(CURRENT)  # type: ignore[attr-defined]
+    if process is None or not process.frozen:
+        return False
+    process.keep(handle)
+    return True
 
 
 class Fiber:

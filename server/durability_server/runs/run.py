@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from operator import sub
 
 from durability import limits
-from durability.formats.case import CASE_SCHEMA, Case, DriveState, Event, SessionEnd, TargetError
+from durability.formats.case import CASE_SCHEMA, Case, DriveState, Event, SessionEnd, TargetFailure
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
@@ -100,7 +100,7 @@ class Run:
         self.events = deque(snapshot.events, EVENTS_MAX)
         self._credits = Credits.unpack(snapshot.credits, newest=self.frontiers.grants)
         self.target_error = (
-            None if snapshot.target_error is None else from_value(TargetError, snapshot.target_error)
+            None if snapshot.target_error is None else from_value(TargetFailure, snapshot.target_error)
         )
         self._interval_ns = limits.HEARTBEAT_NS
         self._late: _Late | None = None
@@ -205,7 +205,7 @@ class Run:
             self.timeline.add(0, self.frontiers.acked)
             self.timeline_wanted = True
             if self.target_error is not None:
-                self.target_error = TargetError(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
+                self.target_error = TargetFailure(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
             self._credits.begin_anew(at_ns)
             self.note(
                 at_ns,
@@ -257,14 +257,14 @@ class Run:
         """The client reported, in `text`, an I/O error of the target. It stays on to look at the drives."""
         self.session_end = "target-error"
         if self.target_error is None:  # else said again on another connection
-            self.target_error = TargetError(at_ns=at_ns, drive="unseen", text="")
+            self.target_error = TargetFailure(at_ns=at_ns, drive="unseen", text="")
         self.note(at_ns, "target-error", text)
 
     def drive_seen(self, at_ns: int, *, age_ns: int, drive: DriveState, text: str) -> None:
         """The client reported what it saw of the drives `age_ns` after the target's error. What it said took
         a while to come, so the moment of the error errs on the later side."""
         error_ns = at_ns - age_ns if age_ns < at_ns else at_ns  # before this boot: it has no time here
-        self.target_error = TargetError(at_ns=error_ns, drive=drive, text=text)
+        self.target_error = TargetFailure(at_ns=error_ns, drive=drive, text=text)
         self.note(at_ns, "drive-seen", f"{drive}: {text}")
 
     def detached(self, at_ns: int, end: SessionEnd, text: str) -> None:

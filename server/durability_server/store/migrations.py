@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundStore:
     """A store as it is before any step. `software`: the release that made it, if the store says so."""
 
     format: int
@@ -135,7 +135,7 @@ def open_store(database: Database) -> Migrated | None:
     return _keep_copy(database.file)
 
 
-def _complete(db: Connection, store: Found | None) -> None:
+def _complete(db: Connection, store: FoundStore | None) -> None:
     tables.metadata.create_all(db)
     if store is None:
         values = {"format": STORE_FORMAT, "server_id": secrets.token_hex(8), "software": _SOFTWARE}
@@ -155,7 +155,7 @@ def _keep_copy(file: Path) -> Migrated | None:
     return Migrated(before, STORE_FORMAT, str(name))
 
 
-def found(db: Connection) -> Found | None:
+def found(db: Connection) -> FoundStore | None:
     """What the store is; None where there is none."""
     inspector = inspect(db)
     if not inspector.has_table("meta"):
@@ -163,10 +163,10 @@ def found(db: Connection) -> Found | None:
     names = {column["name"] for column in inspector.get_columns("meta")}
     software = "software" if "software" in names else "''"
     row = db.execute(text(f"SELECT format, {software} FROM meta")).first()
-    return None if row is None else Found(int(row[0]), str(row[1]))
+    return None if row is None else FoundStore(int(row[0]), str(row[1]))
 
 
-def require_known(name: str, store: Found) -> None:
+def require_known(name: str, store: FoundStore) -> None:
     """Raises StoreError for a store that this release cannot read; nothing of it has been changed."""
     if store.format in FORMATS:
         return
@@ -183,7 +183,7 @@ def require_known(name: str, store: Found) -> None:
     )
 
 
-def _migrate(db: Connection, store: Found) -> None:
+def _migrate(db: Connection, store: FoundStore) -> None:
     """Take every step that `store` lacks, within the transaction of `db`, and note the new format."""
     for step in STEPS:
         if step.to > store.format and step.change is not None:
@@ -195,7 +195,7 @@ def _migrate(db: Connection, store: Found) -> None:
     )
 
 
-def _migrate_shared(db: Connection, name: str, store: Found) -> str:
+def _migrate_shared(db: Connection, name: str, store: FoundStore) -> str:
     """Migrate the database of several servers, which nobody else may use now. Keep what was there, and let no
     server of the release before save any more. Returns what the copies are called. Raises
     StoreError."""

@@ -15,7 +15,7 @@ import pytest
 
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.agent import same_drive
-from durability_client.agent.drives import DriveError, Found, find
+from durability_client.agent.drives import DriveError, FoundDrive, find
 from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
 from tests.client.agent.task_server import (
     Tasks,
@@ -73,9 +73,9 @@ def refused(status: DriveStatus, trouble: str, words: str) -> None:
     assert words in status.text, status
 
 
-def nameless(name: str) -> Found:
+def nameless(name: str) -> FoundDrive:
     """A drive without a serial."""
-    return Found(device=Path(f"/dev/{name}"), leaves=(name,), serial="", diskseq=7)
+    return FoundDrive(device=Path(f"/dev/{name}"), leaves=(name,), serial="", diskseq=7)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from durability.formats.case import (
     PowerOff,
     Receipt,
     SessionEnd,
-    TargetError,
+    TargetFailure,
 )
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, make_case, small
@@ -50,9 +50,9 @@ def test_load_that_ended_before_the_cut_leaves_nothing_at_risk(plan: Plan) -> No
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
 
 
-def failed(drive: DriveState, *, after_ms: int = 0) -> TargetError:
+def failed(drive: DriveState, *, after_ms: int = 0) -> TargetFailure:
     """An I/O error so long after the last acknowledgement, and what was seen of the drive then."""
-    return TargetError(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
+    return TargetFailure(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
 
 
 def test_of_a_drive_seen_dead_the_error_is_the_last_moment_of_power(plan: Plan) -> None:
@@ -76,7 +76,7 @@ def test_of_a_drive_seen_dead_the_error_is_the_last_moment_of_power(plan: Plan) 
     ],
 )
 def test_of_a_drive_not_seen_dead_the_last_moment_of_power_is_unknown(
-    plan: Plan, error: TargetError | None, why: str
+    plan: Plan, error: TargetFailure | None, why: str
 ) -> None:
     """Nothing is at risk then, with the reason, and a loss has no window."""
     case = make_case(plan, (3000,), session_end="target-error", target_error=error)

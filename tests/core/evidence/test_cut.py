@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from durability.evidence.cut import CutClass, assess, at_least, outlived
-from durability.formats.case import Case, Event, PowerOff, TargetError
+from durability.formats.case import Case, Event, PowerOff, TargetFailure
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
 
 NEXT_BOOT = facts(boot="boot-2", uptime_s=30)
-DEAD = TargetError(at_ns=LAST_NS, drive="dead", text="")
+DEAD = TargetFailure(at_ns=LAST_NS, drive="dead", text="")
 
 
 @pytest.fixture(name="case", scope="module")

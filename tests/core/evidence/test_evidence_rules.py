@@ -17,7 +17,7 @@ from durability.evidence.identity import identify
 from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
 from durability.evidence.verdict import Word
-from durability.formats.case import Case, DriveState, PastVerdict, TargetError
+from durability.formats.case import Case, DriveState, PastVerdict, TargetFailure
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
 from tests.core.evidence.memory_target import (
@@ -192,7 +192,7 @@ def test_rule_12_the_cut_must_meet_load(plan: Plan, disk: Disk, end: str) -> Non
     assert judged(case, plan, found, attested="pulled the plug").verdict.word == "inconclusive"
     states: tuple[tuple[DriveState, Word], ...] = (("dead", "durable"), ("answered", "inconclusive"))
     for seen, word in states:
-        error = TargetError(at_ns=LAST_NS, drive=seen, text="")
+        error = TargetFailure(at_ns=LAST_NS, drive=seen, text="")
         failed = make_case(plan, (ACKED,), session_end="target-error", target_error=error)
         assert judged(failed, plan, found, attested="pulled the plug").verdict.word == word
     disk.write(0, *range(ACKED + 1, ACKED + plan.credit + 1))  # all credit used: the writer waited
@@ -205,7 +205,7 @@ def test_rule_13_records_must_be_at_risk(plan: Plan, disk: Disk) -> None:
     idle = make_case(plan, (ACKED,), last_receipt_ns=LAST_NS + 2000 * MS)
     found = scan(disk, (ACKED,))
     assert codes(judged(idle, plan, found).verdict) == ["nothing-at-risk"]
-    error = TargetError(at_ns=LAST_NS + 2000 * MS, drive="dead", text="")
+    error = TargetFailure(at_ns=LAST_NS + 2000 * MS, drive="dead", text="")
     hung = make_case(plan, (ACKED,), session_end="target-error", target_error=error)
     assert codes(judged(hung, plan, found).verdict) == ["nothing-at-risk"]
     risk = judged(make_case(plan, (ACKED,)), plan, found).at_risk

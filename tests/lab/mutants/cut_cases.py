@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from durability import limits
-from durability.formats.case import RESET, DriveState, HeldUp, PastVerdict, PowerOff, TargetError
+from durability.formats.case import RESET, DriveState, HeldUp, PastVerdict, PowerOff, TargetFailure
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
@@ -47,9 +47,9 @@ def past(verdict: str, **changes: Any) -> PastVerdict:
     return PastVerdict(verdict=verdict, **fields)
 
 
-def failed(drive: DriveState, *, after_ms: int = 0) -> TargetError:
+def failed(drive: DriveState, *, after_ms: int = 0) -> TargetFailure:
     """An I/O error so long after the last acknowledgement, and what was seen of the drive then."""
-    return TargetError(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
+    return TargetFailure(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")
 
 
 # -- identity and the state of the log -----------------------------------------------------------------------
