@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from durability.campaign.results import DriveResult, results
+from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS
 from durability.evidence.verdict import REASONS
 from durability_lab.campaign_rig.campaign_command import GUEST_TIMES
-from durability_lab.vm_rig.guest_campaign import guest_campaign
+from durability_lab.vm_rig.guest_campaign import GuestCampaign, guest_campaign
 from tests.lab.vm_rig.guest_logs import said
 
 pytestmark = [pytest.mark.usefixtures("campaign_machine"), pytest.mark.slow]
@@ -17,12 +20,28 @@ ARM = "[[arm]]\n"  # one writer: of others a slow guest may have nothing at risk
 # On a busy machine a guest may stand still for a second before its cut; then a short delay loses nothing.
 LIARS = ["early-ack:delay_ms=5000", "rollback:interval_ms=5000", "flush-skipped:one_in=2"]
 
+PROFILE = """
+[profile]
+title = "A drive of a guest"
+
+[[criterion]]
+kind = "clean-cuts"
+limit = {limit}
+cut_class = "vm"
+reason = "The campaign makes three cuts."
+
+[[criterion]]
+kind = "always-there"
+reason = "It must come back."
+"""
+
 
 @pytest.mark.timeout(3600)
 async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
     """Three cuts: the honest drive is durable in each, in class `vm`. Each liar is named in the cycle of its
     first loss; the last one, which skips half of the flushes, may have luck. A cycle whose guest was too slow
-    to have records at risk is repeated."""
+    to have records at risk is repeated. `accept` passes the honest drive, for what three cuts show and no
+    more, and refuses each drive that lost data."""
     async with guest_campaign(["honest", *LIARS], seed=21) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{GUEST_TIMES}", file_system="ext4", arms=ARM)
         started = await campaign.campaign("start", str(campaign.file), "--yes")
@@ -46,6 +65,28 @@ async def test_each_drive_of_a_guest_gets_what_it_deserves() -> None:
         assert {one.cut_class for one in judged} == {"vm"}
         cycles = [past for past in state.cycles if past.began.cycle]
         assert campaign.guest.boots == 2 + len(cycles)  # by hand, in the check, in each cycle
+
+        for limit in (CUTS, 59):
+            deserved = [decision(one, limit=limit) for one in (honest, *liars)]
+            assert await decisions(campaign, limit=limit) == deserved, await said(campaign)
+
+
+def decision(result: DriveResult, *, limit: int) -> str:
+    """What the drive deserves of somebody who asks for that many clean cuts. A cut without a verdict, as of a
+    guest that was too slow, leaves it open."""
+    if result.tally.losses:
+        return "refuse"
+    return "pass" if result.tally.cuts >= limit and result.tally.bound is not None else "not shown"
+
+
+async def decisions(campaign: GuestCampaign, *, limit: int) -> list[str]:
+    """What `accept` says of each drive, if that many clean cuts are asked for."""
+    profile = campaign.directory / f"cuts-{limit}.toml"
+    profile.write_text(PROFILE.format(limit=limit))
+    answer = await campaign.durability("accept", str(profile), "--campaign", campaign.name, "--json")
+    decided = [drive["decision"] for drive in json.loads(answer.out)["drives"]]
+    assert answer.exit_code == (EXIT_LOSS if "refuse" in decided else EXIT_INCONCLUSIVE), answer
+    return decided
 
 
 def lost_in(result: DriveResult) -> str:
