@@ -12,8 +12,9 @@ judge a campaign: it reads its log, as operators do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 
 from durability_lab.kernel_rig.switched_drives import SwitchedDrive, SwitchedDrives
@@ -25,35 +26,48 @@ TARGET_SIZE = "8MiB"
 
 
 class RealCampaign(OperatedCampaign):
-    """Server, agent and drives; make it with `real_campaign`. `address`: of the server; `namespace`: of the
-    agent's network, "" for that of this process."""
+    """Server, agents and drives; make it with `real_campaign`. `machines`: the drives of each; `address`: of
+    the server; `namespace`: of the agents' network, "" for that of this process."""
 
     def __init__(
         self,
         directory: Path,
-        drives: Sequence[SwitchedDrive],
+        machines: Mapping[str, Sequence[SwitchedDrive]],
         *,
         store: str,
         address: str,
         namespace: str,
     ) -> None:
-        tested = [ModelDrive(name=drive.path.name, model=drive.model, device=drive.path) for drive in drives]
+        tested = [
+            ModelDrive(name=drive.path.name, model=drive.model, machine=machine, device=drive.path)
+            for machine, drives in machines.items()
+            for drive in drives
+        ]
         super().__init__(
             directory,
             name="rig-b",
-            machine="b",
             drives=tested,
             size=TARGET_SIZE,
             store=store,
             listen=address,
         )
-        self.drives = SwitchedDrives(drives, directory / "switch")
-        self.agent = Part(directory, "agent-process", self.environment, namespace=namespace)
+        self.drives = SwitchedDrives([*chain.from_iterable(machines.values())], directory / "switch")
+        self.agents = {
+            machine: Part(directory, f"agent-of-{machine}", self.environment, namespace=namespace)
+            for machine in self.machines
+        }
 
-    def start_agent(self) -> None:
-        """Start the agent of the machine under test."""
-        words = ["--server", self.address, "--credential", str(self.credential)]
-        self.agent.start("agent", *words, "--directory", str(self.directory / "agent"))
+    @property
+    def agent(self) -> Part:
+        """The agent, if there is one machine under test."""
+        (agent,) = self.agents.values()
+        return agent
+
+    def start_agents(self) -> None:
+        """Start the agent of each machine under test."""
+        for machine, agent in self.agents.items():
+            words = ["--server", self.address, "--credential", str(self.credential(machine))]
+            agent.start("agent", *words, "--directory", str(self.directory / f"agent-{machine}"))
 
     def power(self) -> str:
         """Three commands, and what they switch."""
@@ -66,25 +80,30 @@ async def real_campaign(
     models: Sequence[str],
     *,
     seed: int,
+    machines: Sequence[str] = ("b",),
     store: str = "",
     address: str = "127.0.0.1:0",
     namespace: str = "",
 ) -> AsyncIterator[RealCampaign]:
-    """Server, agent and a drive of each model, `drive-1` and so on, for the time of the block. `store`: URL
-    of the server's, "" for a file in memory; `address`: on which it listens; `namespace`: the network
-    namespace of the agent, "" for that of this process. Raises SetupError."""
+    """Server, agents and a drive of each model, `drive-1` and so on, for the time of the block. Each of the
+    `machines` has as many of the drives. `store`: URL of the server's, "" for a file in memory; `address`: on
+    which it listens; `namespace`: the network namespace of the agents, "" for that of this process. Raises
+    SetupError."""
     with watched_directory("durability-lab-", within=in_memory() or Path("/dev")) as directory:
         drives = [
             SwitchedDrive(model, directory / f"drive-{number}", seed=seed + number, size_bytes=DRIVE_BYTES)
             for number, model in enumerate(models, 1)
         ]
-        campaign = RealCampaign(directory, drives, store=store, address=address, namespace=namespace)
+        each = len(drives) // len(machines)
+        of = {machine: drives[n * each : (n + 1) * each] for n, machine in enumerate(machines)}
+        campaign = RealCampaign(directory, of, store=store, address=address, namespace=namespace)
         async with campaign.drives.listening():
             try:
                 await campaign.start_server()
                 await campaign.join()
-                campaign.start_agent()
+                campaign.start_agents()
                 yield campaign
             finally:
-                await asyncio.to_thread(campaign.agent.end)
+                for agent in campaign.agents.values():
+                    await asyncio.to_thread(agent.end)
                 await asyncio.to_thread(campaign.server.end)

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from durability.campaign.campaign_state import CampaignState
@@ -119,10 +120,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDrive:
-    """A drive of a campaign: its name there, its model, and where the machine under test has it."""
+    """A drive of a campaign: its name there, its model, and which machine under test has it where."""
 
     name: str
     model: str
+    machine: str
     device: Path
 
 
@@ -131,9 +133,9 @@ def _here(act: Callable[[], None]) -> None:
 
 
 class OperatedCampaign(ABC):
-    """A server, and the campaign `name` of `machine`. `size`: of the target on each drive; `store`: URL of
-    the server's, "" for a file in the directory; `listen`: where it listens at first; `within`: does what is
-    to be done in the server's network.
+    """A server, and the campaign `name` of the machines that have its drives. `size`: of the target on each
+    drive; `store`: URL of the server's, "" for a file in the directory; `listen`: where it listens at first;
+    `within`: does what is to be done in the server's network.
     """
 
     def __init__(
@@ -141,7 +143,6 @@ class OperatedCampaign(ABC):
         directory: Path,
         *,
         name: str,
-        machine: str,
         drives: Sequence[ModelDrive],
         size: str,
         store: str = "",
@@ -150,10 +151,9 @@ class OperatedCampaign(ABC):
     ) -> None:
         self.directory = directory
         self.name = name
-        self.machine = machine
         self.tested = tuple(drives)
+        self.machines = tuple(dict.fromkeys(drive.machine for drive in self.tested))
         self.file = directory / f"{name}.toml"
-        self.credential = directory / "credential.json"
         self.address = listen
         self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
         self.server = Part(directory, "server", self.environment)
@@ -179,29 +179,35 @@ class OperatedCampaign(ABC):
             await asyncio.sleep(_LOOK_S / 10)
         self.address = self._listening()[-1]
 
+    def credential(self, machine: str) -> Path:
+        """The credential of a machine under test, once it has joined."""
+        return self.directory / f"credential-{machine}.json"
+
     async def join(self) -> None:
-        """Join the machine under test, once."""
-        with closing(await connect(self._local, "operate")) as connection:
-            invited = await connection.request(Invite(role="client", name=self.machine), Invited)
-        words = (self.address, invited.line.split()[-1], "--credential", str(self.credential))
-        joining = Part(self.directory, "join", self.environment)
-        await asyncio.to_thread(self._within, lambda: joining.start("join", *words))
-        if await asyncio.to_thread(joining.wait):
-            raise SetupError(f"join failed: {joining.log.read_text()}")
+        """Join the machines under test, once."""
+        for machine in self.machines:
+            with closing(await connect(self._local, "operate")) as connection:
+                invited = await connection.request(Invite(role="client", name=machine), Invited)
+            words = (self.address, invited.line.split()[-1], "--credential", str(self.credential(machine)))
+            joining = Part(self.directory, f"join-{machine}", self.environment)
+            await asyncio.to_thread(self._within, partial(joining.start, "join", *words))
+            if await asyncio.to_thread(joining.wait):
+                raise SetupError(f"join failed: {joining.log.read_text()}")
 
     async def join_by_stick(self, make: Callable[[str, str], None]) -> None:
         """Have `make` put the server's address and a code for one machine where the machine finds them."""
         with closing(await connect(self._local, "operate")) as connection:
-            asked = InviteMachines(name=self.machine, machines=1, valid_s=_CODE_S)
+            (machine,) = self.machines
+            asked = InviteMachines(name=machine, machines=1, valid_s=_CODE_S)
             invited = await connection.request(asked, Invited)
         await asyncio.to_thread(make, self.address, invited.line.split()[-1])
 
     async def until_joined(self) -> None:
-        """Wait until the machine has joined."""
+        """Wait until the machines have joined."""
         while True:
             with closing(await connect(self._local, "operate")) as connection:
                 rows = (await connection.request(ListClients(), Clients)).rows
-            if any((row["name"], row["state"]) == (self.machine, "joined") for row in rows):
+            if {row["name"] for row in rows if row["state"] == "joined"} >= set(self.machines):
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -243,10 +249,12 @@ class OperatedCampaign(ABC):
         """Write the campaign's file. `campaign`: lines of its first table; `file_system`: of each drive,
         None for the device itself; `power`: more lines of that table; `arms`: tables as text, "" for the
         default set."""
-        head = f'[campaign]\nname = "{self.name}"\nmachine = "{self.machine}"\n{campaign}\n'
+        machines = ", ".join(f'"{machine}"' for machine in self.machines)
+        head = f'[campaign]\nname = "{self.name}"\nmachines = [{machines}]\n{campaign}\n'
         made = f'file_system = "{file_system}"\n' if file_system else ""
         drives = [
-            f'[[drive]]\nname = "{drive.name}"\ndevice = "{drive.device}"\n{made}size = "{self._size}"\n'
+            f'[[drive]]\nname = "{drive.name}"\nmachine = "{drive.machine}"\ndevice = "{drive.device}"\n'
+            f'{made}size = "{self._size}"\n'
             for drive in self.tested
         ]
         self.file.write_text("\n".join([head, f"[power]\n{self.power()}\n{power}", *drives, arms]))

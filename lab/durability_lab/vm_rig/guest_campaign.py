@@ -32,6 +32,7 @@ from durability_lab.vm_rig.live_machine import LiveImage
 from durability_lab.vm_rig.network import SERVER, Network
 from durability_lab.vm_rig.switched_machine import SwitchedMachine
 
+MACHINE = "guest"
 TARGET_SIZE = "4MiB"  # emulated, more takes long to fill and to verify
 _BY_ID = Path("/dev/disk/by-id")  # in the guest, as `guest/job` has it, or as udev has it of QEMU's drives
 _UDEV_NAMES: Mapping[Bus, str] = {"nvme": "nvme-QEMU_NVMe_Ctrl", "sata": "ata-QEMU_HARDDISK"}
@@ -54,7 +55,6 @@ class GuestCampaign(OperatedCampaign):
         super().__init__(
             directory,
             name="rig-c",
-            machine="guest",
             drives=[tested for tested, _ in drives],
             size=TARGET_SIZE,
             store=f"sqlite:///{directory}/store.sqlite",
@@ -101,7 +101,7 @@ class GuestCampaign(OperatedCampaign):
 
     async def start_machine(self, image: Image) -> None:
         """Give the machine, which has joined, its power; it begins to boot."""
-        self.guest.install(image, credential=self.credential.read_text().strip())
+        self.guest.install(image, credential=self.credential(MACHINE).read_text().strip())
         await asyncio.to_thread(self._network.call, self.guest.plug_in)
 
     async def start_live(self, image: LiveImage) -> None:
@@ -109,7 +109,7 @@ class GuestCampaign(OperatedCampaign):
         stick = self.directory / "stick"
 
         def make(server: str, code: str) -> None:
-            live_machine.make_stick(stick, server=server, code=code, name=self.machine)
+            live_machine.make_stick(stick, server=server, code=code, name=MACHINE)
 
         await self.join_by_stick(make)
         self.guest.insert(image, stick=stick)
@@ -158,6 +158,6 @@ async def guest_campaign(
 def _drive(number: int, model: str, bus: Bus, seed: int, *, live: bool) -> tuple[ModelDrive, GuestDrive]:
     serial = f"LAB{uuid.uuid4().hex[:12].upper()}"
     place = _BY_ID / (f"{_UDEV_NAMES[bus]}_{serial}" if live else serial)
-    tested = ModelDrive(name=f"drive-{number}", model=model, device=place)
+    tested = ModelDrive(name=f"drive-{number}", model=model, machine=MACHINE, device=place)
     drive = GuestDrive(model=model, bus=bus, file_system=bus == "sata", serial=serial, seed=seed)
     return tested, drive

@@ -82,4 +82,5 @@ def numbers_of(entries: list[Entry], kind: type[CycleBegan | CycleEnded]) -> lis
 async def log_of(campaign: RealCampaign) -> str:
     """The campaign's log and those of its processes, for a failure."""
     shown = await campaign.campaign("show", campaign.name, "--log")
-    return f"{shown.out}\n{shown.err}\n{campaign.agent.log.read_text()}\n{campaign.server.log.read_text()}"
+    logs = [part.log.read_text() for part in (*campaign.agents.values(), campaign.server)]
+    return "\n".join([shown.out, shown.err, *logs])

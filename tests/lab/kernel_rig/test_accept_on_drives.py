@@ -120,7 +120,7 @@ async def test_a_drive_is_taken_or_refused_by_what_was_shown(tmp_path: Path) -> 
         (by_serial,) = json.loads(found.out)["drives"]
         assert found.exit_code == EXIT_LOSS and by_serial == document["drives"][1]
 
-        machine = ("--server", campaign.address, "--credential", str(campaign.credential))
+        machine = ("--server", campaign.address, "--credential", str(campaign.credential("b")))
         own = await campaign.durability("accept", str(profile), "--bench", str(files["liar"]), *machine)
         assert own.exit_code == EXIT_LOSS, "its client is not shown campaigns, and sees its own runs"
         hidden = await campaign.durability("accept", str(profile), "--campaign", campaign.name, *machine)

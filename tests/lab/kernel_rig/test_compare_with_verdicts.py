@@ -81,7 +81,7 @@ async def test_the_sentence_changes_with_the_cuts(files: dict[str, Path]) -> Non
         assert by_run["proofs"][0] is None
         assert by_run["proofs"][1]["text"] == f"lost data in run {run}"
 
-        machine = ("--server", campaign.address, "--credential", campaign.credential)
+        machine = ("--server", campaign.address, "--credential", campaign.credential("b"))
         own = await _compared(campaign, files["honest"], files["liar"], *machine)
         assert [one["word"] for one in own["proofs"]] == ["too few cuts", "lost data"], "of its own runs"
 

@@ -69,6 +69,28 @@ async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1000)
+async def test_of_two_machines_with_two_drives_each_the_one_liar_is_named() -> None:
+    """Two agents, each with two drives, are cut together: the liar is named, and no other drive."""
+    models = ["honest", "honest", LIAR, "honest"]
+    async with real_campaign(models, seed=13, machines=["b", "c"]) as campaign:
+        campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", file_system="ext4")
+        started = await campaign.campaign("start", str(campaign.file), "--yes")
+        assert started.exit_code == EXIT_OK, started
+        state = await over(campaign)
+        assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
+        found = {one.drive: one for one in results(state)}
+        (cycle, _) = found["drive-3"].first_loss or (0, "")
+        assert cycle, await log_of(campaign)
+        shown = (await campaign.do("show", campaign.name)).out
+        assert f"drive-3 lost data in cycle {cycle}: " in shown
+        for honest in ("drive-1", "drive-2", "drive-4"):
+            tally = found[honest].tally
+            assert (tally.cuts, tally.losses) == (CUTS, 0), await log_of(campaign)
+            assert f"{honest} lost" not in shown
+        await assert_is_counted_right(campaign)
+
+
+@pytest.mark.timeout(1000)
 async def test_an_operator_has_the_drive_in_a_pause(tmp_path: Path) -> None:
     """Paused while runs go, the drive can be read and is not mounted; resumed, it is cut; stopped while runs
     go, it is over for good."""
