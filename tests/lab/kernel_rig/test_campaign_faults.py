@@ -160,6 +160,7 @@ def ip(*arguments: str) -> None:
     subprocess.run(("ip", *arguments), check=True, capture_output=True, timeout=60)
 
 
+@pytest.mark.timeout(1000 + 2 * GONE_S)
 async def test_a_network_that_is_gone(cable: Cable) -> None:
     """A cut without a network is made and verified once it is back; a network that stays away pauses the
     campaign, which goes on when it is resumed."""
