@@ -32,7 +32,7 @@ from durability_lab.vm_rig.live_machine import LiveImage
 
 CampaignRig: TypeAlias = Literal["b", "c"]
 TIMES: Final = "cut_after_s = [0.3, 1]\noff_s = [0.1, 0.5]\nboot_within_s = 300\nready_within_s = 60"
-GUEST_TIMES: Final = "cut_after_s = [3, 6]\noff_s = [0.2, 1]\nboot_within_s = 900\nready_within_s = 120"
+GUEST_TIMES: Final = "cut_after_s = [2, 4]\noff_s = [0.2, 1]\nboot_within_s = 900\nready_within_s = 120"
 _GUEST_DRIVES_MAX = 6  # ports for SATA
 _TOLD = frozenset({"checked", "cycle-ended", "drive-left", "not-back", "paused", "ended"})
 

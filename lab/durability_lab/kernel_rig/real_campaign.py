@@ -37,6 +37,7 @@ class RealCampaign(OperatedCampaign):
         store: str,
         address: str,
         namespace: str,
+        web: bool,
     ) -> None:
         tested = [
             ModelDrive(name=drive.path.name, model=drive.model, machine=machine, device=drive.path)
@@ -50,6 +51,7 @@ class RealCampaign(OperatedCampaign):
             size=TARGET_SIZE,
             store=store,
             listen=address,
+            web=web,
         )
         self.drives = SwitchedDrives([*chain.from_iterable(machines.values())], directory / "switch")
         self.agents = {
@@ -84,11 +86,12 @@ async def real_campaign(
     store: str = "",
     address: str = "127.0.0.1:0",
     namespace: str = "",
+    web: bool = False,
 ) -> AsyncIterator[RealCampaign]:
     """Server, agents and a drive of each model, `drive-1` and so on, for the time of the block. Each of the
     `machines` has as many of the drives. `store`: URL of the server's, "" for a file in memory; `address`: on
-    which it listens; `namespace`: the network namespace of the agents, "" for that of this process. Raises
-    SetupError."""
+    which it listens; `web`: whether it has a live page; `namespace`: the network namespace of the agents, ""
+    for that of this process. Raises SetupError."""
     with watched_directory("durability-lab-", within=in_memory() or Path("/dev")) as directory:
         drives = [
             SwitchedDrive(model, directory / f"drive-{number}", seed=seed + number, size_bytes=DRIVE_BYTES)
@@ -96,7 +99,7 @@ async def real_campaign(
         ]
         each = len(drives) // len(machines)
         of = {machine: drives[n * each : (n + 1) * each] for n, machine in enumerate(machines)}
-        campaign = RealCampaign(directory, of, store=store, address=address, namespace=namespace)
+        campaign = RealCampaign(directory, of, store=store, address=address, namespace=namespace, web=web)
         async with campaign.drives.listening():
             try:
                 await campaign.start_server()

@@ -40,6 +40,7 @@ from durability_lab.support.loads import FileSystemName
 
 _COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _LISTENS = "Listening on "
+_SHOWS = "Live page: "
 _STOP_S = 120.0  # an agent ends its runs first
 _LOOK_S = 0.1
 _CODE_S = 86_400 * 7  # longer than any campaign of the lab
@@ -135,7 +136,7 @@ def _here(act: Callable[[], None]) -> None:
 class OperatedCampaign(ABC):
     """A server, and the campaign `name` of the machines that have its drives. `size`: of the target on each
     drive; `store`: URL of the server's, "" for a file in the directory; `listen`: where it listens at first;
-    `within`: does what is to be done in the server's network.
+    `web`: whether it has a live page; `within`: does what is to be done in the server's network.
     """
 
     def __init__(
@@ -147,6 +148,7 @@ class OperatedCampaign(ABC):
         size: str,
         store: str = "",
         listen: str = "127.0.0.1:0",
+        web: bool = False,
         within: Callable[[Callable[[], None]], None] = _here,
     ) -> None:
         self.directory = directory
@@ -155,10 +157,12 @@ class OperatedCampaign(ABC):
         self.machines = tuple(dict.fromkeys(drive.machine for drive in self.tested))
         self.file = directory / f"{name}.toml"
         self.address = listen
+        self.page = ""  # the address of the live page
         self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
         self.server = Part(directory, "server", self.environment)
         self._size = size
         self._store = store
+        self._web = web
         self._within = within
 
     @abstractmethod
@@ -169,15 +173,16 @@ class OperatedCampaign(ABC):
 
     async def start_server(self) -> None:
         """Start the server, at the address that it had before, and wait until it listens."""
-        before = self._listening()
+        before = self._where()
         store = ("--store", self._store) if self._store else ()
-        words = ("serve", "--listen", self.address, *store)
+        web = ("--web", "127.0.0.1:0") if self._web else ()
+        words = ("serve", "--listen", self.address, *web, *store)
         await asyncio.to_thread(self._within, lambda: self.server.start(*words))
-        while len(self._listening()) == len(before):
+        while len(where := self._where()) == len(before):
             if not self.server.runs:
                 raise SetupError(f"the server ended: {self.server.log.read_text()}")
             await asyncio.sleep(_LOOK_S / 10)
-        self.address = self._listening()[-1]
+        self.address, self.page = where[-1]
 
     def credential(self, machine: str) -> Path:
         """The credential of a machine under test, once it has joined."""
@@ -296,9 +301,14 @@ class OperatedCampaign(ABC):
         port = parse_address(self.address)[1]
         return Endpoint(local=self.directory / "state" / "durability" / socket_name(port))
 
-    def _listening(self) -> list[str]:
-        """The addresses that the servers so far have said they listen on."""
-        if not self.server.log.exists():
-            return []
-        lines = self.server.log.read_text().splitlines()
-        return [line.removeprefix(_LISTENS).rstrip(".") for line in lines if line.startswith(_LISTENS)]
+    def _where(self) -> list[tuple[str, str]]:
+        """The address of each server so far, and that of its live page, "" without one, as they say them."""
+        lines = self.server.log.read_text().splitlines() if self.server.log.exists() else []
+        addresses, pages = (
+            [line.removeprefix(said) for line in lines if line.startswith(said)]
+            for said in (_LISTENS, _SHOWS)
+        )
+        return [
+            (address.rstrip("."), page)
+            for address, page in zip(addresses, pages if self._web else [""] * len(addresses), strict=False)
+        ]

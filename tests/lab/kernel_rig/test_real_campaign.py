@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from durability.campaign.results import results
+from durability.campaign.results import results, sentence
 from durability.errors import EXIT_OK
+from durability.formats.documents import to_json, to_value
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
+from tests.chromium import Browser
 from tests.lab.kernel_rig.campaign_steps import (
     assert_is_counted_right,
     in_phase,
@@ -69,13 +73,15 @@ async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(1000)
-async def test_of_two_machines_with_two_drives_each_the_one_liar_is_named() -> None:
-    """Two agents, each with two drives, are cut together: the liar is named, and no other drive."""
+async def test_of_two_machines_with_two_drives_each_the_one_liar_is_named(browser: Browser) -> None:
+    """Two agents, each with two drives, are cut together: the liar is named, and no other drive. A browser
+    shows the campaign as it goes, and at the end what the commands say."""
     models = ["honest", "honest", LIAR, "honest"]
-    async with real_campaign(models, seed=13, machines=["b", "c"]) as campaign:
+    async with real_campaign(models, seed=13, machines=["b", "c"], web=True) as campaign:
         campaign.write_file(campaign=f"cuts = {CUTS}\nseed = 7\n{TIMES}", file_system="ext4")
         started = await campaign.campaign("start", str(campaign.file), "--yes")
         assert started.exit_code == EXIT_OK, started
+        browsing = asyncio.create_task(show_to_the_end(browser, campaign))
         state = await over(campaign)
         assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
         found = {one.drive: one for one in results(state)}
@@ -88,6 +94,34 @@ async def test_of_two_machines_with_two_drives_each_the_one_liar_is_named() -> N
             assert (tally.cuts, tally.losses) == (CUTS, 0), await log_of(campaign)
             assert f"{honest} lost" not in shown
         await assert_is_counted_right(campaign)
+        counts, page = await browsing
+        assert counts == sorted(counts) and counts[0] < CUTS
+        told = json.loads((await campaign.do("show", campaign.name, "--json")).out)["results"]
+        assert told == json.loads(to_json([to_value(one) for one in results(state)]))
+        for one in results(state):
+            assert sentence(one) in page, page
+            cells = (
+                "all under load",
+                "load",
+                one.tally.cuts,
+                one.tally.cuts - one.tally.losses,
+                one.tally.losses,
+            )
+            assert "\t".join(map(str, (one.drive, *cells))) in page, page
+
+
+async def show_to_the_end(browser: Browser, campaign: RealCampaign) -> tuple[list[int], str]:
+    """The counts of clean cuts of `drive-1` that a page which is loaded once shows as they come, and all of
+    its text once the campaign has ended."""
+    counts: list[int] = []
+    await asyncio.to_thread(browser.open, f"{campaign.page}campaigns/{campaign.name}")
+    while True:
+        text = str(await asyncio.to_thread(browser.evaluate, "document.body.innerText"))
+        if (row := re.search(r"drive-1\tall under load\tload\t(\d+)", text)) and int(row[1]) not in counts:
+            counts.append(int(row[1]))
+        if "ended: complete" in text:
+            return counts, text
+        await asyncio.sleep(0.2)
 
 
 @pytest.mark.timeout(1000)
