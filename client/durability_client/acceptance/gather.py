@@ -23,6 +23,7 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
+from durability.acceptance.known_cuts import same_drives
 from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
@@ -32,7 +33,7 @@ from durability.formats.facts import Facts
 from durability.plain_text import owner_label
 from durability.protocol.messages import Campaigns, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
-from durability_client.bench.cut_verdicts import CAMPAIGNS_MAX, facts_of, same_drives, verdicts_of_runs
+from durability_client.bench.cut_verdicts import facts_of, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
 from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
@@ -307,7 +308,7 @@ async def _search_campaigns(
     try:
         with closing(await connect(endpoint, "query")) as connection:
             names = (await connection.request(ListCampaigns(), Campaigns)).names
-            for name in names[-CAMPAIGNS_MAX:]:
+            for name in names:  # all: an old one may have seen the drive vanish
                 try:
                     await _add_campaign(connection, name, found, only_known=only_known)
                 except FormatError:  # of a later release: others can be read

@@ -1,31 +1,33 @@
 """What the server knows of the drives that were measured: verdicts of its campaigns and runs, by serial.
 
-Asks only; begins nothing and ends no run. A drive is the same if its serial is: results hide serials as
-hashes, so the server's are hashed to be compared. Without a serial a drive is only taken for the
-same if the operator named the run or the campaign, and machine, name and size agree. Refuses a named run or
-campaign of other drives, and runs of a client that nobody named where several have runs on the drive.
+Asks only; begins nothing and ends no run. Refuses a named run or campaign of other drives, and runs of a
+client that nobody named where several have runs on the drive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from durability import limits, plain_text
 from durability.acceptance.evidence import campaign_proof
+from durability.acceptance.known_cuts import (
+    CAMPAIGNS_MAX,
+    Known,
+    known_of_run,
+    older_campaigns,
+    proof_beside,
+    same_drives,
+)
 from durability.bench.decision.claims import Claim, choose, claim_from_row
-from durability.bench.decision.proof import Proof, weightiest
-from durability.bench.decision.same_stack import unlike
+from durability.bench.decision.proof import Proof
 from durability.bench.result import Result
-from durability.bench.serials import hashed, marks_of
+from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import results
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
-from durability.evidence.cut import CUT_CLASSES
-from durability.evidence.strength import strength
-from durability.evidence.strength import weightiest as standing
 from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
 from durability.protocol.messages import Campaigns, ListCampaigns, ListClaims, Listing, Show, Shown
@@ -34,19 +36,7 @@ from durability_client.link.campaign_log import CampaignLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
-CAMPAIGNS_MAX = 50  # that are looked through, the newest, if none is named
 SEARCH_S = 10.0  # a comparison waits no longer for what nobody asked for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """A drive that was cut: `facts` of a run on it, and what its cuts said. `runs`: those of a campaign, or
-    the one run."""
-
-    facts: Facts
-    proof: Proof
-    runs: frozenset[str]
-    is_campaign: bool
 
 
 async def named_verdicts(
@@ -62,12 +52,14 @@ async def named_verdicts(
             known = await _named(connection, name)
             if not known:
                 raise UsageError(f"--verdict-of {name}: it has no cut with a verdict on a drive")
-            if not any(_is_same(one.facts, result, named=True) for one in known for result in measured):
+            if not any(
+                same_drives(one.facts, result.facts, named=True) for one in known for result in measured
+            ):
                 theirs = ", ".join(dict.fromkeys(_drives(one.facts) for one in known))
                 ours = ", ".join(dict.fromkeys(_drives(result.facts) for result in measured))
                 raise UsageError(f"--verdict-of {name} is of {theirs}; the results are of {ours}")
             found += known
-    return tuple(_proof_of(result, found, named=True) for result in measured)
+    return tuple(proof_beside(result, found, named=True) for result in measured)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +83,7 @@ async def found_verdicts(
         async with asyncio.timeout(SEARCH_S):
             # A refusal ends its connection. Clients are not shown campaigns, and have runs of their own.
             with closing(await connect(endpoint, "query")) as connection, suppress(RefusedError):
-                await _look_at_campaigns(connection, known)
+                notes |= dict.fromkeys(await _look_at_campaigns(connection, known))
             with closing(await connect(endpoint, "query")) as connection:
                 for facts in {marks_of(one.facts): one.facts for one in measured}.values():
                     of_runs, note = await verdicts_of_runs(connection, facts, clients)
@@ -99,7 +91,7 @@ async def found_verdicts(
                     notes |= {note: None} if note else {}
     except TimeoutError as error:
         raise PeerError(f"the server at {endpoint} did not answer within {SEARCH_S:.0f} s") from error
-    proofs = tuple(_proof_of(result, known, named=False) for result in measured)
+    proofs = tuple(proof_beside(result, known, named=False) for result in measured)
     return FoundVerdicts(proofs=proofs, notes=tuple(notes))
 
 
@@ -112,11 +104,13 @@ async def _named(connection: Connection, name: str) -> list[Known]:
     return [] if known is None else [known]
 
 
-async def _look_at_campaigns(connection: Connection, known: list[Known]) -> None:
+async def _look_at_campaigns(connection: Connection, known: list[Known]) -> tuple[str, ...]:
+    """Add what the newest campaigns say. A sentence if there are more than those."""
     names = (await connection.request(ListCampaigns(), Campaigns)).names
     for name in names[-CAMPAIGNS_MAX:]:
         with suppress(FormatError):  # of a later release: others can be read
             known += await _of_campaign(connection, name)
+    return older_campaigns(len(names))
 
 
 async def verdicts_of_runs(
@@ -177,69 +171,11 @@ async def facts_of(connection: Connection, state: CampaignState, drive: str) -> 
 
 
 async def _of_run(connection: Connection, run: int) -> Known | None:
-    case = await _case(connection, run)
-    if case.armed is None or (stands := standing(case.verdicts)) is None:
-        return None
-    if stands.cut_class not in CUT_CLASSES:
-        return None
-    found = strength(
-        case,
-        cut_class=stands.cut_class,
-        verdict=stands.verdict,
-        at_risk_ms1000=stands.at_risk_ms1000,
-        reasons=stands.reasons,
-    )
-    if not found.cuts:
-        return None
-    source = f"run {case.run}"
-    proof = Proof(
-        cuts=found.cuts,
-        losses=found.losses,
-        bound=found.bound,
-        cut_class=stands.cut_class,
-        source=source,
-        lost_in=source if found.losses else "",
-        unknown=found.left_out,
-    )
-    return Known(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+    return known_of_run(await _case(connection, run))
 
 
 async def _case(connection: Connection, run: int) -> Case:
     return case_from_value((await connection.request(Show(run=run), Shown)).document["case"])
-
-
-def _proof_of(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:
-    """What counts beside `result`. Of the same drive with another firmware, or on another file system, only a
-    loss does."""
-    mine = [one for one in known if _is_same(one.facts, result, named=named)]
-    # A campaign knows why it left cuts out; the series of its runs do not.
-    told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
-    return weightiest(
-        [
-            replace(one.proof, but=unlike(one.facts, result.facts))
-            for one in mine
-            if one.is_campaign or one.proof.bound is not None or not one.runs <= told
-        ]
-    )
-
-
-def _is_same(theirs: Facts, result: Result, *, named: bool) -> bool:
-    """Whether a run was on the drives that `result` measured."""
-    return same_drives(theirs, result.facts, named=named)
-
-
-def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
-    """Whether both are of the same drives. `named`: the user said so, which is enough for drives without a
-    serial if machine, name, model and size agree."""
-    if not ours.drives or len(theirs.drives) != len(ours.drives):
-        return False
-    if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
-        return marks_of(theirs) == marks_of(ours)
-    if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
-        return False
-    return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
-        (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
-    } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
 
 
 def _drives(facts: Facts) -> str:

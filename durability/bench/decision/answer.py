@@ -68,21 +68,13 @@ class Candidate:
 def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     """The sentences on two candidates; `ratio`: commits per second of `other` as a share of those of `first`,
     None if no cell that commits was measured in both."""
-    speed = _speed(first, other, ratio)
-    fast, slow = (first, other) if ratio is not None and ratio.value < 1 else (other, first)
     if first.is_out or other.is_out:
         return _with_a_loser(first, other)
     if first.is_proven and other.is_proven:
         return _with_both(first, other, ratio)
-    if fast.is_proven:
-        faster = _speed(first, other, ratio, "it")
-        return _sentences(f"Take {fast.label}: {faster}, and {fast.state}", f"{slow.label} {slow.state}")
-    if slow.is_proven:
-        return _sentences(
-            f"Only {slow.label} is proven, in {counted(_cuts(slow), 'cut')}",
-            f"{speed}, but {fast.label} {fast.state}: cut its power before you take it",
-        )
-    head = f"Do not choose yet: {speed}, but neither is proven"
+    if first.is_proven or other.is_proven:
+        return _with_one(first, other, ratio)
+    head = f"Do not choose yet: {_speed(first, other, ratio)}, but neither is proven"
     if first.proof is None and other.proof is None:
         return _sentences(head, "Cut the power of both")
     return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}")
@@ -111,6 +103,21 @@ def _with_both(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     speed = _speed(first, other, ratio, "it")
     return _sentences(
         f"{choice}: {speed}, and both are proven, in {_cuts(first):,} and {_cuts(other):,} cuts"
+    )
+
+
+def _with_one(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
+    """One of them is proven: it is taken unless the other one is faster."""
+    proven, left = (first, other) if first.is_proven else (other, first)
+    speed, state = _speed(first, other, ratio), f"{left.label} {left.state}"
+    if ratio is None or not _differs(ratio):
+        return _sentences(f"Take {proven.label}: it {proven.state}, and {speed}", state)
+    if (ratio.value > 1) == (proven is other):
+        faster = _speed(first, other, ratio, "it")
+        return _sentences(f"Take {proven.label}: {faster}, and {proven.state}", state)
+    return _sentences(
+        f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}",
+        f"{speed}, but {state}: cut its power before you take it",
     )
 
 

@@ -58,10 +58,18 @@ class CampaignWatch:
             campaign.note = f"its log cannot be read: {error}"
 
 
-def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, str], str]:
-    """The drives, by serial and machine, that the newest campaign with them does not find any more, with its
-    words."""
-    gone: dict[tuple[str, str], str] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Why a campaign does not find a drive. `until`: the wall clock at the end of the cycle that says so,
+    ISO 8601, "" while that goes on. A run that was heard later has found the drive."""
+
+    text: str
+    until: str
+
+
+def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, str], Missing]:
+    """The drives, by serial and machine, that the newest campaign with them does not find any more."""
+    gone: dict[tuple[str, str], Missing] = {}
     for campaign in campaigns:
         state = campaign.state
         machine_of = (
@@ -71,22 +79,23 @@ def vanished(campaigns: tuple[WatchedCampaign, ...]) -> dict[tuple[str, str], st
             if not condition.serial:
                 continue
             drive = condition.serial, machine_of.get(name, "")
-            trouble, text = _newest_trouble(state, name)
+            trouble, text, until = _newest_trouble(state, name)
             if trouble in _MISSING:
-                gone[drive] = text or f"campaign {campaign.name} does not find it"
+                text = text or f"campaign {campaign.name} does not find it"
+                gone[drive] = Missing(text=text, until=until)
             elif trouble is not None:
                 gone.pop(drive, None)
     return gone
 
 
-def _newest_trouble(state: CampaignState, drive: str) -> tuple[str | None, str]:
-    """What the agent said last of a drive; None if it said nothing."""
+def _newest_trouble(state: CampaignState, drive: str) -> tuple[str | None, str, str]:
+    """What the agent said last of a drive, None if it said nothing, and when the cycle of that was over."""
     if state.cycle is not None:
         said = [(task, one) for (name, task), one in state.cycle.statuses.items() if name == drive]
         if said:
             _, newest = max(said, key=lambda item: item[0])
-            return newest.trouble, newest.text
+            return newest.trouble, newest.text, ""
     for past in reversed(state.cycles):
         if drive in past.statuses:
-            return past.statuses[drive].trouble, past.statuses[drive].text
-    return None, ""
+            return past.statuses[drive].trouble, past.statuses[drive].text, past.wall
+    return None, "", ""

@@ -1,34 +1,41 @@
 """Kept results of the benchmark, compared on a page as `durability compare` compares them.
 
-The core compares; what cuts said of a drive comes from the campaigns of this store, and from the runs of the
-client that kept the result, else of the only client that has any. A drive is known by the hash of its serial.
-Refuses to take emulated drives for one another, whose serials are not theirs alone, and more than
+The core compares; what cuts said of a drive comes from the newest campaigns of this store, and from the
+runs of the client that kept the result, else of the only client that has any. Refuses more than
 `COMPARED_MAX` results at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from durability.acceptance.evidence import campaign_proof
+from durability.acceptance.known_cuts import (
+    CAMPAIGNS_MAX,
+    Known,
+    known_of_run,
+    older_campaigns,
+    proof_beside,
+)
 from durability.bench.catalogue import HEADLINE
 from durability.bench.compare import Comparison, Row, compare
 from durability.bench.decision.bottom_line import megabytes
 from durability.bench.decision.claims import choose, claim_from_row
-from durability.bench.decision.proof import Proof, weightiest
-from durability.bench.decision.same_stack import unlike
+from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
-from durability.bench.serials import hashed, marks_of
+from durability.bench.serials import marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import results
 from durability.errors import FormatError, RefusedError, UsageError
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
 from durability.units import duration, parse_run
+from durability_server import clock
+from durability_server.runs.run import Run
 from durability_server.store.store import Store
 from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
 
@@ -78,12 +85,13 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     StoreError."""
     kept = [store.results.find(name, client=None) for name in names]
     found = [(_label(row, kept), unpack_body(body)[1]) for row, body in kept]
-    known = _cuts(watch.read())
+    campaigns = watch.read()
+    known = _known_of_campaigns(store, campaigns)
     proofs: list[Proof | None] = []
-    notes: dict[str, None] = {}
+    notes = dict.fromkeys(older_campaigns(len(campaigns)))
     for (row, _), (label, result) in zip(kept, found, strict=True):
-        of_runs, note = _of_runs(store, row, label, result)
-        proofs.append(_proof_of(store, result, known, of_runs))
+        of_runs, note = _known_of_runs(store, row, label, result)
+        proofs.append(proof_beside(result, [*known, *of_runs], named=False))
         notes |= {note: None} if note else {}
     compared = compare(found, tuple(proofs))
     deciding = _deciding(compared.rows)
@@ -95,26 +103,25 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
     )
 
 
-def _of_runs(store: Store, row: Mapping[str, Any], label: str, result: Result) -> tuple[list[Proof], str]:
-    """The losses of runs on the drives of a kept result, and a sentence if another client's were left out."""
+def _known_of_runs(
+    store: Store, row: Mapping[str, Any], label: str, result: Result
+) -> tuple[list[Known], str]:
+    """What runs on the drives of a kept result say, and a sentence if another client's were left out."""
     marks = marks_of(result.facts)
     if not marks:
         return [], ""
     claims = [claim_from_row(one) for one in store.claims(tuple(marks), client=None)]
     choice = choose(claims, [row["client"]] if row["client"] else (), label)
-    proofs = [
-        Proof(
-            cuts=one.cuts,
-            losses=one.losses,
-            bound=one.bound,
-            cut_class=one.cut_class,
-            source=f"the runs of {one.label}",
-            lost_in="",
-        )
-        for one in choice.taken
-        if one.losses
-    ]
-    return proofs, choice.note
+    named = [run for one in choice.taken for run in (*one.loss_runs, *one.durable_runs)]
+    return [one for one in (_known_of_run(store, run) for run in named) if one is not None], choice.note
+
+
+def _known_of_run(store: Store, name: str) -> Known | None:
+    with suppress(RefusedError, FormatError):  # the server has that run no more
+        stored = store.load(parse_run(name))
+        case = Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
+        return known_of_run(case)
+    return None
 
 
 def _label(row: Mapping[str, Any], kept: Sequence[tuple[Mapping[str, Any], bytes]]) -> str:
@@ -128,53 +135,31 @@ def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
-    """What a campaign said of a drive of its."""
-
-    state: CampaignState
-    drive: str
-    proof: Proof
-
-
-def _cuts(campaigns: Iterable[WatchedCampaign]) -> Mapping[str, list[_Cut]]:
-    """By hash of the serial: what campaigns said of a drive."""
-    known: dict[str, list[_Cut]] = {}
-    for campaign in campaigns:
+def _known_of_campaigns(store: Store, campaigns: Sequence[WatchedCampaign]) -> list[Known]:
+    """What the newest campaigns said of their drives."""
+    known: list[Known] = []
+    for campaign in campaigns[-CAMPAIGNS_MAX:]:
         state = campaign.state
         for result in results(state) if state.settings is not None else ():
-            condition, proof = state.conditions.get(result.drive), campaign_proof(state, result)
-            if condition is None or not condition.serial or condition.emulated or proof is None:
+            proof, facts = campaign_proof(state, result), _facts_of(store, state, result.drive)
+            if proof is None or facts is None:
                 continue
-            one = _Cut(state=state, drive=result.drive, proof=proof)
-            known.setdefault(hashed(condition.serial), []).append(one)
+            mine = (past.of(result.drive) for past in state.cycles)
+            runs = frozenset(one.run for one in mine if one is not None and one.run)
+            known.append(Known(facts=facts, proof=proof, runs=runs, is_campaign=True))
     return known
 
 
-def _proof_of(
-    store: Store, result: Result, known: Mapping[str, list[_Cut]], of_runs: list[Proof]
-) -> Proof | None:
-    """Of a target on one drive; several are not proven by one of them."""
-    drives = result.facts.drives
-    if len(drives) != 1 or not drives[0].serial or drives[0].emulated:
-        return None
-    proofs = [
-        replace(one.proof, but=_unlike(store, one, result)) for one in known.get(hashed(drives[0].serial), ())
-    ]
-    return weightiest([*proofs, *of_runs])
-
-
-def _unlike(store: Store, cut: _Cut, result: Result) -> str:
-    """In what the stack that was cut differs from the measured one, as `compare` says it."""
-    for past in cut.state.cycles:
-        mine = past.of(cut.drive)
-        if mine is None or not mine.run:
-            continue
-        with suppress(RefusedError, UsageError, FormatError):  # the server has that run no more
-            armed = store.load(parse_run(mine.run)).armed
-            if armed is not None:
-                return unlike(from_value(Facts, armed), result.facts)
-    return "on a file system that is no longer known"
+def _facts_of(store: Store, state: CampaignState, drive: str) -> Facts | None:
+    """The facts of the drive's first run in the campaign that the store still has."""
+    for past in state.cycles:
+        mine = past.of(drive)
+        if mine is not None and mine.run:
+            with suppress(RefusedError, UsageError, FormatError):  # the store has that run no more
+                armed = store.load(parse_run(mine.run)).armed
+                if armed is not None:
+                    return from_value(Facts, armed)
+    return None
 
 
 def _deciding(rows: Sequence[Row]) -> Row | None:

@@ -23,7 +23,7 @@ from durability_server import clock
 from durability_server.runs.run import Run
 from durability_server.store.live_rows import RunNow
 from durability_server.store.store import Store
-from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign, vanished
+from durability_server.web.campaign_watch import CampaignWatch, Missing, WatchedCampaign, vanished
 
 DRIVES_MAX = 5000  # of all clients
 DRIVES_OF_CLIENT_MAX = 500
@@ -137,8 +137,8 @@ def overview(
     gone = vanished(campaigns)
     claims = Counter(str(row["serial"]) for row in rows)
     drives = tuple(
-        _drive_view(row, now.get(str(row["run"])), _gone(row, gone, alone=claims[str(row["serial"])] == 1))
-        for row in rows
+        _drive_view(row, mine, missing_text(row, mine, gone, alone=claims[str(row["serial"])] == 1))
+        for row, mine in ((row, now.get(str(row["run"]))) for row in rows)
     )
     return Overview(
         drives=drives,
@@ -182,13 +182,19 @@ def unix_s(wall: str) -> float | None:
     return datetime.fromisoformat(wall).timestamp() if wall else None
 
 
-def _gone(row: Mapping[str, Any], gone: Mapping[tuple[str, str], str], *, alone: bool) -> str:
-    """Why a campaign does not find the drive, "" if it does. What the campaign of one client's machine says
-    is of that client's drive; if the drive is `alone` with its serial, of this one."""
+def missing_text(
+    row: Mapping[str, Any], now: RunNow | None, gone: Mapping[tuple[str, str], Missing], *, alone: bool
+) -> str:
+    """Why a campaign does not find the drive, "" if it does, or if a run was heard from it since. What the
+    campaign of one client's machine says is of that client's drive; if the drive is `alone` with its serial,
+    of this one."""
     serial = str(row["serial"])
-    if (serial, str(row["client_name"])) in gone or not alone:
-        return gone.get((serial, str(row["client_name"])), "")
-    return next((text for (known, _), text in gone.items() if known == serial), "")
+    missing = gone.get((serial, str(row["client_name"])))
+    if missing is None and alone:
+        missing = next((one for (known, _), one in gone.items() if known == serial), None)
+    if missing is None or (missing.until and now is not None and now.last_receipt > missing.until):
+        return ""
+    return missing.text
 
 
 def _drive_view(row: Mapping[str, Any], now: RunNow | None, gone: str) -> DriveView:

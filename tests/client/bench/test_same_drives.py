@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from durability.acceptance.known_cuts import same_drives
 from durability.bench.serials import hash_serials
 from durability.formats.facts import Facts
-from durability_client.bench.cut_verdicts import same_drives
 from tests.core.bench.results import Device, drive, facts, simulate
 
 

@@ -9,10 +9,11 @@ import pytest
 
 from durability.formats.plan import Plan
 from durability_server.store.live_rows import RunNow
+from durability_server.web.campaign_watch import Missing
 from durability_server.web.live_samples import SAMPLES_MAX, RunTrack
 from durability_server.web.page_exchange import Pulse, Settings, line_of, pulse_of, settings_of
 from durability_server.web.pictures import line_of as picture_of
-from durability_server.web.readings import unix_s
+from durability_server.web.readings import missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
 from tests.server.conftest import PLAN_FIELDS
 from tests.server.web.test_live_values import statistics_after
@@ -109,3 +110,18 @@ def test_lines_between_the_processes() -> None:
         assert line.count(b"\n") == 1
     assert settings_of(line_of(settings)) == settings and pulse_of(line_of(pulse)) == pulse
     assert unix_s("") is None and unix_s("1970-01-01T00:00:01.500Z") == 1.5
+
+
+@pytest.mark.parametrize(
+    ("until", "heard", "gone"),
+    [
+        ("2026-11-24T10:00:00.000Z", "2026-11-24T09:59:00.000Z", "is not there"),
+        ("2026-11-24T10:00:00.000Z", "2026-11-24T10:01:00.000Z", ""),
+        ("", "2026-11-24T10:01:00.000Z", "is not there"),
+    ],
+)
+def test_a_drive_that_a_later_run_found_has_come_back(until: str, heard: str, gone: str) -> None:
+    """What a campaign says that is over counts until the drive's runs are heard again."""
+    row = {"serial": "S1", "client_name": "b"}
+    missing = {("S1", "b"): Missing(text="is not there", until=until)}
+    assert missing_text(row, replace(RUN, last_receipt=heard), missing, alone=True) == gone

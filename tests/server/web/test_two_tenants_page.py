@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import html
+from dataclasses import replace
+
 import pytest
 
 from durability.bench.serials import hash_serials
+from durability_client.bench.cut_verdicts import found_verdicts
 from tests.core.bench.results import JUDGED, Device, simulate
 from tests.server.conftest import Lab
-from tests.server.two_tenants import SERIAL, on, tenant
+from tests.server.two_tenants import SERIAL, endpoint_of, on, tenant
 from tests.server.web.conftest import Show
 
 
@@ -32,3 +36,26 @@ async def test_the_page_and_metrics_tell_clients_apart(lab: Lab, sqlite_url: str
     assert "lost data" not in text and "mallory (1 run, 1 loss) are left out" in text
     await honest.cut(3, on(lab, "b1"), "loss")
     await page.text_with("/compare?" + "&".join(f"result={name}" for name in names), "lost data")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("emulated", [False, True])
+async def test_the_page_compares_as_the_command(
+    lab: Lab, sqlite_url: str, show_page: Show, *, emulated: bool
+) -> None:
+    """Runs of hand count beside a result, clean ones and a loss, also on a mirror of two drives."""
+    running = await lab.start(sqlite_url, readers=True)
+    owner = await tenant(lab, running, "b1")
+    page = await show_page(running.server, sqlite_url)
+    plain = on(lab, "b1")
+    drives = [replace(plain.drives[0], serial=one, name=one, emulated=emulated) for one in ("M1", "M2")]
+    mirror = replace(plain, drives=tuple(drives))
+    measured = [hash_serials(simulate(Device(), cells=JUDGED[:4], facts=one)) for one in (plain, mirror)]
+    address = "/compare?" + "&".join([f"result={await owner.keep(result)}" for result in measured])
+    await owner.cut(1, plain, "durable")
+    await owner.cut(2, mirror, "loss")
+    text = html.unescape(await page.text_with(address, "lost data"))
+    found = await found_verdicts(endpoint_of(owner), measured)
+    assert [proof is not None and proof.losses for proof in found.proofs] == [0, 1]
+    for proof in found.proofs:
+        assert proof is not None and proof.text in text

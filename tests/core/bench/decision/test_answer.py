@@ -48,6 +48,27 @@ def _answer(first: Proof | None, other: Proof | None, ratio: Ratio | None = TWIC
         ),
         (
             PROVEN,
+            None,
+            ALIKE,
+            "Take a: it is proven in 59 cuts, and no difference in speed is shown between a and b. b has no"
+            " known cut.",
+        ),
+        (
+            FEW,
+            PROVEN,
+            Ratio(value=0.99, low=0.9, high=1.1),
+            "Take b: it is proven in 59 cuts, and no difference in speed is shown between a and b. a has only"
+            " 3 cuts of class power without a loss.",
+        ),
+        (
+            PROVEN,
+            None,
+            None,
+            "Take a: it is proven in 59 cuts, and no cell that commits was measured in both. b has no known"
+            " cut.",
+        ),
+        (
+            PROVEN,
             LOST,
             TWICE,
             "Do not take b: it lost data in cycle 3 of campaign x. Take a: it is proven in 59 cuts.",
@@ -74,7 +95,7 @@ def _answer(first: Proof | None, other: Proof | None, ratio: Ratio | None = TWIC
         ),
     ],
 )
-def test_the_answer(first: Proof | None, other: Proof | None, ratio: Ratio, words: str) -> None:
+def test_the_answer(first: Proof | None, other: Proof | None, ratio: Ratio | None, words: str) -> None:
     """Each pair of drives has its sentence."""
     assert _answer(first, other, ratio) == words
 

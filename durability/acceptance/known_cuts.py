@@ -1,0 +1,98 @@
+"""What is known of cuts of the drives that were measured, and what of it counts beside a result.
+
+A drive is the same if its serial is: results hide serials as hashes, so others are hashed to be compared.
+Without a serial a drive is only taken for the same if the operator named the run or the campaign, and
+machine, name and size agree. Refuses to look anything up: a client asks the server, the server its store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.decision.same_stack import unlike
+from durability.bench.result import Result
+from durability.bench.serials import hashed, marks_of
+from durability.evidence.cut import CUT_CLASSES
+from durability.evidence.strength import strength
+from durability.evidence.strength import weightiest as standing
+from durability.formats.case import Case
+from durability.formats.facts import Facts
+
+CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A drive that was cut: `facts` of a run on it, and what its cuts said. `runs`: those of a campaign, or
+    the one run."""
+
+    facts: Facts
+    proof: Proof
+    runs: frozenset[str]
+    is_campaign: bool
+
+
+def known_of_run(case: Case) -> Known | None:
+    """What the series that ends with a run says of its drive, None if no cut of it counts."""
+    if case.armed is None or (stands := standing(case.verdicts)) is None:
+        return None
+    if stands.cut_class not in CUT_CLASSES:
+        return None
+    found = strength(
+        case,
+        cut_class=stands.cut_class,
+        verdict=stands.verdict,
+        at_risk_ms1000=stands.at_risk_ms1000,
+        reasons=stands.reasons,
+    )
+    if not found.cuts:
+        return None
+    source = f"run {case.run}"
+    proof = Proof(
+        cuts=found.cuts,
+        losses=found.losses,
+        bound=found.bound,
+        cut_class=stands.cut_class,
+        source=source,
+        lost_in=source if found.losses else "",
+        unknown=found.left_out,
+    )
+    return Known(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+
+
+def older_campaigns(campaigns: int) -> tuple[str, ...]:
+    """A sentence if a comparison looks through the newest of so many campaigns only."""
+    if campaigns <= CAMPAIGNS_MAX:
+        return ()
+    return (f"only the newest {CAMPAIGNS_MAX} of {campaigns} campaigns were looked at",)
+
+
+def proof_beside(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:
+    """What of `known` counts beside `result`. Of the same drive with another firmware, or on another file
+    system, only a loss does."""
+    mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
+    # A campaign knows why it left cuts out; the series of its runs do not.
+    told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
+    return weightiest(
+        [
+            replace(one.proof, but=unlike(one.facts, result.facts))
+            for one in mine
+            if one.is_campaign or one.proof.bound is not None or not one.runs <= told
+        ]
+    )
+
+
+def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:
+    """Whether both are of the same drives. `named`: the user said so, which is enough for drives without a
+    serial if machine, name, model and size agree."""
+    if not ours.drives or len(theirs.drives) != len(ours.drives):
+        return False
+    if all(drive.serial for drive in (*theirs.drives, *ours.drives)):
+        return marks_of(theirs) == marks_of(ours)
+    if any(drive.serial for drive in (*theirs.drives, *ours.drives)) or not named:
+        return False
+    return hashed(theirs.host.machine_id) == hashed(ours.host.machine_id) and {
+        (drive.name, drive.model, drive.size_bytes) for drive in theirs.drives
+    } == {(drive.name, drive.model, drive.size_bytes) for drive in ours.drives}
