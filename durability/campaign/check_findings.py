@@ -96,6 +96,11 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
             f"its count of unsafe shutdowns stayed at {after.unsafe_shutdowns}, so it kept its power: the"
             ' switch only resets the machine: set cut_class = "os"'
         )
+    elif risen < 0:
+        yield (
+            f"its count of unsafe shutdowns fell from {before.unsafe_shutdowns} to {after.unsafe_shutdowns}:"
+            " it says nothing of a cut"
+        )
     elif risen > offs:
         yield (
             f"its count of unsafe shutdowns rose by {risen} in {counted(offs, 'cut')}: it loses its"

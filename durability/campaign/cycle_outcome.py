@@ -43,7 +43,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
             cause=cause,
             text=text,
             run=cycle.runs.get(drive, ""),
-            cut=cycle.cut and cycle.was_armed_at_cut(drive),
+            cut=cycle.cut_of(state.machine_of(drive)) and cycle.was_armed_at_cut(drive),
         )
 
     if judged is not None and judged.verdict == "loss":
@@ -52,7 +52,10 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     if why_not is not None:
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
-        return says(*(_ended_early(cycle, judged) or _pass(arm, judged)))
+        word, cause, text = _ended_early(cycle, judged) or _pass(arm, judged)
+        if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
+            return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
+        return says(word, cause, text)
     if arm.moment == "prefill" and status is not None:
         return says("kept")
     return says("nothing", "no-verdict", _why(status))
@@ -68,21 +71,21 @@ def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tup
     failed = status if status is not None and status.state == "failed" else None
     if failed is not None and failed.trouble in OF_THE_DRIVE:
         return "drive", failed.text
-    without_cut = _without_cut(cycle, cycle.judged.get(drive))
+    without_cut = _without_cut(cycle, machine, cycle.judged.get(drive))
     if without_cut is None and not cycle.back_task(machine):
         return "no-verdict", f"machine {machine} did not come back"
     return ("no-verdict", failed.text) if without_cut is None and failed is not None else without_cut
 
 
-def _without_cut(cycle: CycleState, judged: Judged | None) -> tuple[Cause, str] | None:
+def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tuple[Cause, str] | None:
     """Why there was no cut of a drive whose run was armed, and in words; None if there was one."""
     if cycle.abandoned is not None and judged is not None and judged.target_error:
         return "drive", _failed_under_load(judged)
     if cycle.abandoned is not None:
         return cycle.abandoned.cause, cycle.abandoned.text
-    if cycle.still_there is not None:
-        return "not-a-cut", cycle.still_there.text
-    if cycle.power_failed:
+    if (contradiction := cycle.contradiction(machine)) is not None:
+        return "not-a-cut", contradiction.text
+    if cycle.power_failed and cycle.first_off is None:  # else a later off failed, and the first was a cut
         return "switch", cycle.power_failed
     return None
 

@@ -117,6 +117,24 @@ class CycleState:
         """Whether switches confirmed an off, and nothing contradicted it."""
         return self.went_off is not None and self.still_there is None
 
+    def cut_of(self, machine: str) -> bool:
+        """Whether the machine's switches confirmed an off, and nothing contradicted it."""
+        return self.went_off is not None and self.contradiction(machine) is None
+
+    def contradiction(self, machine: str) -> StillThere | None:
+        """What contradicts an off of the machine's switches: a machine that went on, unless this one has none
+        of its switches and has started anew since."""
+        still = self.still_there
+        if still is None or set(self.switches_of(machine)) & set(self.switches_of(still.machine)):
+            return still
+        seen = self.seen.get(machine)
+        return None if seen is not None and seen.number > self.off_of(machine) else still
+
+    def tries_of(self, machine: str) -> int:
+        """How often the machine was switched off and on because one was not back, since it was let go on."""
+        mine = set(self.switches_of(machine))
+        return sum(bool(mine & set(self.switches_of(other))) for other in self.not_back)
+
     @property
     def off_again_due(self) -> bool:
         """Whether the power was off once, and is to go off once more while the machines boot."""

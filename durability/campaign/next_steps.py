@@ -408,10 +408,11 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: Moment) -> list[S
         return [WaitFor(left_s)]
     if others := _not_heard(state, missing[0]):
         return _stuck(state, cycle, others)
-    if len(cycle.not_back) < BOOTS_MAX - 1 and state.asked is None:
-        return [Note(NotBack(machine=missing[0]))]
+    untried = [machine for machine in missing if cycle.tries_of(machine) < BOOTS_MAX - 1]
+    if untried and state.asked is None:
+        return [Note(NotBack(machine=untried[0]))]
     within_s = state.plan.boot_within_s
-    times = counted(len(cycle.not_back) + 1, "time")
+    times = counted(cycle.tries_of(missing[0]) + 1, "time")
     reason = (
         f"machine {missing[0]} did not come back within {within_s:.0f} s, though it was switched on {times}:"
         " look at its console, then resume the campaign"

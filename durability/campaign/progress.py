@@ -42,7 +42,8 @@ def cycles_left(state: CampaignState) -> int:
 def expected_cycle_s(settings: Settings) -> float:
     """What a cycle takes as far as the settings tell, on the average of its arms."""
     middle = [
-        (sum(arm.cut_after_s) + sum(arm.off_s)) / 2 + (arm.idle_s if arm.moment == "idle" else 0.0)
+        (sum(arm.cut_after_s) + sum(arm.off_s) + sum(arm.again_after_s or ())) / 2
+        + (arm.idle_s if arm.moment == "idle" else 0.0)
         for arm in settings.arms
     ]
     return sum(middle) / len(middle) + BOOT_S + WORK_S
@@ -55,27 +56,38 @@ def left_s(state: CampaignState, *, took_s: float | None) -> float:
 
 
 class Pace:
-    """What a cycle takes on average, by the date and time of a log's entries, the check left out."""
+    """What a cycle takes on average, by the date and time of a log's entries, without the check, and without
+    pauses."""
 
     def __init__(self) -> None:
-        self._began = self._over = ""
+        self._within = False  # a cycle
+        self._since = ""  # when it began, or went on; "" in a pause
+        self._mine_s = self._total_s = 0.0  # of this cycle; of those that are over
         self._cycles = 0
 
     def apply(self, entry: Entry) -> None:
         """Take in the next entry."""
-        happening = entry.happening
-        if happening.kind == "cycle-began" and happening.cycle == 1:
-            self._began = entry.wall
-        elif happening.kind == "cycle-ended" and happening.cycle:
-            self._over, self._cycles = entry.wall, self._cycles + 1
+        kind = entry.happening.kind
+        if entry.happening.kind == "cycle-began":
+            self._within, self._since, self._mine_s = bool(entry.happening.cycle), entry.wall, 0.0
+        elif kind == "resumed" and self._within:
+            self._since = entry.wall
+        elif kind in ("paused", "cycle-ended", "ended") and self._within:
+            self._stop(entry.wall)
+            if kind == "cycle-ended":
+                self._within, self._cycles = False, self._cycles + 1
+                self._total_s += self._mine_s
+
+    def _stop(self, wall: str) -> None:
+        if self._since:
+            took = datetime.fromisoformat(wall) - datetime.fromisoformat(self._since)
+            self._mine_s += max(0.0, took.total_seconds())
+        self._since = ""
 
     @property
     def took_s(self) -> float | None:
         """Seconds; None before a cycle is over."""
-        if not self._began or not self._over:
-            return None
-        took = datetime.fromisoformat(self._over) - datetime.fromisoformat(self._began)
-        return took.total_seconds() / self._cycles
+        return self._total_s / self._cycles if self._cycles else None
 
 
 def took_s(entries: Sequence[Entry]) -> float | None:

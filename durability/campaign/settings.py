@@ -184,6 +184,11 @@ def check(settings: Settings) -> Settings:
         _check_drive(settings, drive)
     for machine in settings.machines:
         _require(bool(settings.drives_of(machine)), f"machine {machine!r} has no [[drive]]")
+        _require(
+            any(switch.machine in ("", machine) for switch in settings.power),
+            f"no [[power]] switches machine {machine!r}: give one with machine = {machine!r}, or one without"
+            " machine, which switches all",
+        )
     for arm in settings.arms:
         _check_arm(settings, arm)
     return settings

@@ -22,9 +22,11 @@ from durability.campaign.happenings import (
     Happening,
     Judged,
     MachineSeen,
+    NotBack,
     Paused,
     PowerAnswered,
     PowerAsked,
+    PowerFailed,
     PowerWentOff,
     StillThere,
     entry_from_value,
@@ -66,8 +68,10 @@ def settings_of(
     cuts: int = 4,
     off_s: tuple[float, float] = (1, 5),
     cut_after_s: tuple[float, float] = (1, 20),
+    own: bool = False,
 ) -> Settings:
-    """A campaign of drives on the machines that `drives` names. `arms`: moments, or "again"."""
+    """A campaign of drives on the machines that `drives` names. `arms`: moments, or "again". `own`: in place
+    of `switches` for all machines, each has one of its own."""
     machines = sorted(set(drives))
     power = f'tasmota = "192.0.2.1"\ncut_class = "power"\ncuts = "{subject}"\n'
     text = FILE.format(
@@ -76,7 +80,10 @@ def settings_of(
         off_s=f"{off_s[0]}, {off_s[1]}",
         cut_after_s=f"{cut_after_s[0]}, {cut_after_s[1]}",
         stop_at=stop_at,
-        switches="".join(f"[[power]]\n{power}" for _ in range(switches)),
+        switches="".join(
+            f'[[power]]\nmachine = "{one}"\n{power}' if one else f"[[power]]\n{power}"
+            for one in (machines if own else [""] * switches)
+        ),
         drives="".join(
             f'[[drive]]\nname = "d{number}"\nmachine = "{machine}"\ndevice = "/dev/sd{number}"\n'
             'file_system = "ext4"\n'
@@ -122,10 +129,11 @@ class Account:
     def _forget(self) -> None:
         self.armed: dict[str, int] = {}
         self.runs: dict[str, str] = {}
-        self.offs: list[int] = []
+        self.offs: list[tuple[int, set[int]]] = []  # the entry, and the switches
+        self.missing = ""  # the machine that alone is switched off and on again
         self.seen: dict[str, int] = {}
         self.losses: set[str] = set()
-        self.still = False
+        self.still: set[str] = set()
         self.confirmed: dict[int, tuple[str, str]] = {}
 
     def take(self, entry: Entry) -> None:
@@ -160,10 +168,20 @@ class Account:
 
     def _went_off(self, entry: Entry, runs: tuple[str, ...]) -> None:
         off = ("off", entry.boot_id)
-        every = range(len(self.settings.power))
+        every = self._switches(self.missing)
         assert all(self.confirmed.get(switch) == off for switch in every), "off without each switch's word"
-        assert len(runs) == len(self.armed)
-        self.offs.append(entry.number)
+        without = [drive for drive in self.armed if self._switches(self.machine[drive]) & every]
+        assert len(runs) == len(without)
+        self.offs.append((entry.number, every))
+        self.missing = ""
+
+    def _switches(self, machine: str) -> set[int]:
+        """Those that a machine gets its power through; "": all."""
+        return {
+            number
+            for number, switch in enumerate(self.settings.power)
+            if not machine or switch.machine in ("", machine)
+        }
 
     def _heard(self, number: int, happening: Happening) -> None:
         match happening:
@@ -172,8 +190,12 @@ class Account:
             case DriveReported(what="run", status=status) if status.state == "armed":
                 self.armed.setdefault(status.drive, number)
                 self.runs.setdefault(status.drive, status.run)
-            case StillThere():
-                self.still = True
+            case StillThere(machine=machine):
+                self.still.add(machine)
+            case NotBack(machine=machine):
+                self.missing = machine
+            case PowerFailed(on=False):
+                self.missing = ""
             case DriveLeft(drive=drive):
                 self.left.add(drive)
             case Judged(drive=drive, verdict="loss"):
@@ -204,10 +226,14 @@ class Account:
 
     def _deserves(self, drive: str) -> None:
         assert self.offs, "durable without a confirmed off"
-        assert self.armed[drive] < self.offs[0], "durable, and armed only after the off"
-        assert not self.still, "durable, though something went on without power"
+        machine = self.machine[drive]
+        mine = self._switches(machine)
+        assert self.armed[drive] < self.offs[0][0], "durable, and armed only after the off"
+        still = any(self._switches(other) & mine for other in self.still)
+        assert not still, "durable, though something went on without power"
         if self.settings.subject == "machine":
-            assert self.seen.get(self.machine[drive], 0) > self.offs[-1], "durable without a new boot"
+            last = max(number for number, switches in self.offs if switches & mine)
+            assert self.seen.get(machine, 0) > last, "durable without a new boot"
 
     def _stopped(self, reason: str, *, over: bool) -> None:
         self.over = reason if over else self.over

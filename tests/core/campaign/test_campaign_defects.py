@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
 
 from durability.campaign.assignments import task_for
 from durability.campaign.happenings import (
     Abandoned,
+    CycleBegan,
     CycleEnded,
     DriveLeft,
     Ended,
+    Entry,
     Happening,
     Judged,
     NotBack,
@@ -18,11 +23,17 @@ from durability.campaign.happenings import (
     PowerAsked,
     PowerFailed,
     PowerWentOff,
+    Resumed,
     StillThere,
     entry_from_value,
 )
+from durability.campaign.progress import Pace
+from durability.campaign.results import results
+from durability.campaign.settings import Settings, check
+from durability.errors import UsageError
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import RunTruth, World, settings_of
+from tests.core.campaign.told_campaign import NEW_YEAR, ToldCampaign, condition, part, told_settings
 
 
 def log_of(world: World) -> list[Happening]:
@@ -318,3 +329,98 @@ def test_switch_that_is_still_asked_to_go_off_is_switched_on_before_the_campaign
     world.until_still(5000.0)
     assert world.server.state.reason.startswith("the power cannot be switched on again")
     assert world.switches[0].on
+
+
+def own_outlets() -> Settings:
+    """Two machines with a drive each, each behind a switch of its own."""
+    return settings_of(drives=("b", "c"), own=True, cuts=1)
+
+
+def test_machine_without_a_switch_is_refused() -> None:
+    """Nothing could bring it back."""
+    plan = own_outlets()
+    with pytest.raises(UsageError, match=r"no \[\[power\]\] switches machine 'c'"):
+        check(replace(plan, power=plan.power[:1]))
+    assert check(plan) == plan
+
+
+def test_each_machine_that_does_not_boot_is_switched_once_more() -> None:
+    """Two machines hang, each behind a switch of its own: both are tried again before people are asked."""
+    world = World(own_outlets())
+    until_phase(world, "load")
+    until_phase(world, "on")
+    for machine in world.machines.values():
+        machine.hangs = True
+    until(world, NotBack, 2)
+    assert [one.machine for one in log_of(world) if isinstance(one, NotBack)] == ["b", "c"]
+    assert world.finish() == "complete"
+
+
+def test_cut_before_an_off_that_failed_is_not_hidden() -> None:
+    """The machine was cut and does not boot, and switching it off once more fails: what an inconclusive
+    verdict hides voids the bound."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, "load")
+    until_phase(world, "on")
+    world.machines["b"].hangs = True
+    until_phase(world, "back")
+    world.switches[0].manner = "fails"
+    world.words = ["inconclusive"]
+    until(world, PowerFailed)
+    world.switches[0].manner = "obeys"
+    world.machines["b"].hangs = False
+    world.machines["b"].reset()
+    until(world, CycleEnded, 2)
+    first = next(past for past in world.server.state.cycles if past.began.cycle)
+    assert [(mine.word, mine.cause, mine.cut) for mine in first.drives] == [("nothing", "inconclusive", True)]
+    assert results(world.server.state)[0].tally.unknown == 1
+
+
+def test_machine_that_went_on_says_nothing_of_another_ones_cut() -> None:
+    """The outlet of b is welded; c was cut, and its drive is missing after it."""
+    told = ToldCampaign()
+    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")))
+    told.note()
+    machines = (("b", "d0", f"{0xB1:016x}"), ("c", "d1", f"{0xC1:016x}"))
+    for boot in ("boot-1", "boot-2"):
+        if boot != "boot-1":
+            told.cut()
+        for machine, drive, _ in machines:
+            told.say(machine=machine, boot=boot)
+            found = part("done", drive=drive, found=condition(drive, unsafe=None))
+            told.say(found, machine=machine, boot=boot)
+    for _ in range(3):
+        told.note()
+    for machine, drive, run in machines:
+        told.say(part("armed", drive=drive, run=run), boot="boot-2", machine=machine)
+    told.note()
+    told.cut()
+    told.now_ns += 30 * S
+    told.say(boot="boot-2", machine="b")
+    told.say(boot="boot-3", machine="c")
+    told.say(part("done", drive="d0", run=machines[0][2]), boot="boot-2", machine="b")
+    gone = part("failed", drive="d1", run=machines[1][2], trouble="missing", text="d1 is not there")
+    told.say(gone, boot="boot-3", machine="c")
+    told.judge(verdict="inconclusive", reasons=("session-closed",))
+    ends = [(mine.drive, mine.cause, mine.cut) for mine in told.ended().drives]
+    assert ends == [("d0", "not-a-cut", False), ("d1", "drive", True)]
+    assert [one.tally.unknown for one in results(told.state)] == [0, 1]
+
+
+def test_pauses_are_no_part_of_what_a_cycle_takes() -> None:
+    """Ten hours for the night make the next cycle no longer."""
+    pace, at = Pace(), datetime.fromisoformat(NEW_YEAR)
+    steps: list[tuple[Happening, float]] = [
+        (CycleBegan(cycle=1, arm="load", cut_after_s=1, off_s=1, again_after_s=None, drives=()), 0),
+        (Paused(reason="look"), 60),
+        (Resumed(), 36_000),
+        (CycleEnded(cycle=1, drives=()), 40),
+        (Paused(reason="night"), 0),
+        (Resumed(), 36_000),
+    ]
+    for number, (happening, later_s) in enumerate(steps, 1):
+        at += timedelta(seconds=later_s)
+        pace.apply(
+            Entry(number=number, at_ns=number, boot_id="server", wall=at.isoformat(), happening=happening)
+        )
+    assert pace.took_s == 100

@@ -33,10 +33,12 @@ class Histories(RuleBasedStateMachine):
         subject=st.sampled_from(["machine", "machine", "drive"]),
         arms=st.lists(st.sampled_from(ARMS), min_size=1, max_size=3),
         cuts=st.integers(1, 4),
+        own=st.booleans(),
     )
     def begin(
         self,
         *,
+        own: bool,
         drives: tuple[str, ...],
         switches: int,
         stop_at: str,
@@ -49,7 +51,13 @@ class Histories(RuleBasedStateMachine):
         count = min(switches, len(set(drives)))
         self.world = World(
             settings_of(
-                drives=drives, switches=count, stop_at=stop_at, subject=subject, arms=kinds, cuts=cuts
+                drives=drives,
+                switches=count,
+                stop_at=stop_at,
+                subject=subject,
+                arms=kinds,
+                cuts=cuts,
+                own=own,
             )
         )
 
