@@ -106,7 +106,7 @@ async def test_kills_at_every_step(
     tmp_path: Path,
     server_process: Callable[[str], Awaitable[ServerProcess]],
 ) -> None:
-    """After each entry of the log one process is killed; all cuts are made, and each is counted once."""
+    """After most looks at the log one process is killed; all cuts are made, and each is counted once."""
     power = tmp_path / "power"
     power.write_text("on\n")
     server = await server_process(sqlite_url)
