@@ -14,6 +14,7 @@ from durability.bench.decision.proof import Proof, weightiest
 from durability.bench.decision.same_stack import unlike
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
+from durability.campaign.campaign_state import CampaignState
 from durability.evidence.cut import CUT_CLASSES
 from durability.evidence.strength import strength
 from durability.evidence.strength import weightiest as standing
@@ -60,6 +61,13 @@ def known_of_run(case: Case) -> Known | None:
         unknown=found.left_out,
     )
     return Known(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+
+
+def known_of_campaign(state: CampaignState, drive: str, proof: Proof, facts: Facts) -> Known:
+    """What a campaign says of a drive of its: `proof`, by its runs; `facts`: of one of them."""
+    mine = (past.of(drive) for past in state.cycles)
+    runs = frozenset(one.run for one in mine if one is not None and one.run)
+    return Known(facts=facts, proof=proof, runs=runs, is_campaign=True)
 
 
 def older_campaigns(campaigns: int) -> tuple[str, ...]:

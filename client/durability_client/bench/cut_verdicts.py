@@ -16,6 +16,7 @@ from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
     Known,
+    known_of_campaign,
     known_of_run,
     older_campaigns,
     proof_beside,
@@ -153,9 +154,7 @@ async def _of_campaign(connection: Connection, name: str) -> list[Known]:
         facts = await facts_of(connection, log.state, drive.drive)
         proof = campaign_proof(log.state, drive)
         if proof is not None and facts is not None:
-            mine = (past.of(drive.drive) for past in log.state.cycles)
-            runs = frozenset(one.run for one in mine if one is not None and one.run)
-            known.append(Known(facts=facts, proof=proof, runs=runs, is_campaign=True))
+            known.append(known_of_campaign(log.state, drive.drive, proof, facts))
     return known
 
 

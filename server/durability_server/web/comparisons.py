@@ -16,6 +16,7 @@ from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
     Known,
+    known_of_campaign,
     known_of_run,
     older_campaigns,
     proof_beside,
@@ -141,12 +142,10 @@ def _known_of_campaigns(store: Store, campaigns: Sequence[WatchedCampaign]) -> l
     for campaign in campaigns[-CAMPAIGNS_MAX:]:
         state = campaign.state
         for result in results(state) if state.settings is not None else ():
-            proof, facts = campaign_proof(state, result), _facts_of(store, state, result.drive)
-            if proof is None or facts is None:
-                continue
-            mine = (past.of(result.drive) for past in state.cycles)
-            runs = frozenset(one.run for one in mine if one is not None and one.run)
-            known.append(Known(facts=facts, proof=proof, runs=runs, is_campaign=True))
+            proof = campaign_proof(state, result)
+            facts = _facts_of(store, state, result.drive) if proof is not None else None
+            if proof is not None and facts is not None:
+                known.append(known_of_campaign(state, result.drive, proof, facts))
     return known
 
 
