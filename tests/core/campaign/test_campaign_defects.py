@@ -376,6 +376,18 @@ def test_cut_before_an_off_that_failed_is_not_hidden() -> None:
     assert results(world.server.state)[0].tally.unknown == 1
 
 
+def test_cut_once_is_no_answer_of_an_arm_that_cuts_twice() -> None:
+    """The second off fails: a durable verdict is of the first cut alone, and the arm asks for two."""
+    world = World(settings_of(drives=("b",), switches=1, arms=("again",), cuts=1))
+    until_phase(world, "again")
+    world.switches[0].manner = "fails"
+    until(world, PowerFailed)
+    world.switches[0].manner = "obeys"
+    until(world, CycleEnded, 2)
+    first = next(past for past in world.server.state.cycles if past.began.cycle)
+    assert [(mine.word, mine.cause) for mine in first.drives] == [("nothing", "switch")]
+
+
 def test_machine_that_went_on_says_nothing_of_another_ones_cut() -> None:
     """The outlet of b is welded; c was cut, and its drive is missing after it."""
     told = ToldCampaign()
@@ -405,6 +417,24 @@ def test_machine_that_went_on_says_nothing_of_another_ones_cut() -> None:
     ends = [(mine.drive, mine.cause, mine.cut) for mine in told.ended().drives]
     assert ends == [("d0", "not-a-cut", False), ("d1", "drive", True)]
     assert [one.tally.unknown for one in results(told.state)] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("after", "problem"), [(6, ""), (5, "stayed at 5"), (3, "fell from 5 to 3"), (9, "rose by 4")]
+)
+def test_count_of_unsafe_shutdowns_must_rise_with_the_cuts(after: int, problem: str) -> None:
+    """In the check, one cut: a count that does anything else shows no cut of this drive's power."""
+    told = ToldCampaign()
+    told.begin(told_settings())
+    told.note()
+    told.say(part("done", found=condition(unsafe=5)))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=after)), boot="boot-2")
+    told.note()
+    assert told.state.checked is not None
+    problems = "; ".join(told.state.checked.problems)
+    assert problem in problems and bool(problems) == bool(problem), problems
 
 
 def test_pauses_are_no_part_of_what_a_cycle_takes() -> None:
