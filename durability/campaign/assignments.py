@@ -13,11 +13,11 @@ from typing import TypeVar, cast
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.happenings import DriveReported, Happening, MachineSeen, StillThere, StrangerHeard
+from durability.campaign.happenings import DriveReported, Entry, Happening, Instant, MachineSeen, StillThere, StrangerHeard
 from durability.campaign.settings import Settings
 from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
 
-# For what was sent before the power went, and came late.
+# For what was said before the power went, as well as can be told.
 LATE_S = 3.0
 TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
 _S = 1_000_000_000
@@ -176,9 +176,9 @@ def without_run(status: Status, drive: str, why: str) -> Status:
 
 
 def hear(
-    state: CampaignState, machine: str, status: Status, now_ns: int, speaker: Speaker
+    state: CampaignState, machine: str, status: Status, now: Instant, speaker: Speaker
 ) -> Iterator[Happening]:
-    """What a status of the agent of `machine`, heard at `now_ns`, adds to the log. The runs that it names
+    """What a status of the agent of `machine`, heard `now`, adds to the log. The runs that it names
     are believed: see `run_claimed`."""
     known = state.machines.get(machine)
     if _is_outdated(state, machine, status):
@@ -198,7 +198,7 @@ def hear(
             software=status.software,
             client=speaker.client,
         )
-    elif _is_without_power(state, machine, now_ns):
+    elif _is_without_power(state, machine, status, now):
         yield StillThere(machine=machine, text=f"machine {machine} went on without starting anew")
     cycle = state.cycle
     task = task_for(state, machine)
@@ -234,18 +234,23 @@ def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:
     return now.state != "working" and before != now
 
 
-def _is_without_power(state: CampaignState, machine: str, now_ns: int) -> bool:
-    """Whether the switches say that the machine lost its power, and it did not start anew since."""
+def _is_without_power(state: CampaignState, machine: str, status: Status, now: Instant) -> bool:
+    """Whether the switches say that the machine lost its power before it said `status`, and it did not start
+    anew since."""
     cycle = state.cycle
     if cycle is None or cycle.went_off is None or state.plan.subject != "machine":
         return False
     off, seen = cycle.off_of(machine), cycle.seen.get(machine)
-    if (
-        not off
-        or cycle.went_off is None
-        or not state.takes_part(machine, cycle)
-        or cycle.settled
-        or (seen and seen.number > off)
-    ):
+    went_on = off and state.takes_part(machine, cycle) and not cycle.settled
+    if not went_on or (seen and seen.number > off):
         return False
-    return now_ns - cycle.went_off.at_ns > LATE_S * _S
+    return now.since_s(cycle.went_off) - _late_s(state.seen.get(machine), status, now) > LATE_S
+
+
+def _late_s(seen: Entry | None, status: Status, now: Instant) -> float:
+    """How late a status is heard: the time since its boot was heard first, less what the machine counted of
+    it. 0 where another boot of a server heard that: what was under way to it has not come here."""
+    if seen is None or seen.boot_id != now.boot_id or not isinstance(seen.happening, MachineSeen):
+        return 0.0
+    counted_s = status.uptime_ns / _S - seen.happening.uptime_s
+    return max(0.0, now.since_s(seen) - counted_s)

@@ -73,6 +73,7 @@ class CampaignState:
         self.cycle: CycleState | None = None
         self.cycles: list[PastCycle] = []
         self.machines: dict[str, MachineSeen] = {}
+        self.seen: dict[str, Entry] = {}  # that of each machine's newest boot
         self.left: dict[str, str] = {}
         self.conditions: dict[str, Condition] = {}  # of each drive, as the check found it
         self.boots: dict[str, set[str]] = {}  # the boot ids of each machine, so far
@@ -246,9 +247,10 @@ class CampaignState:
     def _end(self, _: Entry, ended: Ended) -> None:
         self.state, self.reason, self.asked = "ended", ended.reason, None
 
-    def _see(self, _: Entry, seen: MachineSeen) -> None:
+    def _see(self, entry: Entry, seen: MachineSeen) -> None:
         self.strangers.pop(seen.machine, None)
         self.machines[seen.machine] = seen
+        self.seen[seen.machine] = entry
         self.boots.setdefault(seen.machine, set()).add(seen.boot_id)
 
     def _turn_away(self, _: Entry, stranger: StrangerHeard) -> None:

@@ -9,6 +9,7 @@ know.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 from durability.campaign.settings import Settings
@@ -318,6 +319,22 @@ class Entry:
     boot_id: Text
     wall: Text
     happening: Annotated[Happening, tagged("kind")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instant:
+    """A moment on a server's clocks, as in an `Entry`."""
+
+    at_ns: int
+    boot_id: str
+    wall: str
+
+    def since_s(self, entry: Entry) -> float:
+        """Seconds since an entry. Boots of servers compare by the wall clock only: for what may wait, never
+        for a verdict."""
+        if self.boot_id == entry.boot_id:
+            return (self.at_ns - entry.at_ns) / 1e9
+        return (datetime.fromisoformat(self.wall) - datetime.fromisoformat(entry.wall)).total_seconds()
 
 
 def entry_to_value(entry: Entry) -> dict[str, Value]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
@@ -19,6 +20,7 @@ from durability.campaign.happenings import (
     Began,
     Entry,
     Happening,
+    Instant,
     Judged,
     Operation,
     Outcome,
@@ -37,6 +39,7 @@ from durability.formats.case import PowerOff
 from durability.formats.packing import Value
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
+_NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 Reply = Callable[[Outcome, str], None]
 
 
@@ -121,7 +124,8 @@ class MemoryServer:
         speaker = Speaker(client=machine)
         if is_heard(self.state, machine, status, speaker):
             self._heard_ns[machine] = self._agenda.now_ns
-        if not self.add(list(hear(self.state, machine, status, self._agenda.now_ns, speaker))):
+        now = Instant(at_ns=self._agenda.now_ns, boot_id=self.boot_id, wall=self._wall())
+        if not self.add(list(hear(self.state, machine, status, now, speaker))):
             return None
         return answer_to(self.state, machine, status, speaker)
 
@@ -142,7 +146,7 @@ class MemoryServer:
             number=len(self.log) + 1,
             at_ns=self._agenda.now_ns,
             boot_id=self.boot_id,
-            wall="2026-01-01T00:00:00Z",
+            wall=self._wall(),
             happening=happening,
         )
         if isinstance(happening, PowerWentOff):
@@ -165,6 +169,9 @@ class MemoryServer:
                     text=f"campaign {plan.name}: {plan.power[0].name} switched off and confirmed it",
                 )
             )
+
+    def _wall(self) -> str:
+        return (_NEW_YEAR + timedelta(microseconds=self._agenda.now_ns // 1000)).isoformat()
 
     def _wake(self, after_ns: int = 0) -> None:
         at_ns = self._agenda.now_ns + after_ns

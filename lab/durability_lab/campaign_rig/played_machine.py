@@ -86,6 +86,7 @@ class PlayedMachine:
         self._task: Task | None = None
         self._statuses: dict[str, DriveStatus] = {}
         self.said: list[Status] = []
+        self._said_to = ""
         self._calm = 0
 
     @property
@@ -137,7 +138,9 @@ class PlayedMachine:
             self._after(TICK_S, self._start_agent)
 
     def say_again(self, back: int) -> None:
-        """One of its last statuses arrives once more, or late; its answer goes nowhere."""
+        """One of its last statuses arrives once more, or late; its answer goes nowhere. None outlives the boot
+        of the server that its connection led to."""
+        self._forget_said()
         if self.said:
             self._server.hear(self.name, self.said[-1 - back % len(self.said)])
 
@@ -146,10 +149,15 @@ class PlayedMachine:
         if not self._alive or self.cut_off:
             return
         status = self._status()
+        self._forget_said()
         self.said = [*self.said[-20:], status]
         task = self._server.hear(self.name, status)
         if task is not None and self._alive:
             self._take(task)
+
+    def _forget_said(self) -> None:
+        if self._said_to != self._server.boot_id:
+            self.said, self._said_to = [], self._server.boot_id
 
     # The system.
 

@@ -26,6 +26,7 @@ from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import (
     Entry,
     Happening,
+    Instant,
     PowerAsked,
     PowerWentOff,
     entry_from_value,
@@ -103,6 +104,7 @@ class CampaignLog:
     async def hear(self, machine: str, status: Status, speaker: Speaker) -> Task:
         """Take in what an agent says, and give it its task. Raises StoreError."""
         now_ns = clock.now_ns()
+        now = Instant(at_ns=now_ns, boot_id=self._boot_id, wall=clock.wall())
         runs: dict[str, str] = {}
         if is_heard(self.state, machine, status, speaker):
             self._heard_ns[machine] = now_ns
@@ -112,11 +114,11 @@ class CampaignLog:
                 why = f"the agent named run {run} for {other} too" if other != drive else ""
                 if why := why or await self._why_not(drive, run, speaker):
                     status = without_run(status, drive, why)
-        news = list(hear(self.state, machine, status, now_ns, speaker))
+        news = list(hear(self.state, machine, status, now, speaker))
         if news and not self._allowance(machine).take(len(news), now_ns):
             return answer_to(self.state, machine, status, speaker)  # the agent will say it again
         if news or self.state.number == 0:
-            await self.add(lambda state: hear(state, machine, status, now_ns, speaker))
+            await self.add(lambda state: hear(state, machine, status, now, speaker))
         return answer_to(self.state, machine, status, speaker)
 
     def _allowance(self, machine: str) -> Allowance:

@@ -454,3 +454,17 @@ def test_pauses_are_no_part_of_what_a_cycle_takes() -> None:
             Entry(number=number, at_ns=number, boot_id="server", wall=at.isoformat(), happening=happening)
         )
     assert pace.took_s == 100
+
+
+def test_status_that_comes_late_is_no_sign_of_life() -> None:
+    """A switch says that it is on and is not. What the machine said before its power went is heard long after
+    that: it does not let the campaign wait for a verify of a machine without power."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    world.advance(100.0)
+    world.switches[0].manner = "lies"
+    world.advance(40.0)
+    machine = world.machines["b"]
+    machine.hangs = True
+    machine.say_again(0)
+    assert not any(isinstance(one, StillThere) for one in log_of(world))
+    assert world.finish() == "complete"

@@ -15,6 +15,7 @@ from durability.campaign.happenings import (
     CycleEnded,
     Entry,
     Happening,
+    Instant,
     Judged,
     PowerAnswered,
     PowerAsked,
@@ -169,7 +170,7 @@ class ToldCampaign:
         status = Status(
             boot_id=boot,
             machine_id=machine_id or machine,
-            uptime_ns=1,
+            uptime_ns=self.now_ns,
             virtualisation="none",
             software="",
             task=ours.number if task is None else task,
@@ -177,7 +178,8 @@ class ToldCampaign:
             campaign=ours.campaign if campaign is None else campaign,
         )
         me = speaker or Speaker(client=f"client-{machine}")
-        self.add(*hear(self.state, machine, status, self.now_ns, me))
+        now = Instant(at_ns=self.now_ns, boot_id="server", wall=self.wall)
+        self.add(*hear(self.state, machine, status, now, me))
         return answer_to(self.state, machine, status, me)
 
     def task(self, machine: str = "b") -> Task:
