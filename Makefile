@@ -17,19 +17,22 @@ PACKAGES := nbdkit nbdkit-plugin-python libnbd-bin fuse3 mount util-linux \
 	man-db mandoc zsh fish lintian mmdebstrap systemd systemd-container debian-archive-keyring \
 	squashfs-tools grub-common grub-pc-bin grub-efi-amd64-bin mtools xorriso ovmf cpio
 
+GUESTS := tests/lab/vm_rig
+
 # One file or test runs in this process; else TESTERS processes share the modules.
 PYTEST = $(BIN)/python -m pytest $(if $(findstring .py,$(T)),,--numprocesses $(TESTERS) --dist loadfile \
 	--no-loadscope-reorder)
 
-.PHONY: help demo quick quick-tests test test-release nightly mends check coverage lint types format lock release freeze setup packages clean
+.PHONY: help demo quick quick-tests test test-guests test-release nightly mends check coverage lint types format lock release freeze setup packages clean
 
 help:
 	@echo 'make demo         Test three simulated drives. Under a minute with set-up.'
 	@echo 'make quick        Run lint, types, and the quick tests that need no root. Takes a minute and a half.'
-	@echo 'make test         Run lint, types and all tests but those of the packages. The tests of the lab need root.'
+	@echo 'make test         Run lint, types and all tests but those of the next two. The tests of the lab need root.'
 	@echo 'make test T=PATH  Run only the tests of a folder or a file, or one test: PATH is what pytest takes.'
+	@echo 'make test-guests  Cut the power of virtual machines: QEMU without KVM, slow. On Debian, as root.'
 	@echo 'make test-release Build the packages that users install, and test them. On Debian, as root.'
-	@echo 'make check        The same as make test.'
+	@echo 'make check        The same as make test, then make test-guests.'
 	@echo 'make coverage     Run all tests, or those of T=PATH, and print the share of lines that ran, by package.'
 	@echo 'make nightly      Play 100,000 random histories on simulated drives. Takes hours.'
 	@echo 'make mends        Take away the rule of each known wrong verdict; search for it. Takes up to hours.'
@@ -51,12 +54,17 @@ quick: $(INSTALLED)
 
 # Else each process that runs tests, and each that a test starts, compiles its modules again, where the
 # environment forbids to keep them.
-quick-tests test test-release: export PYTHONDONTWRITEBYTECODE =
+quick-tests test test-guests test-release: export PYTHONDONTWRITEBYTECODE =
 quick-tests: $(INSTALLED)
 	@$(PYTEST) --quiet -m 'not lab and not slow'
 
 test: $(if $(T),$(INSTALLED),lint types packages)
-	@$(PYTEST) $(or $(T),--ignore=tests/release)
+	@$(PYTEST) $(or $(T),--ignore=tests/release --ignore=$(GUESTS))
+
+# Two at once: each guest is a processor that is interpreted.
+test-guests: TESTERS := 2
+test-guests: $(INSTALLED) packages
+	@$(PYTEST) $(GUESTS)
 
 test-release: $(INSTALLED) packages
 	@$(PYTEST) tests/release
@@ -69,7 +77,7 @@ nightly: $(INSTALLED)
 mends: $(INSTALLED)
 	@$(BIN)/python -m tests.lab.histories.mends
 
-check: test
+check: test test-guests
 
 coverage: $(INSTALLED) $(if $(T),,packages)
 	@$(PYTEST) --cov --cov-report= $(T)

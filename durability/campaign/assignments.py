@@ -13,7 +13,15 @@ from typing import TypeVar, cast
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.happenings import DriveReported, Entry, Happening, Instant, MachineSeen, StillThere, StrangerHeard
+from durability.campaign.happenings import (
+    DriveReported,
+    Entry,
+    Happening,
+    Instant,
+    MachineSeen,
+    StillThere,
+    StrangerHeard,
+)
 from durability.campaign.settings import Settings
 from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
 

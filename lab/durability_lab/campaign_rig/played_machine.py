@@ -138,8 +138,8 @@ class PlayedMachine:
             self._after(TICK_S, self._start_agent)
 
     def say_again(self, back: int) -> None:
-        """One of its last statuses arrives once more, or late; its answer goes nowhere. None outlives the boot
-        of the server that its connection led to."""
+        """One of its last statuses arrives once more, or late; its answer goes nowhere. None outlives the
+        boot of the server that its connection led to."""
         self._forget_said()
         if self.said:
             self._server.hear(self.name, self.said[-1 - back % len(self.said)])

@@ -9,11 +9,14 @@ from collections.abc import Callable
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.happenings import CycleBegan, CycleEnded, Entry, PowerWentOff
+from durability.campaign.happenings import Cause, CycleBegan, CycleEnded, Entry, PowerWentOff
+from durability.campaign.results import DriveResult
 from durability.errors import EXIT_OK
+from durability.evidence.verdict import REASONS
 from durability_lab.kernel_rig.real_campaign import RealCampaign
 
 DEADLINE_S = 800
+NOTHING_AT_RISK = REASONS["nothing-at-risk"]
 
 
 async def start(campaign: RealCampaign) -> None:
@@ -72,6 +75,12 @@ async def assert_is_counted_right(campaign: RealCampaign) -> CampaignState:
                 if mine.word == "durable":
                     assert mine.cut and set(verdicts) == {"durable"} and judged.cut_class == "power", log
     return state
+
+
+def not_counted(result: DriveResult) -> list[tuple[int, Cause]]:
+    """Cycle and cause of what a drive's result leaves out, but for cuts at which a busy machine had no record
+    at risk: those say nothing, and rightly."""
+    return [(cycle, cause) for cycle, cause, text in result.left_out if text != NOTHING_AT_RISK]
 
 
 def numbers_of(entries: list[Entry], kind: type[CycleBegan | CycleEnded]) -> list[int]:

@@ -7,7 +7,7 @@ import pytest
 from durability.campaign.results import results
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import real_campaign
-from tests.lab.kernel_rig.campaign_steps import assert_is_counted_right, log_of, over, start
+from tests.lab.kernel_rig.campaign_steps import NOTHING_AT_RISK, assert_is_counted_right, log_of, over, start
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow, pytest.mark.timeout(600)]
 # On a busy machine writers need some seconds for the credit that they have when they are held.
@@ -27,12 +27,13 @@ again_after_s = [0.2, 1]
 name = "short"
 off_s = [0.1, 0.3]
 """
-LEFT_PREFILL = "the target had been filled before the power went"
+LEFT = {"the target had been filled before the power went", NOTHING_AT_RISK}
 
 
 async def test_each_arm_counts_apart() -> None:
-    """After a rest both drives have all; a drive that acknowledges 100 ms early loses under load, also in a
-    short off and in a second one during recovery; a cut in the prefill asks whether the drive comes back."""
+    """After a rest both drives have all, unless a busy machine still writes; a drive that acknowledges 100 ms
+    early loses under load, also in a short off and in a second one during recovery; a cut in the prefill asks
+    whether the drive comes back."""
     async with real_campaign(["honest", "early-ack:delay_ms=100"], seed=3) as campaign:
         lines = f'cuts = 4\nstop_at = "end"\nseed = 7\n{TIMES}'
         campaign.write_file(campaign=lines, file_system="ext4", arms=ARMS)
@@ -43,10 +44,10 @@ async def test_each_arm_counts_apart() -> None:
         honest, liar = results(state)
         for result in (honest, liar):
             idle, prefill, _, _ = result.arms
-            assert idle.kept == idle.tally.cuts > 0, await log_of(campaign)
             assert prefill.tally.cuts or prefill.left_out, await log_of(campaign)
-        assert (honest.tally.losses, honest.tally.unknown) == (0, 0), await log_of(campaign)
-        assert {text for _, _, text in honest.left_out} <= {LEFT_PREFILL}, await log_of(campaign)
+            assert idle.kept + idle.tally.losses == idle.tally.cuts > 0, await log_of(campaign)
+        assert honest.tally.losses == 0, await log_of(campaign)
+        assert {text for _, _, text in honest.left_out} <= LEFT, await log_of(campaign)
         under_load = [arm.tally for arm in liar.arms[2:]]  # a busy machine may have nothing at risk in one
         assert any(one.losses for one in under_load), await log_of(campaign)
         assert all(one.losses == one.cuts for one in under_load), await log_of(campaign)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -116,7 +117,7 @@ class Machine:
         return Status(
             boot_id=f"boot-{self.boots}",
             machine_id="machine-1",
-            uptime_ns=1_000_000_000,
+            uptime_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
             virtualisation="none",
             software="test",
             task=self.number,

@@ -330,7 +330,7 @@ async def test_a_client_that_answers_no_heartbeat_is_sent_away(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its frames show that it lives, but not which credits reach it."""
-    monkeypatch.setattr(limits, "DEAD_PEER_NS", 300_000_000)
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", 3_000_000_000)
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address, local=True)
