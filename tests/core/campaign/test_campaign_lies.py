@@ -60,7 +60,7 @@ class Truth:
     asked: int = 0
     offs: dict[int, int] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
-    still: bool = False
+    still: set[str] = field(default_factory=set)
 
 
 class Heard(ToldCampaign):
@@ -111,8 +111,8 @@ class Heard(ToldCampaign):
             case PowerWentOff():
                 self.truth.offs |= dict.fromkeys(self.asked_off, number)
                 self.asked_off.clear()
-            case StillThere():
-                self.truth.still = True
+            case StillThere(machine=machine):
+                self.truth.still.add(machine)
             case CycleEnded() as over if over.cycle:
                 self._ended(over)
             case _:
@@ -137,7 +137,7 @@ class Heard(ToldCampaign):
         assert switch in truth.offs, f"the power of {drive} did not go"
         assert not 0 < over < truth.asked, f"the run of {drive} was over"
         assert truth.seen.get(machine, 0) > truth.offs[switch], f"{machine} did not boot"
-        assert not truth.still
+        assert machine not in truth.still, f"{machine} went on"
 
     def said(
         self,
