@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     DriveReported,
     Entry,
@@ -22,7 +23,6 @@ from durability.campaign.happenings import (
     StillThere,
     StrangerHeard,
 )
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, TaskKind
 
 # For what was said before the power went, as well as can be told.

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from durability.campaign.cycle_state import CycleState, Switch
+from durability.campaign.definition.settings import Drive, Settings
 from durability.campaign.happenings import (
     Began,
     Checked,
@@ -30,7 +31,6 @@ from durability.campaign.happenings import (
     Resumed,
     StrangerHeard,
 )
-from durability.campaign.settings import Drive, Settings
 from durability.campaign.tasks import Condition, DriveStatus
 from durability.errors import FormatError, RefusedError
 

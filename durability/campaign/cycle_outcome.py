@@ -9,8 +9,8 @@ from __future__ import annotations
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
+from durability.campaign.definition.settings import Arm
 from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
-from durability.campaign.settings import Arm
 from durability.campaign.tasks import DriveStatus, Trouble
 from durability.evidence.verdict import REASONS
 

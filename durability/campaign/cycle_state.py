@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from durability.campaign.definition.settings import Subject
 from durability.campaign.happenings import (
     Abandoned,
     CutDue,
@@ -42,7 +43,6 @@ from durability.campaign.happenings import (
     StillThere,
     WritersHeld,
 )
-from durability.campaign.settings import Subject
 from durability.campaign.tasks import DriveStatus
 
 Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", "rest", "on", "again", "back"]

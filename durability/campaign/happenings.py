@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
-from durability.campaign.settings import Settings
+from durability.campaign.definition.settings import Settings
 from durability.campaign.tasks import DriveStatus, TaskKind
 from durability.formats.documents import Finite, Flag, Natural, Text, from_value, tagged, to_value
 from durability.formats.packing import Value

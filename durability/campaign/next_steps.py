@@ -17,6 +17,7 @@ from durability.campaign.check_findings import check_notes, check_problems
 from durability.campaign.cycle_outcome import drive_cycles
 from durability.campaign.cycle_state import CycleState, Switch
 from durability.campaign.cycles import arm_of
+from durability.campaign.definition.settings import DAY_S, Arm
 from durability.campaign.happenings import (
     Abandoned,
     Cause,
@@ -35,7 +36,6 @@ from durability.campaign.happenings import (
     ShutdownDue,
     WritersHeld,
 )
-from durability.campaign.settings import DAY_S, Arm
 from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import arm_of
+from durability.campaign.definition.settings import Moment
 from durability.campaign.happenings import Cause, DriveCycle
-from durability.campaign.settings import Moment
 from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability.units import counted, percent
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from durability.campaign.settings import Arm, Drive
+from durability.campaign.definition.settings import Arm, Drive
 from durability.formats.documents import Finite, Flag, Natural, Text
 
 TaskKind: TypeAlias = Literal["wait", "examine", "run", "verify", "shutdown", "release"]

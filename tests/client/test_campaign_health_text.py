@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import draw_cycle
+from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.happenings import Judged
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.campaigns.campaign_results import health_to_value

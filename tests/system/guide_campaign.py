@@ -18,11 +18,11 @@ from functools import cache
 from random import Random
 from unittest.mock import patch
 
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import Entry, Judged, entry_from_value
 from durability.campaign.progress import took_s
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition, DriveTask
 from durability_client.campaigns import campaign_text
 from durability_client.campaigns.entry_lines import entry_line

@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from durability.campaign import between_cycles, campaign_file, next_steps
-from durability.campaign.campaign_file import read_campaign
+from durability.campaign import between_cycles, next_steps
+from durability.campaign.definition import campaign_file
+from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
 from durability.evidence.strength import upper_bound
 from durability.units import percent

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from durability.campaign.campaign_file import read_campaign
+from durability.campaign.definition.campaign_file import read_campaign
 from tests.cli.help_page import commands
 from tests.places import DOCS
 

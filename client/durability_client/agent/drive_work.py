@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from durability.campaign.settings import FileSystem
+from durability.campaign.definition.settings import FileSystem
 from durability.campaign.tasks import DriveTask, Task, Trouble
 from durability.errors import (
     EXIT_ENVIRONMENT,

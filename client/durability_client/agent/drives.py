@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from durability import plain_text
-from durability.campaign.settings import Drive
+from durability.campaign.definition.settings import Drive
 from durability.campaign.tasks import Trouble
 from durability.errors import TargetBusyError, TargetError
 from durability.formats.plan import MAIN

@@ -13,7 +13,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from durability.campaign.settings import FileSystem
+from durability.campaign.definition.settings import FileSystem
 from durability_client.agent.drives import DriveError
 from durability_client.agent.outside import Children, ProgramError
 from durability_client.system.mounts import mounts

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from durability import limits, plain_text
-from durability.campaign.settings import Drive
+from durability.campaign.definition.settings import Drive
 from durability.campaign.tasks import Condition, DriveTask, Task
 from durability.errors import DurabilityError
 from durability.formats.record import read_superblock

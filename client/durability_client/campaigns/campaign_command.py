@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TextIO
 
 from durability import plain_text
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Power, Settings
 from durability.campaign.progress import took_s
-from durability.campaign.settings import Power, Settings
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, FormatError, RefusedError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.protocol.messages import (

@@ -10,10 +10,10 @@ from typing import Any
 
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Settings
 from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition
 from durability.evidence.strength import CONFIDENCE
 from durability.units import counted, format_size, percent

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TextIO
 
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Arm, Settings
 from durability.campaign.happenings import Judged
 from durability.campaign.results import results
-from durability.campaign.settings import Arm, Settings
 from durability.campaign.tasks import Condition, DriveTask
 from durability.errors import EXIT_INTERNAL, EXIT_OK
 from durability.formats.mixing import combine

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from durability.campaign.assignments import WAIT, Speaker, answer_to, hear, is_heard
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     Began,
     Entry,
@@ -33,7 +34,6 @@ from durability.campaign.happenings import (
     entry_to_value,
 )
 from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import Status, Task
 from durability.formats.case import PowerOff
 from durability.formats.packing import Value

@@ -24,7 +24,7 @@ from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.units import counted
 from durability_lab.histories.history_workers import RIGS, Rig, search_everywhere
-from durability_lab.histories.kernel_world import FILE_SYSTEMS
+from durability_lab.histories.kernel.kernel_world import FILE_SYSTEMS
 from durability_lab.histories.search import Failure, Tally
 from durability_lab.histories.steps import History
 from durability_lab.kernel_rig.block_rig import missing

@@ -25,7 +25,7 @@ from typing import IO, Final, Literal, TypeAlias
 
 from durability.errors import DurabilityError
 from durability.formats.documents import from_json, from_value, to_json, to_value
-from durability_lab.histories.kernel_search import play_on_kernel, search_on_kernel
+from durability_lab.histories.kernel.kernel_search import play_on_kernel, search_on_kernel
 from durability_lab.histories.play import play
 from durability_lab.histories.search import Failure, Play, Search, Tally, search
 from durability_lab.histories.steps import History

@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
 from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
-from durability.campaign.settings import Power
 from durability.errors import DurabilityError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case

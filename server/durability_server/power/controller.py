@@ -12,8 +12,8 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Operation
-from durability.campaign.settings import Power
 from durability_server import clock
 from durability_server.power.exchange import Answer, Request, Switch, answer_of, request_line
 

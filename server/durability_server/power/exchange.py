@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the controller forks, so it loads nothing that has threads, as numpy does
+    from durability.campaign.definition.settings import Power, PowerKind
     from durability.campaign.happenings import Operation, Outcome
-    from durability.campaign.settings import Power, PowerKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from durability.campaign.settings import Arm, Drive
+from durability.campaign.definition.settings import Arm, Drive
 from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Status, Task, TaskKind
 from durability.errors import PeerError
 from durability.formats.documents import from_value, to_value

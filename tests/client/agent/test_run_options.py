@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import typer
 
-from durability.campaign.campaign_file import read_campaign
-from durability.campaign.settings import Arm, Drive
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Arm, Drive
 from durability.campaign.tasks import DriveTask
 from durability.units import parse_size
 from durability_cli.main import app

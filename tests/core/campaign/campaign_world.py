@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from durability.campaign.campaign_file import read_campaign
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     CycleBegan,
     CycleEnded,
@@ -32,7 +33,6 @@ from durability.campaign.happenings import (
     entry_from_value,
 )
 from durability.campaign.results import results
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition, DriveTask
 from durability_lab.campaign_rig.memory_server import MemoryServer, ServerDiedError
 from durability_lab.campaign_rig.played_machine import Pace, PlayedMachine

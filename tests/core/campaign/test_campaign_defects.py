@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from durability.campaign.assignments import task_for
+from durability.campaign.definition.settings import Settings, check
 from durability.campaign.happenings import (
     Abandoned,
     CycleBegan,
@@ -29,7 +30,6 @@ from durability.campaign.happenings import (
 )
 from durability.campaign.progress import Pace
 from durability.campaign.results import results
-from durability.campaign.settings import Settings, check
 from durability.errors import UsageError
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import RunTruth, World, settings_of

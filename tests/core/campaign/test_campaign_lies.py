@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from durability.campaign.assignments import Speaker, named_before
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     Began,
     Checked,
@@ -36,7 +37,6 @@ from durability.campaign.happenings import (
 )
 from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor
 from durability.campaign.results import results
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import DriveStatus, Task
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 

@@ -9,9 +9,9 @@ from typing import get_args
 
 import pytest
 
-from durability.campaign import campaign_file, settings
-from durability.campaign.campaign_file import read_campaign
-from durability.campaign.settings import Settings
+from durability.campaign.definition import campaign_file, settings
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Settings
 from durability.errors import UsageError
 from durability.formats.plan import Pattern, SyncMethod
 from durability.formats.workloads.registry import WORKLOADS

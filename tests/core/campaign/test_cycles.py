@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.cycles import CHECK, arm_of, draw_cycle
-from durability.campaign.settings import Settings
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Settings
 
 FILE = """
 [campaign]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.happenings import (
     Began,
     CycleEnded,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
+from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
 
 # They switch the power of a machine: BMCs, blade chassis, power distribution units, relays.
 METAL = """alom amt apc apc_snmp bladecenter cdu cisco_ucs cyberpower_ssh drac drac5 eaton_snmp emerson eps

@@ -7,8 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from durability.campaign.assignments import Speaker, answer_to, hear
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Settings
 from durability.campaign.happenings import (
     Began,
     Checked,
@@ -23,7 +24,6 @@ from durability.campaign.happenings import (
     PowerWentOff,
 )
 from durability.campaign.next_steps import LookUp, Moment, Note, Step, next_steps
-from durability.campaign.settings import Settings
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
 S = 1_000_000_000

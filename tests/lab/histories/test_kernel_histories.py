@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from durability_lab.histories.kernel_search import drawn, play_on_kernel, search_on_kernel
-from durability_lab.histories.kernel_world import STEPS
+from durability_lab.histories.kernel.kernel_search import drawn, play_on_kernel, search_on_kernel
+from durability_lab.histories.kernel.kernel_world import STEPS
 from durability_lab.histories.steps import History, Step
 from tests.lab.histories.test_histories_command import lab_histories
 

@@ -20,7 +20,7 @@ import pytest
 from durability.errors import EXIT_OK
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
-from tests.lab.kernel_rig.campaign_steps import log_of, over
+from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over
 from tests.places import DOCS
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]

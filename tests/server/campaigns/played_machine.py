@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from durability.campaign.settings import Power
+from durability.campaign.definition.settings import Power
 from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Status, Task
 from durability.errors import PeerError, RefusedError
 from durability.formats.case import Case

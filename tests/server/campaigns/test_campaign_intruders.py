@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.settings import Drive
 from durability.campaign.happenings import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
-from durability.campaign.settings import Drive
 from durability.campaign.tasks import DriveStatus, Status, Task
 from durability.errors import PeerError, RefusedError
 from durability.formats.documents import from_value, to_value

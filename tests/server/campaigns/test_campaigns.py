@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from durability.campaign import next_steps
-from durability.campaign.campaign_file import read_campaign
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Drive, Settings, check
 from durability.campaign.happenings import Entry, entry_from_value
 from durability.campaign.results import results
-from durability.campaign.settings import Drive, Settings, check
 from durability.formats.documents import to_value
 from durability.protocol import messages
 from durability.units import format_run

@@ -20,7 +20,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from durability.campaign.settings import Power, PowerKind
+from durability.campaign.definition.settings import Power, PowerKind
 from tests.waiting import wait_for
 
 BIN = Path(sys.executable).parent

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.settings import Power
+from durability.campaign.definition.settings import Power
 from durability_server import clock
 from durability_server.power import exchange, switches
 from durability_server.power.controller import Controller
@@ -327,7 +327,8 @@ async def test_a_server_that_dies_takes_all_of_it_along(switch: Switch, tmp_path
     server's `on` on the same locks comes after them."""
     script = (
         "import asyncio, sys; from pathlib import Path;"
-        " from durability.campaign.settings import Power; from durability_server.power.controller import *;"
+        " from durability.campaign.definition.settings import Power;"
+        " from durability_server.power.controller import *;"
         " power = Power(kind='commands', agent='', options={'on': 'true', 'off': sys.argv[2],"
         " 'status': 'true'}, timeout_s=100, machine='');"
         " asyncio.run(Controller(Path(sys.argv[1])).ask(power, 'off'))"

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from durability.campaign.campaign_file import read_campaign
-from durability.campaign.settings import Power
+from durability.campaign.definition.campaign_file import read_campaign
+from durability.campaign.definition.settings import Power
 from durability_server.power import exchange, fence_metadata, switches
 from tests.places import REFERENCE
 

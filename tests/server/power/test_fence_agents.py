@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from durability.campaign.settings import Power
+from durability.campaign.definition.settings import Power
 from durability_lab.support.bmc import Bmc
 from durability_server.power import fence_metadata
 from durability_server.power.controller import Controller

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from durability.campaign.settings import PowerKind
+from durability.campaign.definition.settings import PowerKind
 from durability_server.power.controller import Controller
 from tests.server.power.devices import Shelly, Tasmota, plug, power, secret_file, within
 from tests.waiting import wait_for

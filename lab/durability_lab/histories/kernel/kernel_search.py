@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from durability_lab.histories.kernel_world import STEPS, KernelWorld
+from durability_lab.histories.kernel.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
 from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally, attempt
 from durability_lab.histories.steps import KINDS, TARGETS, History, Step

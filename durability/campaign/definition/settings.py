@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
-from durability.campaign import plain_secrets
-from durability.campaign.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
+from durability.campaign.definition import plain_secrets
+from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
 from durability.errors import UsageError
 from durability.evidence.cut import CutClass
 from durability.formats.plan import Pattern, SyncMethod

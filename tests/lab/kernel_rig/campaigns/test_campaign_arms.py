@@ -7,7 +7,13 @@ import pytest
 from durability.campaign.results import results
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import real_campaign
-from tests.lab.kernel_rig.campaign_steps import NOTHING_AT_RISK, assert_is_counted_right, log_of, over, start
+from tests.lab.kernel_rig.campaigns.campaign_steps import (
+    NOTHING_AT_RISK,
+    assert_is_counted_right,
+    log_of,
+    over,
+    start,
+)
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow, pytest.mark.timeout(600)]
 # On a busy machine writers need some seconds for the credit that they have when they are held.

@@ -17,7 +17,7 @@ from durability.formats.documents import to_json, to_value
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.chromium import Browser
-from tests.lab.kernel_rig.campaign_steps import (
+from tests.lab.kernel_rig.campaigns.campaign_steps import (
     assert_is_counted_right,
     in_phase,
     log_of,

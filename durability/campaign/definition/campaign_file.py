@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-from durability.campaign.settings import (
+from durability.campaign.definition.settings import (
     Arm,
     Drive,
     FileSystem,

@@ -18,7 +18,7 @@ from durability.campaign.results import results
 from durability.errors import EXIT_OK, EXIT_USAGE
 from durability_lab.campaign_rig.campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
-from tests.lab.kernel_rig.campaign_steps import log_of, over, start
+from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, start
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.slow]
 CUTS = 2

@@ -32,8 +32,8 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.kernel_processes import Command, Machine, ServerProcess, until
-from durability_lab.histories.real_network import RealNetwork
+from durability_lab.histories.kernel.kernel_processes import Command, Machine, ServerProcess, until
+from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.world import ATTESTATION, Answer, Copy, Cut, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError

@@ -1,0 +1,1 @@
+"""What a campaign is to do: its file, its settings, and what they may hold."""

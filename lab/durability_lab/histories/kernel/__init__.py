@@ -1,0 +1,1 @@
+"""Histories on rig b: real processes, networks and file systems."""
