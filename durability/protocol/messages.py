@@ -559,8 +559,8 @@ class Revoke(ClientMessage):
 @_wire(0x46)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartCampaign(ClientMessage):
-    """Begins a campaign, or (`check_only`) its check, with `settings`: a `campaign.definition.settings.Settings` as a
-    value."""
+    """Begins a campaign, or (`check_only`) its check, with `settings`: a
+    `campaign.definition.settings.Settings` as a value."""
 
     settings: AgentDocument
     check_only: Flag
