@@ -6,9 +6,9 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
-from durability.campaign.results import ArmResult, DriveResult, Tally, sentence
-from durability_client.campaigns.campaign_text import status
-from tests.core.campaign.campaign_world import settings_of
+from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
+from durability_client.campaigns.campaign_text import page, status, status_value
+from tests.core.campaign.campaign_world import World, settings_of
 
 CLEAN = Tally(cuts=59, losses=0, unknown=0, bound=0.0495, bound_if_lost=None, low=None, high=None)
 
@@ -54,5 +54,33 @@ def test_a_pause_under_way_is_said(stop: bool, then: str) -> None:
     said = list(status(state, {}, took_s=None))
     assert said[1] == f"it {then} as soon as its machines are on and its drives at rest"
     assert not any("time left" in line for line in said)
+    assert status_value(state, {}, took_s=None)["left_s"] is None
     state.apply(Entry(number=3, at_ns=3, boot_id="boot", wall="", happening=Paused(reason="")))
     assert not any("as soon as" in line for line in status(state, {}, took_s=None))
+
+
+def test_losses_by_arm_have_their_interval() -> None:
+    """Of a drive that loses in one arm and not in the other, the arm is named with its rate."""
+    world = World(settings_of(drives=("b",), switches=1, arms=("load", "again"), cuts=4, stop_at="end"))
+    world.words = ["durable", "loss", "durable", "loss"]
+    assert world.finish() == "complete"
+    lines = list(page(world.server.state, {}, took_s=None, bars="12345678", health=False))
+    told = lines[lines.index("Losses by arm, and how many cuts lose data (95 %):") + 1 :]
+    arm = next(one for one in results(world.server.state)[0].arms if one.tally.losses)
+    assert told[0] == f"  d0, arm {arm.arm}: 2 of 2 cuts, 16 % to 100 %"
+    assert not told[1].startswith("  d0, arm")
+
+
+def test_the_time_left_is_a_value() -> None:
+    """What `status` says in words, its JSON has in seconds."""
+    state = CampaignState()
+    state.apply(
+        Entry(
+            number=1,
+            at_ns=1,
+            boot_id="boot",
+            wall="",
+            happening=Began(settings=settings_of(), check_only=False),
+        )
+    )
+    assert status_value(state, {}, took_s=100.0)["left_s"] == 100.0 * settings_of().cuts

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
@@ -120,7 +120,7 @@ async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextI
         newest = logs[-1:]
         logs = [log for log in logs if log.state.state != "ended" or log in newest]
     if json:
-        shown = [{**campaign_text.status_value(log.state, log.silent_s), "note": log.note} for log in logs]
+        shown = [{**_status_value(log), "note": log.note} for log in logs]
         print(to_json({"schema": STATUS_SCHEMA, "campaigns": shown}), file=out)
         return
     if not logs:
@@ -133,6 +133,10 @@ async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextI
         lines = campaign_text.status(log.state, log.silent_s, took_s=took_s(log.entries))
         for line in (*lines, *campaign_text.warnings(log.state)):
             print(fitted(line, out, indent=2), file=out)
+
+
+def _status_value(log: CampaignLog) -> dict[str, Any]:
+    return campaign_text.status_value(log.state, log.silent_s, took_s=took_s(log.entries))
 
 
 async def show(endpoint: Endpoint, name: str, *, log: bool, health: bool, json: bool, out: TextIO) -> None:

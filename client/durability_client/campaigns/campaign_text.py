@@ -130,6 +130,12 @@ def page(
     found = results(state)
     yield ""
     yield from table(_ARM_COLUMNS, [_arm_row(result, arm) for result in found for arm in result.arms])
+    rates = [line for result in found for line in _rates(result)]
+    if rates:
+        yield ""
+        sure = f"{100 * CONFIDENCE:.0f} %"
+        yield f"Losses by arm, and how many cuts lose data ({sure}):"
+        yield from rates
     left_out = [(result.drive, *one) for result in found for one in result.left_out]
     if left_out:
         yield ""
@@ -144,7 +150,20 @@ def page(
     yield from health_text(state, bars=bars, whole=health)
 
 
-def status_value(state: CampaignState, silent_s: Mapping[str, float]) -> dict[str, Any]:
+def _rates(result: DriveResult) -> Iterator[str]:
+    """The rate of losses of each arm that has some, where there are several to tell apart."""
+    for arm in result.arms if len(result.arms) > 1 else ():
+        tally = arm.tally
+        if tally.low is not None and tally.high is not None:
+            yield (
+                f"  {result.drive}, arm {arm.arm}: {tally.losses} of {counted(tally.cuts, 'cut')},"
+                f" {percent(tally.low)} to {percent(tally.high)}"
+            )
+
+
+def status_value(
+    state: CampaignState, silent_s: Mapping[str, float], *, took_s: float | None
+) -> dict[str, Any]:
     """How far a campaign is, as plain values."""
     if state.settings is None:
         return {}
@@ -153,6 +172,7 @@ def status_value(state: CampaignState, silent_s: Mapping[str, float]) -> dict[st
         "state": state.state,
         "reason": state.reason,
         "doing": doing(state),
+        "left_s": left_s(state, took_s=took_s) if state.state == "running" and state.asked is None else None,
         "silent_s": dict(silent_s),
         "results": results_to_value(state),
     }

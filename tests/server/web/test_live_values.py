@@ -160,7 +160,7 @@ async def test_a_campaign_is_that_of_the_commands(
     text = await page.text_with("/campaigns/trial", "ended: complete")
     assert sentence(result) in text
     assert f"<b>{len(machine.armed)} of 3</b>" in text or "3 of 3" in text or "4 of 3" in text
-    value = status_value(state, {})
+    value = status_value(state, {}, took_s=None)
     assert value["results"] == results_to_value(state)
     health = health_to_value(state)
     assert health and "Health of ssd, by cycle" in text and "time to ready" in text
