@@ -80,7 +80,7 @@ def run_guest(kernel: GuestKernel, seed: int) -> int:
             "script": str(Path(__file__).absolute()),
             "seed": str(seed),
         }
-        job = initramfs.archive([initramfs.Entry(name="job", mode=0o100755, data=_JOB.encode())])
+        job = initramfs.archive([initramfs.ArchiveEntry(name="job", mode=0o100755, data=_JOB.encode())])
         archive = initramfs.base(kernel) + job + initramfs.settings(settings)
         (directory / "initramfs").write_bytes(archive)
         bare = kernel.bare()

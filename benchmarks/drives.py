@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from durability.bench.cells import MIB, Cell
 from durability.bench.result import Result
-from durability_client.bench.runner import Listener, Measured, Options, measure
+from durability_client.bench.runner import MeasuredResult, Options, ProgressListener, measure
 from durability_client.target.safety_checks import Consent
 from durability_lab.kernel_rig.block_rig import SIZE_BYTES, BlockRig
 from durability_lab.support.loads import FileSystemName
@@ -140,8 +140,8 @@ def outcome_on(
     rounds: int | None = None,
     size_bytes: int = 64 * MIB,
     idle_s: float = 0.1,
-    listener: Listener | None = None,
-) -> Measured:
+    listener: ProgressListener | None = None,
+) -> MeasuredResult:
     """What measuring `cells` on `target`, as the standard mode does, gives and what ended it.
 
     `seconds` of a round (then without a warm-up) and `rounds` are the cells' own where None. `idle_s`: how

@@ -79,7 +79,7 @@ def accept(
     shown.
     """
     from durability_client.acceptance import accept_command
-    from durability_client.acceptance.gather import Wanted
+    from durability_client.acceptance.gather import EvidenceWanted
 
     if show_profile:
         if campaign or bench or drive or client or output or json:
@@ -102,7 +102,7 @@ def accept(
         endpoint = None
     options = accept_command.AcceptOptions(
         profile=profile,
-        wanted=Wanted(
+        wanted=EvidenceWanted(
             campaigns=tuple(campaign or ()),
             results=tuple(bench or ()),
             drive=drive,

@@ -8,6 +8,6 @@ campaigns the worst counts, so that nobody can choose the best.
 from __future__ import annotations
 
 from durability.acceptance import criteria_of_cuts, criteria_of_results  # noqa: F401  # they register kinds
-from durability.acceptance.kinds import KINDS, Kind, limit_text
+from durability.acceptance.kinds import KINDS, CriterionKind, limit_text
 
-__all__ = ["KINDS", "Kind", "limit_text"]
+__all__ = ["KINDS", "CriterionKind", "limit_text"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from durability.acceptance.evidence import DriveEvidence, Measured
+from durability.acceptance.evidence import BenchEvidence, DriveEvidence
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
@@ -180,7 +180,7 @@ def _of_load(
 ) -> Finding:
     """The worst figure of a held load over all results that have it."""
     values: list[tuple[float, str]] = []
-    lacking: Measured | None = None
+    lacking: BenchEvidence | None = None
     for one in evidence.results:
         for each in one.result.rounds_of(cell.name):
             value = figure(one.result, each)

@@ -20,7 +20,7 @@ EXIT_CODES: dict[Word, int] = {"pass": EXIT_OK, "refuse": EXIT_LOSS, "not shown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CriterionLine:
     """One criterion and what it found. `limit`: in words; `source`: the evidence, "" for none."""
 
     criterion: Criterion
@@ -37,7 +37,7 @@ class Decision:
     does not prove."""
 
     evidence: DriveEvidence
-    lines: tuple[Line, ...]
+    lines: tuple[CriterionLine, ...]
     word: Word
     why: str
     not_proven: tuple[str, ...]
@@ -70,10 +70,10 @@ def _word(words: Sequence[Word]) -> Word:
     return "pass" if words and all(word == "pass" for word in words) else "not shown"
 
 
-def _line(criterion: Criterion, evidence: DriveEvidence) -> Line:
+def _line(criterion: Criterion, evidence: DriveEvidence) -> CriterionLine:
     kind = KINDS[criterion.kind]
     found = kind.look(evidence, criterion)
-    return Line(
+    return CriterionLine(
         criterion=criterion,
         asks=kind.asks,
         limit=limit_text(criterion),
@@ -83,7 +83,7 @@ def _line(criterion: Criterion, evidence: DriveEvidence) -> Line:
     )
 
 
-def _why(lines: Sequence[Line], word: Word) -> str:
+def _why(lines: Sequence[CriterionLine], word: Word) -> str:
     required = [line for line in lines if line.criterion.required]
     if word == "pass":
         return f"all {counted(len(required), 'required criterion', 'required criteria')} pass"

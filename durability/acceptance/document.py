@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from durability.acceptance.decision import Decision, Line, decided_of_all
-from durability.acceptance.evidence import CampaignEvidence, Measured
+from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
+from durability.acceptance.evidence import BenchEvidence, CampaignEvidence
 from durability.acceptance.profile import Profile
 from durability.bench.decision.bottom_line import bottom_line
 from durability.formats.documents import escaped, to_value
@@ -78,7 +78,7 @@ def _decision(decision: Decision) -> dict[str, Value]:
     }
 
 
-def _line(line: Line) -> dict[str, Value]:
+def _line(line: CriterionLine) -> dict[str, Value]:
     return {
         "kind": line.criterion.kind,
         "asks": line.asks,
@@ -104,7 +104,7 @@ def _campaign(campaign: CampaignEvidence) -> dict[str, Value]:
     }
 
 
-def _measured(measured: Measured) -> dict[str, Value]:
+def _measured(measured: BenchEvidence) -> dict[str, Value]:
     result = measured.result
     return {
         "name": measured.name,

@@ -43,7 +43,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BenchEvidence:
     """A result of the benchmark. `name`: its file, or what the server calls it; `sha256`: of the file;
     `client`: the id of the client that kept it, "" for the operator or a file."""
 
@@ -114,7 +114,7 @@ class DriveEvidence:
     facts: tuple[Facts, ...]
     campaigns: tuple[CampaignEvidence, ...]
     proofs: tuple[Proof, ...]
-    results: tuple[Measured, ...]
+    results: tuple[BenchEvidence, ...]
     left_out: tuple[str, ...] = ()
     unfinished: tuple[str, ...] = ()
 

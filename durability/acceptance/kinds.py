@@ -40,7 +40,7 @@ Look: TypeAlias = Callable[[DriveEvidence, Criterion], Finding]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class CriterionKind:
     """A kind of criterion. `asks`: what it asks, for people; `limit`: None if it has none; `counts_cuts`:
     whether the criterion names a class of cut."""
 
@@ -51,8 +51,8 @@ class Kind:
     look: Look
 
 
-_KINDS: dict[str, Kind] = {}
-KINDS: Mapping[str, Kind] = MappingProxyType(_KINDS)
+_KINDS: dict[str, CriterionKind] = {}
+KINDS: Mapping[str, CriterionKind] = MappingProxyType(_KINDS)
 
 
 def kind(
@@ -61,7 +61,7 @@ def kind(
     """Registers the function that looks at the evidence for a kind of criterion."""
 
     def register(look: Look) -> Look:
-        _KINDS[name] = Kind(name=name, asks=asks, limit=limit, counts_cuts=counts_cuts, look=look)
+        _KINDS[name] = CriterionKind(name=name, asks=asks, limit=limit, counts_cuts=counts_cuts, look=look)
         return look
 
     return register

@@ -25,7 +25,7 @@ CAMPAIGNS_MAX = 50  # that a comparison looks through, the newest, if none is na
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownDrive:
     """A drive that was cut: `facts` of a run on it, and what its cuts said. `runs`: those of a campaign, or
     the one run."""
 
@@ -35,7 +35,7 @@ class Known:
     is_campaign: bool
 
 
-def known_of_run(case: Case) -> Known | None:
+def known_of_run(case: Case) -> KnownDrive | None:
     """What the series that ends with a run says of its drive, None if no cut of it counts."""
     if case.armed is None or (stands := standing(case.verdicts)) is None:
         return None
@@ -60,14 +60,14 @@ def known_of_run(case: Case) -> Known | None:
         lost_in=source if found.losses else "",
         unknown=found.left_out,
     )
-    return Known(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
+    return KnownDrive(facts=case.armed, proof=proof, runs=frozenset({case.run}), is_campaign=False)
 
 
-def known_of_campaign(state: CampaignState, drive: str, proof: Proof, facts: Facts) -> Known:
+def known_of_campaign(state: CampaignState, drive: str, proof: Proof, facts: Facts) -> KnownDrive:
     """What a campaign says of a drive of its: `proof`, by its runs; `facts`: of one of them."""
     mine = (past.of(drive) for past in state.cycles)
     runs = frozenset(one.run for one in mine if one is not None and one.run)
-    return Known(facts=facts, proof=proof, runs=runs, is_campaign=True)
+    return KnownDrive(facts=facts, proof=proof, runs=runs, is_campaign=True)
 
 
 def older_campaigns(campaigns: int) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def older_campaigns(campaigns: int) -> tuple[str, ...]:
     return (f"only the newest {CAMPAIGNS_MAX} of {campaigns} campaigns were looked at",)
 
 
-def proof_beside(result: Result, known: Iterable[Known], *, named: bool) -> Proof | None:
+def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:
     """What of `known` counts beside `result`. Of the same drive with another firmware, or on another file
     system, only a loss does."""
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]

@@ -19,7 +19,7 @@ from __future__ import annotations
 import difflib
 import math
 
-from durability.acceptance.criteria import KINDS, Kind
+from durability.acceptance.criteria import KINDS, CriterionKind
 from durability.acceptance.profile import Criterion, Profile
 from durability.errors import UsageError
 from durability.evidence.cut import CutClass
@@ -86,7 +86,7 @@ def _criterion(table: Table, number: int) -> Criterion:
     return criterion
 
 
-def _kind(table: Table) -> Kind:
+def _kind(table: Table) -> CriterionKind:
     name = table.text("kind", "")
     if name in KINDS:
         return KINDS[name]
@@ -97,7 +97,7 @@ def _kind(table: Table) -> Kind:
     raise UsageError(f"{table.name} kind = {name!r}: {meant}")
 
 
-def _limit(table: Table, kind: Kind) -> float | None:
+def _limit(table: Table, kind: CriterionKind) -> float | None:
     limit = kind.limit
     if limit is None:
         if "limit" in table:

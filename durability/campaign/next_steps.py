@@ -86,7 +86,7 @@ FOREVER = WaitFor(3600.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class ServerTime:
     """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
     said nothing to any server of the store, since this one runs at most."""
 
@@ -99,7 +99,7 @@ class Moment:
         return (self.now_ns - (entry.at_ns if entry.boot_id == self.boot_id else 0)) / _S
 
 
-def next_steps(state: CampaignState, moment: Moment) -> list[Step]:
+def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
     """What is to be done now: one entry or several independent steps; `WaitFor` alone where there is
     nothing."""
     if state.settings is None or state.state != "running":
@@ -112,7 +112,7 @@ def next_steps(state: CampaignState, moment: Moment) -> list[Step]:
 # The phases.
 
 
-def _examine(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if state.asked is not None or state.checked is not None:
         return _end_cycle(state, cycle)
     asks = _ask_on(cycle, moment, "check")
@@ -128,7 +128,7 @@ def _examine(state: CampaignState, cycle: CycleState, moment: Moment) -> list[St
     return [Note(Checked(problems=problems))] if problems else _ask_all(cycle, "off")
 
 
-def _run(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     statuses = _statuses(cycle, cycle.number)
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
@@ -145,7 +145,7 @@ def _run(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
     return [Note(CutDue(in_s=cycle.began.cut_after_s))]
 
 
-def _load(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     arm = arm_of(state.plan, cycle.began.cycle)
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
@@ -166,7 +166,7 @@ def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
     return [Note(ShutdownDue())] if arm.moment == "shutdown" else _ask_all(cycle, "off")
 
 
-def _shutdown(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     done = _statuses(cycle, cycle.shutdown)
     quiet_s = min(moment.silent_s.get(machine, 0.0) for machine in _machines(state, cycle))
     waited_s = moment.since_s(cycle.since)
@@ -176,7 +176,7 @@ def _shutdown(state: CampaignState, cycle: CycleState, moment: Moment) -> list[S
     return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
 
 
-def _off(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     failed = _power_failure(state, cycle, moment, "off")
     if failed:
         return [Note(PowerFailed(on=False, reason=failed))]
@@ -192,13 +192,13 @@ def _off(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
     return _ask_on(cycle, moment, "off")
 
 
-def _rest(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _rest(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A rest may last for days, so an operator who wants a pause does not wait for its end."""
     left_s = cycle.due_s - moment.since_s(cycle.since)
     return [WaitFor(left_s)] if left_s > 0 and state.asked is None else _ask_all(cycle, "on")
 
 
-def _on(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _on(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.stays_off:
         return _stuck(state, cycle, f"the power cannot be switched on again: {cycle.stays_off}")
     failed = _power_failure(state, cycle, moment, "on")
@@ -210,12 +210,12 @@ def _on(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
     return _ask_on(cycle, moment, "on")
 
 
-def _again(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _again(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     left_s = cycle.due_s - moment.since_s(cycle.since)
     return [WaitFor(left_s)] if left_s > 0 else _ask_all(cycle, "off")
 
 
-def _back(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     if cycle.abandoned is not None and not cycle.runs:
         return _end_cycle(state, cycle)
     statuses = _back_statuses(state, cycle)
@@ -255,7 +255,7 @@ def _is_over(cycle: CycleState, drive: str) -> bool:
     return status is not None and status.state in ("ended", "failed")
 
 
-def _until(cycle: CycleState, moment: Moment, within_s: float) -> WaitFor:
+def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
     return WaitFor(max(5.0, within_s - moment.since_s(cycle.since)))
 
 
@@ -264,7 +264,7 @@ def _machines(state: CampaignState, cycle: CycleState) -> list[str]:
     return [machine for machine in state.plan.machines if state.takes_part(machine, cycle)]
 
 
-def _late(state: CampaignState, cycle: CycleState, moment: Moment) -> str:
+def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
     within_s = state.plan.boot_within_s
     if moment.since_s(cycle.since) < within_s:
@@ -278,7 +278,7 @@ def _late(state: CampaignState, cycle: CycleState, moment: Moment) -> str:
     return _stuck_at_work(state, cycle, moment, "get ready")
 
 
-def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: Moment, what: str) -> str:
+def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, what: str) -> str:
     """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
     for machine in _machines(state, cycle):
         if cycle.boots[machine] > STARTS_MAX:
@@ -288,7 +288,7 @@ def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: Moment, what
     return ""
 
 
-def _silent(state: CampaignState, cycle: CycleState, moment: Moment) -> str:
+def _silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
     within_s = state.plan.boot_within_s
     if moment.since_s(cycle.since) < within_s:
@@ -350,13 +350,13 @@ def _ask_all(cycle: CycleState, operation: Operation) -> list[Step]:
     return [Ask(number, operation) for number in cycle.involved]
 
 
-def _answer(switch: Switch, moment: Moment) -> PowerAnswered | None:
+def _answer(switch: Switch, moment: ServerTime) -> PowerAnswered | None:
     """What it answered last, unless that was in an earlier boot of the server: its times would not compare,
     and much may have happened since."""
     return switch.answered if switch.boot_id == moment.boot_id else None
 
 
-def _ask_on(cycle: CycleState, moment: Moment, wanted: Operation) -> list[Step]:
+def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation) -> list[Step]:
     """The next request to each switch that has not yet answered as is `wanted`."""
     steps: list[Step] = []
     for number in cycle.involved:
@@ -379,7 +379,7 @@ def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
     return answer.outcome == wanted
 
 
-def _power_failure(state: CampaignState, cycle: CycleState, moment: Moment, wanted: Operation) -> str:
+def _power_failure(state: CampaignState, cycle: CycleState, moment: ServerTime, wanted: Operation) -> str:
     """Why a switch cannot be believed to be as `wanted` any more; "" while it can. Switching on is not given
     up while one of the switches may still do it: its machine must not stay off for another's failure."""
     late = moment.since_s(cycle.since) >= CONFIRM_WITHIN_S
@@ -398,7 +398,7 @@ def _power_failure(state: CampaignState, cycle: CycleState, moment: Moment, want
     return failures[0] if failures else ""
 
 
-def _not_back(state: CampaignState, cycle: CycleState, moment: Moment) -> list[Step]:
+def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """What to do where a machine is not back from its cut; nothing where all are."""
     left_s = state.plan.boot_within_s - moment.since_s(cycle.since)
     missing = [machine for machine in _machines(state, cycle) if not cycle.back_task(machine)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from durability_lab.vm_rig.initramfs import Entry, archive
+from durability_lab.vm_rig.initramfs import ArchiveEntry, archive
 from release.live.system import FILES, System
 
 _DIRECTORIES = ("bin", "dev", "image", "memory", "modules", "proc", "sys", "system")
@@ -19,8 +19,8 @@ def make(system: System, to: Path) -> Path:
     """Write the archive to the file `to`."""
     modules = sorted((system.early / "modules").iterdir())
     entries = [
-        *(Entry(name=name, mode=stat.S_IFDIR | 0o755) for name in _DIRECTORIES),
-        Entry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1)),
+        *(ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755) for name in _DIRECTORIES),
+        ArchiveEntry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1)),
         _file("bin/busybox", system.early / "busybox", mode=0o755),
         _file("init", FILES / "init", mode=0o755),
         *(_file(f"modules/{path.name}", path, mode=0o644) for path in modules),
@@ -30,5 +30,5 @@ def make(system: System, to: Path) -> Path:
     return to
 
 
-def _file(name: str, path: Path, *, mode: int) -> Entry:
-    return Entry(name=name, mode=stat.S_IFREG | mode, data=path.read_bytes())
+def _file(name: str, path: Path, *, mode: int) -> ArchiveEntry:
+    return ArchiveEntry(name=name, mode=stat.S_IFREG | mode, data=path.read_bytes())

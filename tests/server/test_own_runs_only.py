@@ -17,7 +17,7 @@ from durability.formats.facts import Facts
 from durability.protocol import messages
 from durability.units import format_run
 from durability_client.acceptance.accept_command import AcceptOptions, accept
-from durability_client.acceptance.gather import Wanted, gather
+from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts
 from durability_client.queries import ChosenRuns, runs
@@ -112,7 +112,9 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
         await copying.cut(run, on(lab, "elsewhere"), "loss")
     kept = await honest.keep(hash_serials(accept_result(facts=facts)))
     (evidence,) = await gather(
-        operator_of(lab, honest.running), Wanted(campaigns=(), results=(kept,), drive=""), lambda _: None
+        operator_of(lab, honest.running),
+        EvidenceWanted(campaigns=(), results=(kept,), drive=""),
+        lambda _: None,
     )
     assert [one.source for one in evidence.proofs] == [f"run {format_run(1)}"]
     document, err = await _accepted(lab, honest, tmp_path, kept)
@@ -121,7 +123,9 @@ async def test_accept_goes_by_the_client_that_kept_the_result(
     assert "mallory (2 runs, 2 losses)" in err
     await honest.cut(4, facts, "loss")
     (evidence,) = await gather(
-        operator_of(lab, honest.running), Wanted(campaigns=(), results=(kept,), drive=""), lambda _: None
+        operator_of(lab, honest.running),
+        EvidenceWanted(campaigns=(), results=(kept,), drive=""),
+        lambda _: None,
     )
     assert [one.lost_in for one in evidence.proofs if one.losses] == [f"run {format_run(4)}"]
 
@@ -132,7 +136,7 @@ async def test_accept_says_that_a_client_is_not_shown_campaigns(
     """Nobody told it that there is none: its search is unfinished. The operator's is not."""
     honest, _ = pair
     kept = await honest.keep(hash_serials(accept_result(facts=on(lab, "b1"))))
-    wanted = Wanted(campaigns=(), results=(kept,), drive="")
+    wanted = EvidenceWanted(campaigns=(), results=(kept,), drive="")
     told: list[str] = []
     (evidence,) = await gather(endpoint_of(honest), wanted, told.append)
     assert evidence.unfinished == ("this client is not shown campaigns, so none was searched",)
@@ -152,9 +156,9 @@ async def test_accept_takes_no_result_where_two_clients_keep_one(
     operator = operator_of(lab, honest.running)
     told: list[str] = []
     with pytest.raises(UsageError, match="no kept result"):
-        await gather(operator, Wanted(campaigns=(), results=(), drive=SERIAL), told.append)
+        await gather(operator, EvidenceWanted(campaigns=(), results=(), drive=SERIAL), told.append)
     assert any("several clients have results, " in one and "b1" in one and "mallory" in one for one in told)
-    wanted = Wanted(campaigns=(), results=(), drive=SERIAL, clients=("b1",))
+    wanted = EvidenceWanted(campaigns=(), results=(), drive=SERIAL, clients=("b1",))
     (evidence,) = await gather(operator, wanted, told.append)
     assert [one.name for one in evidence.results] == [f"kept result {mine} of b1"]
 
@@ -229,7 +233,7 @@ async def _accepted(lab: Lab, owner: Tenant, place: Path, kept: str) -> tuple[An
     out, err = io.StringIO(), io.StringIO()
     options = AcceptOptions(
         profile="database-ssd",
-        wanted=Wanted(campaigns=(), results=(kept,), drive=""),
+        wanted=EvidenceWanted(campaigns=(), results=(kept,), drive=""),
         endpoint=operator_of(lab, owner.running),
         json=True,
     )

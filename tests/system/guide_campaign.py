@@ -29,7 +29,7 @@ from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import BARS
 from durability_client.system.terminal import fitted
 from durability_lab.campaign_rig.memory_server import MemoryServer
-from durability_lab.campaign_rig.played_machine import Pace, PlayedMachine
+from durability_lab.campaign_rig.played_machine import Durations, PlayedMachine
 from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 from durability_server.campaigns.news import news_of
@@ -42,7 +42,7 @@ BLOCKS = [(kind, textwrap.dedent(text)) for _, kind, text in FENCED.findall(TEXT
 FILES = [text for kind, text in BLOCKS if kind == "toml"]
 BEGIN = datetime(2027, 3, 1, 20, 0, tzinfo=UTC)
 WITHIN_S = 30 * 86_400
-PACE = Pace(boot_s=35.0, prepare_s=12.0, verify_s=9.0, mount_s=0.041)
+PACE = Durations(boot_s=35.0, prepare_s=12.0, verify_s=9.0, mount_s=0.041)
 
 
 class GuideDrives:
@@ -113,7 +113,7 @@ class GuideDrives:
 class GuideCampaign:
     """A campaign of the page, from its beginning. `after_on`: called each time after the power came back."""
 
-    def __init__(self, settings: Settings, *, pace: Pace = PACE, check_only: bool = False) -> None:
+    def __init__(self, settings: Settings, *, pace: Durations = PACE, check_only: bool = False) -> None:
         self.agenda = Agenda()
         self.drives = GuideDrives()
         self.after_on: Callable[[], None] = lambda: None

@@ -23,7 +23,7 @@ from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability_client.acceptance import profiles
 from durability_client.acceptance.accept_screen import show_report
-from durability_client.acceptance.gather import Wanted, gather
+from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.acceptance.sheet import report_page
 from durability_client.bench import saved_results
 from durability_client.link.endpoint import Endpoint
@@ -42,7 +42,7 @@ class AcceptOptions:
     `endpoint`: the server, None if this machine has none."""
 
     profile: str
-    wanted: Wanted
+    wanted: EvidenceWanted
     endpoint: Endpoint | None = None
     output: Path | None = None
     by: str = ""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
-from durability.acceptance.decision import Decision, Line, decided_of_all
+from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
 from durability.acceptance.document import Report
 from durability.acceptance.profile import Word
 from durability.units import counted, format_size
@@ -66,7 +66,7 @@ def _one(decision: Decision, width: int) -> Iterator[Text]:
         yield from (_line(line, width) for line in wished)
 
 
-def _line(line: Line, width: int) -> Text:
+def _line(line: CriterionLine, width: int) -> Text:
     limit = f" ({line.limit})" if line.limit else ""
     figure = f"{line.figure}{limit}"
     text = Text(f"{line.word:<{_WORD}}", style=STYLES[line.word] if line.criterion.required else "dim")

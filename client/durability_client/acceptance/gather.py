@@ -17,9 +17,9 @@ from typing import Any
 
 from durability import plain_text
 from durability.acceptance.evidence import (
+    BenchEvidence,
     CampaignEvidence,
     DriveEvidence,
-    Measured,
     campaign_evidence,
     subject_of,
 )
@@ -35,7 +35,7 @@ from durability.protocol.messages import Campaigns, ListCampaigns, Listing, List
 from durability_client.bench import saved_results
 from durability_client.bench.cut_verdicts import facts_of, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
-from durability_client.link.campaign_log import CampaignLog, read_log
+from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
@@ -49,7 +49,7 @@ _Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EvidenceWanted:
     """What was asked for. `campaigns`: by name; `results`: files, or what the server calls a kept result;
     `drive`: a part of a drive's model, or its serial, "" for any. () is: look for them. `clients`: whose runs
     and results count of what is looked for, by id or name; (): as the drive's campaigns and results tell."""
@@ -67,7 +67,7 @@ class _Drive:
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
     runs: list[Proof] = field(default_factory=list)
-    results: list[Measured] = field(default_factory=list)
+    results: list[BenchEvidence] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
 
@@ -107,7 +107,7 @@ class _Drive:
         )
 
 
-async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[DriveEvidence, ...]:
+async def gather(endpoint: Endpoint | None, wanted: EvidenceWanted, say: Say) -> tuple[DriveEvidence, ...]:
     """The evidence on each drive. `say`: for what could not be looked for. Raises UsageError where no drive
     is found, SetupError, FormatError, and PeerError if the server was asked for something by name."""
     drives: list[_Drive] = []
@@ -139,7 +139,7 @@ async def gather(endpoint: Endpoint | None, wanted: Wanted, say: Say) -> tuple[D
     return tuple(one.evidence() for one in chosen)
 
 
-def _nothing(wanted: Wanted, drives: Sequence[_Drive]) -> str:
+def _nothing(wanted: EvidenceWanted, drives: Sequence[_Drive]) -> str:
     if drives:
         return f"--drive {wanted.drive}: the evidence is of other drives, {len(drives)} in all"
     if wanted.drive:
@@ -166,7 +166,7 @@ def _is_meant(drive: _Drive, text: str) -> bool:
 # Results of the benchmark.
 
 
-async def _results_of(endpoint: Endpoint | None, names: Iterable[str]) -> list[Measured]:
+async def _results_of(endpoint: Endpoint | None, names: Iterable[str]) -> list[BenchEvidence]:
     measured = []
     for name in names:
         path = Path(name)
@@ -180,14 +180,14 @@ async def _results_of(endpoint: Endpoint | None, names: Iterable[str]) -> list[M
     return measured
 
 
-def _saved(path: Path) -> Measured:
+def _saved(path: Path) -> BenchEvidence:
     result = saved_results.load(path)
-    return Measured(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), result=result)
+    return BenchEvidence(name=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), result=result)
 
 
-async def _kept(connection: Connection, name: str) -> Measured:
+async def _kept(connection: Connection, name: str) -> BenchEvidence:
     fetched = await fetch_over(connection, name)
-    return Measured(
+    return BenchEvidence(
         name=f"kept result {name} of {_owner(fetched.row)}",
         sha256=hashlib.sha256(fetched.data).hexdigest(),
         result=fetched.result,
@@ -203,7 +203,7 @@ def _owner(row: _Row) -> str:
     return owner_label(_client(row), str(row.get("client_name") or ""))
 
 
-def _join(drives: list[_Drive], measured: Measured) -> None:
+def _join(drives: list[_Drive], measured: BenchEvidence) -> None:
     facts = measured.result.facts
     mine = next((one for one in drives if one.is_of(facts, named=True)), None)
     if mine is None:
@@ -235,7 +235,7 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
 async def _add_campaign(connection: Connection, name: str, drives: list[_Drive], *, only_known: bool) -> bool:
     """Whether the campaign says something of any of `drives`, to which its drives are added unless
     `only_known`."""
-    log = CampaignLog(name=name)
+    log = FetchedLog(name=name)
     await read_log(connection, log)
     if log.state.settings is None:
         return False
@@ -256,7 +256,7 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
     return found
 
 
-async def _search(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:
+async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say) -> None:
     """Look for what was not named, of the drives that were, or of the drive in words."""
     unfinished: list[str] = []
     if wanted.drive and not drives:
@@ -329,7 +329,7 @@ async def _search_campaigns(
     return unfinished
 
 
-async def _search_results(endpoint: Endpoint, wanted: Wanted, drives: list[_Drive], say: Say) -> None:
+async def _search_results(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Drive], say: Say) -> None:
     """Add the drives of kept results that no campaign has."""
     text = wanted.drive
     request = ListResults(limit=RESULTS_MAX, drive=text, identity=hashed(text.strip()))

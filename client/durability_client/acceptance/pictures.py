@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, Measured
+from durability.acceptance.evidence import BenchEvidence, CampaignEvidence, DriveEvidence
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
 from durability.bench.measurement import Round
@@ -139,7 +139,7 @@ _WHAT = {
 }
 
 
-def _held(results: Sequence[Measured]) -> tuple[Measured, Cell, Round] | None:
+def _held(results: Sequence[BenchEvidence]) -> tuple[BenchEvidence, Cell, Round] | None:
     """The first long round of the newest result that has one: of the load that fills, else of commits."""
     for cell in (HELD_FILL, HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED):
         for measured in results:

@@ -19,7 +19,7 @@ from durability.errors import SetupError
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.drive_work import Setting
 from durability_client.agent.outside import Children
-from durability_client.agent.places import Places
+from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import HOW_TO_JOIN, Endpoint
 from durability_client.target.discovery import host_now
@@ -45,7 +45,7 @@ async def agent(
     """
     if os.geteuid() != 0:
         raise SetupError("the agent mounts file systems and writes to devices: run it as root")
-    places = Places(directory)
+    places = AgentPaths(directory)
 
     def say(text: str) -> None:
         with suppress(OSError):  # the reader of its words is gone, its tasks are not

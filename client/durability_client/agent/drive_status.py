@@ -14,7 +14,7 @@ from durability_client.agent.outside import shortened
 Report: TypeAlias = Callable[[DriveStatus], None]
 
 
-class Work:
+class TaskPart:
     """A task's part for one drive, and its status."""
 
     def __init__(self, task: Task, mine: DriveTask, report: Report) -> None:

@@ -36,11 +36,11 @@ from durability.errors import (
 from durability.formats.documents import escaped
 from durability_client.agent import drives, file_systems, same_drive
 from durability_client.agent.condition import condition_of
-from durability_client.agent.drive_status import Report, Work
+from durability_client.agent.drive_status import Report, TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
 from durability_client.agent.outside import Children, ProgramError, in_thread, own_command, poll, shortened
-from durability_client.agent.places import Places, read_mark, write_mark
+from durability_client.agent.places import AgentPaths, read_mark, write_mark
 from durability_client.agent.run_child import RunChild, run_options
 from durability_client.system.programs import find_tool
 from durability_client.target import discovery
@@ -62,7 +62,7 @@ class Setting:
     """What all drives of an agent have in common. `options`: those with which its commands find the server.
     `boot_id`: of this boot. `online` is set while the agent reaches its server."""
 
-    places: Places
+    places: AgentPaths
     options: Sequence[str]
     boot_id: str
     online: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,8 +83,8 @@ class DriveWork:
         """Do the drive's part of `task`, and say in each status how far it is. Ends when it is done; that of
         a run when the run ends."""
         self._last = (task, mine)
-        work = Work(task, mine, report)
-        steps: dict[str, Callable[[Work], Any]] = {
+        work = TaskPart(task, mine, report)
+        steps: dict[str, Callable[[TaskPart], Any]] = {
             "wait": self._wait,
             "examine": self._examine,
             "run": self._do_run,
@@ -112,11 +112,11 @@ class DriveWork:
 
     # The tasks.
 
-    async def _wait(self, work: Work) -> None:
+    async def _wait(self, work: TaskPart) -> None:
         await self._stop_run(work)
         work.say(state="done")
 
-    async def _examine(self, work: Work) -> None:
+    async def _examine(self, work: TaskPart) -> None:
         await self._leave(work)
         found = await self._find(work)
         kind = work.drive.file_system
@@ -137,7 +137,7 @@ class DriveWork:
         work.condition = replace(work.condition, holds=escaped(holds))
         work.say(state="done", trouble=trouble.trouble if trouble else "", text=str(trouble or ""))
 
-    async def _do_run(self, work: Work) -> None:
+    async def _do_run(self, work: TaskPart) -> None:
         task, mine, drive = work.task, work.mine, work.drive
         if task.boot_id and task.boot_id != self._setting.boot_id:
             raise DriveError("not-begun", "the machine was started anew since this run was planned")
@@ -175,13 +175,13 @@ class DriveWork:
             await self._setting.online.wait()
         raise await self._not_begun(work, "agent", run)
 
-    async def _not_begun(self, work: Work, trouble: Trouble, run: RunChild) -> DriveError:
+    async def _not_begun(self, work: TaskPart, trouble: Trouble, run: RunChild) -> DriveError:
         """Unmounts, for a cut of the other drives may be this one's too: a mount would keep it from coming
         back. What is to be said of the run."""
         await self._dismount(self._setting.places.mount_point(work.task, work.mine))
         return DriveError(trouble, run.said or f"run ended with exit code {run.exit_code}")
 
-    async def _watch_run(self, work: Work, run: RunChild, mark: Path) -> bool:
+    async def _watch_run(self, work: TaskPart, run: RunChild, mark: Path) -> bool:
         """Say how the run goes, until it ends. Whether the server came to know it."""
         early = work.mine.arm is not None and work.mine.arm.moment == "prefill"
         while True:
@@ -204,7 +204,7 @@ class DriveWork:
         await self._let_go(work)
         return True
 
-    async def _let_go(self, work: Work) -> None:
+    async def _let_go(self, work: TaskPart) -> None:
         """Take the mount of a drive that is dead out of the tree at once, so that it can come back under its
         name."""
         directory = self._setting.places.mount_point(work.task, work.mine)
@@ -212,7 +212,7 @@ class DriveWork:
         if file_systems.is_mounted(directory) and await self._unreadable(device):
             await file_systems.unmount(self._children, directory, gone=True)
 
-    async def _verify(self, work: Work) -> None:
+    async def _verify(self, work: TaskPart) -> None:
         task, mine, drive = work.task, work.mine, work.drive
         work.say(run=mine.run)
         await self._let_run_end(work)
@@ -241,7 +241,7 @@ class DriveWork:
         await self._dismount(directory)
         work.say(state="done")
 
-    async def _release(self, work: Work) -> None:
+    async def _release(self, work: TaskPart) -> None:
         run = self._run
         await self._leave(work)
         if work.task.kind == "release" and work.drive.target and work.mine.run:
@@ -251,20 +251,20 @@ class DriveWork:
 
     # Their parts.
 
-    async def _leave(self, work: Work) -> None:
+    async def _leave(self, work: TaskPart) -> None:
         """End the run in order, and unmount."""
         await self._stop_run(work)
         await self._settled(work)
         await self._dismount(self._setting.places.mount_point(work.task, work.mine))
 
-    async def _stop_run(self, work: Work) -> None:
+    async def _stop_run(self, work: TaskPart) -> None:
         if self._run is not None:
             work.say(text="stopping the run")
             await self._run.stop()
             self._run = None
             work.say(text="")
 
-    async def _let_run_end(self, work: Work) -> None:
+    async def _let_run_end(self, work: TaskPart) -> None:
         """Wait for the run to end by the cut of its drive; one that is still acknowledged, or does not end in
         time, is stopped in order. A signal before would make a clean stop of a run that was cut."""
         run = self._run
@@ -285,7 +285,7 @@ class DriveWork:
         self._run = None
         work.say(text="")
 
-    async def _settled(self, work: Work) -> None:
+    async def _settled(self, work: TaskPart) -> None:
         """Wait for programs of earlier tasks that the drive still keeps. Raises DriveError."""
         if not self._children.stuck:
             return
@@ -304,7 +304,7 @@ class DriveWork:
         gone = bool(name) and not drives.is_still(name, diskseq)
         await file_systems.unmount(self._children, directory, gone=gone)
 
-    async def _find(self, work: Work, *, hold: bool = False) -> FoundDrive:
+    async def _find(self, work: TaskPart, *, hold: bool = False) -> FoundDrive:
         """The drive, once it is there and can be read; one that carries the system is not even read. `hold`:
         keep the name of its device from other drives, until `_unpin`. Raises DriveError."""
         why = DriveError("missing", "")
@@ -379,20 +379,20 @@ class DriveWork:
                     raise
             await asyncio.sleep(1.0)
 
-    async def _last_run(self, work: Work) -> str:
+    async def _last_run(self, work: TaskPart) -> str:
         """The run that was begun on the target last, "" for none and for a drive that does not answer."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_READ_S):
                 return await in_thread(partial(same_drive.run_on, self._target(work)))
         return ""
 
-    def _target(self, work: Work) -> Path:
+    def _target(self, work: TaskPart) -> Path:
         """The path to which runs write, once it is made."""
         if work.drive.file_system:
             return self._setting.places.mount_point(work.task, work.mine) / TARGET
         return Path(work.drive.target or work.drive.device)
 
-    async def _make_target(self, work: Work, found: FoundDrive) -> Path:
+    async def _make_target(self, work: TaskPart, found: FoundDrive) -> Path:
         """The path for the run to write to; before that its file system is made, if asked for, and mounted.
         Raises DriveError."""
         drive = work.drive
@@ -412,7 +412,7 @@ class DriveWork:
         self._unpin()  # the mount has it open
         return self._target(work)
 
-    async def _mount(self, work: Work, kind: FileSystem, device: Path) -> float:
+    async def _mount(self, work: TaskPart, kind: FileSystem, device: Path) -> float:
         directory = self._setting.places.mount_point(work.task, work.mine)
         options, within_s = work.drive.mount_options, max(work.task.ready_within_s, _BUSY_S)
         took_s = await file_systems.mount(
@@ -422,7 +422,7 @@ class DriveWork:
             raise NotMountedError(f"{device} was mounted at {directory}, and is gone from there")
         return took_s
 
-    async def _verify_mounted(self, work: Work, found: FoundDrive, log: KernelLog) -> None:
+    async def _verify_mounted(self, work: TaskPart, found: FoundDrive, log: KernelLog) -> None:
         """Mount, judge, and say what the mount showed."""
         assert found.device is not None and work.drive.file_system
         mark = self._setting.places.mounted(work.task, work.mine)
@@ -444,7 +444,7 @@ class DriveWork:
             text = damage[0] if damage else f"the file system counts {counted} errors"
             work.say(repaired=True, text=shortened(text))
 
-    async def _judge(self, work: Work, target: Path | None) -> None:
+    async def _judge(self, work: TaskPart, target: Path | None) -> None:
         """Have the run verified; while the server cannot be reached, that is waited for. Raises DriveError
         without a verdict."""
         assert target is not None
@@ -459,7 +459,7 @@ class DriveWork:
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
 
-    async def _mount_or_judge(self, work: Work, kind: FileSystem, device: Path) -> float | None:
+    async def _mount_or_judge(self, work: TaskPart, kind: FileSystem, device: Path) -> float | None:
         """How long the mount took; None if the file system does not mount and the run was judged without.
         If verify can mount it, it is tried again. Raises DriveError."""
         why = said = ""
@@ -480,7 +480,7 @@ class DriveWork:
             await self._setting.online.wait()
         raise DriveError("unmountable", f"{why}; verify --device gave no verdict: {said}" if said else why)
 
-    async def _verdict(self, work: Work, *words: str) -> tuple[int, str]:
+    async def _verdict(self, work: TaskPart, *words: str) -> tuple[int, str]:
         """The exit code of `verify`, and what it said. A verdict that the server did not store counts
         nowhere, so it is made again. Raises DriveError."""
         options = ("--run", work.mine.run, "--require-cut", work.mine.cut_class, "--json")

@@ -25,7 +25,7 @@ from durability.errors import FormatError, SetupError, TargetBusyError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-class Places:
+class AgentPaths:
     """The paths below `directory`."""
 
     def __init__(self, directory: Path) -> None:

@@ -15,7 +15,7 @@ from durability import limits, plain_text
 from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
-    Known,
+    KnownDrive,
     known_of_campaign,
     known_of_run,
     older_campaigns,
@@ -33,7 +33,7 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
 from durability.protocol.messages import Campaigns, ListCampaigns, ListClaims, Listing, Show, Shown
 from durability.units import parse_run
-from durability_client.link.campaign_log import CampaignLog, read_log
+from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 
@@ -47,7 +47,7 @@ async def named_verdicts(
 
     Raises UsageError for a run or campaign without cuts, or of none of these drives; RefusedError, PeerError.
     """
-    found: list[Known] = []
+    found: list[KnownDrive] = []
     with closing(await connect(endpoint, "query")) as connection:
         for name in names:
             known = await _named(connection, name)
@@ -78,7 +78,7 @@ async def found_verdicts(
     """What the newest campaigns of the server, and the runs of `clients`, say of the drives of `measured`;
     without `clients` those of the only client that has any. Raises PeerError, also where that takes too long:
     a search that was broken off may have missed a loss."""
-    known: list[Known] = []
+    known: list[KnownDrive] = []
     notes: dict[str, None] = {}
     try:
         async with asyncio.timeout(SEARCH_S):
@@ -96,7 +96,7 @@ async def found_verdicts(
     return FoundVerdicts(proofs=proofs, notes=tuple(notes))
 
 
-async def _named(connection: Connection, name: str) -> list[Known]:
+async def _named(connection: Connection, name: str) -> list[KnownDrive]:
     try:
         run = parse_run(name)
     except UsageError:
@@ -105,7 +105,7 @@ async def _named(connection: Connection, name: str) -> list[Known]:
     return [] if known is None else [known]
 
 
-async def _look_at_campaigns(connection: Connection, known: list[Known]) -> tuple[str, ...]:
+async def _look_at_campaigns(connection: Connection, known: list[KnownDrive]) -> tuple[str, ...]:
     """Add what the newest campaigns say. A sentence if there are more than those."""
     names = (await connection.request(ListCampaigns(), Campaigns)).names
     for name in names[-CAMPAIGNS_MAX:]:
@@ -116,7 +116,7 @@ async def _look_at_campaigns(connection: Connection, known: list[Known]) -> tupl
 
 async def verdicts_of_runs(
     connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
-) -> tuple[list[Known], str]:
+) -> tuple[list[KnownDrive], str]:
     """A loss on the drives of `facts`, since one is enough, and the newest durable runs; of `clients`, or of
     the only client that has runs on them. And a sentence if another client's were left out, else "". `told`:
     runs whose losses are known already."""
@@ -125,14 +125,16 @@ async def verdicts_of_runs(
         return [], ""
     rows = (await connection.request(ListClaims(drives=tuple(sorted(marks))), Listing)).rows
     choice = choose([claim_from_row(row) for row in rows], clients, plain_text.as_line(_drives(facts)))
-    known: list[Known] = []
+    known: list[KnownDrive] = []
     for claim in choice.taken:
         known += await _of_claim(connection, claim, facts, told)
     return known, f"{choice.note}; choose with --client NAME" if choice.note else ""
 
 
-async def _of_claim(connection: Connection, claim: Claim, facts: Facts, told: Collection[str]) -> list[Known]:
-    known: list[Known] = []
+async def _of_claim(
+    connection: Connection, claim: Claim, facts: Facts, told: Collection[str]
+) -> list[KnownDrive]:
+    known: list[KnownDrive] = []
     for name in (*claim.loss_runs, *claim.durable_runs):
         is_loss = name in claim.loss_runs
         if is_loss and (name in told or known):
@@ -143,9 +145,9 @@ async def _of_claim(connection: Connection, claim: Claim, facts: Facts, told: Co
     return known
 
 
-async def _of_campaign(connection: Connection, name: str) -> list[Known]:
+async def _of_campaign(connection: Connection, name: str) -> list[KnownDrive]:
     """Each drive of a campaign of which its cuts said something."""
-    log = CampaignLog(name=name)
+    log = FetchedLog(name=name)
     await read_log(connection, log)
     if log.state.settings is None:
         return []
@@ -169,7 +171,7 @@ async def facts_of(connection: Connection, state: CampaignState, drive: str) -> 
     return None
 
 
-async def _of_run(connection: Connection, run: int) -> Known | None:
+async def _of_run(connection: Connection, run: int) -> KnownDrive | None:
     return known_of_run(await _case(connection, run))
 
 

@@ -32,11 +32,11 @@ from durability_client.bench.measure.cost_meter import Meter, Spent, idle_of, sp
 from durability_client.bench.measure.disturbances import wait_until_idle
 from durability_client.bench.measure.fio import Fio
 from durability_client.bench.measure.hardware_bounds import medium
-from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.job_processes import JobError, Jobs
 from durability_client.bench.measure.layer_blocks import layer_blocks
 from durability_client.bench.measure.rounds import round_of, work_of
-from durability_client.bench.measure.workspace import LackError, Place
+from durability_client.bench.measure.workspace import CellPlace, LackError
 from durability_client.system import host
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent
@@ -67,7 +67,7 @@ class Options:
     wait_s: float = 0.0
 
 
-class Listener(Protocol):
+class ProgressListener(Protocol):
     """Hears how far a measurement is."""
 
     def say(self, text: str) -> None:
@@ -81,14 +81,16 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredResult:
     """A result, and what ended the measurement before its time."""
 
     result: Result
     ending: BaseException | None
 
 
-def measure(options: Options, listener: Listener, hold: Callable[[], None] = lambda: None) -> Measured:
+def measure(
+    options: Options, listener: ProgressListener, hold: Callable[[], None] = lambda: None
+) -> MeasuredResult:
     """Measure. `hold` is called when all rounds are made, or no more will be: what follows must not be
     interrupted. Raises DurabilityError where nothing could be measured."""
     with ExitStack() as stack:
@@ -104,7 +106,7 @@ def measure(options: Options, listener: Listener, hold: Callable[[], None] = lam
             if not measurement.order:
                 raise
             ending = error
-        return Measured(result=measurement.result(ending), ending=ending)
+        return MeasuredResult(result=measurement.result(ending), ending=ending)
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class _Entry:
 class _Measurement:
     """All that one measurement holds; what must be given back is on `stack`."""
 
-    def __init__(self, options: Options, listener: Listener, stack: ExitStack) -> None:
+    def __init__(self, options: Options, listener: ProgressListener, stack: ExitStack) -> None:
         self.order: list[int] = []  # index into entries of each round, in the order of time
         self._options = options
         self._listener = listener
@@ -239,7 +241,7 @@ class _Measurement:
         result = escaped(result)
         return result if options.show_serials else hash_serials(result)
 
-    def _keep(self, place: Place) -> Place:
+    def _keep(self, place: CellPlace) -> CellPlace:
         """Have `place` closed at the end, whatever ends it."""
 
         def close() -> None:
@@ -253,7 +255,7 @@ class _Measurement:
             self._listener.say(f"warning: another measurement runs in {path}: each of them slows the other")
         return place
 
-    def _memory_place(self) -> Place | None:
+    def _memory_place(self) -> CellPlace | None:
         if not any(cell.place == "memory" for cell in self._options.cells):
             target.remove_leftovers(target.MEMORY)  # nothing else frees this memory
             return None
@@ -281,7 +283,7 @@ class _Measurement:
         self.order.append(index)
         place.end(entry.cell)
 
-    def _measure(self, cell: Cell, tasks: Sequence[Task]) -> Round:
+    def _measure(self, cell: Cell, tasks: Sequence[JobTask]) -> Round:
         jobs = self._jobs
         try:
             jobs.open(tasks)
@@ -297,7 +299,7 @@ class _Measurement:
         started_s = self._since_first(start_ns)
         return round_of(cell, stretches, start_ns=start_ns, started_s=started_s, idle=self._alone, busy=busy)
 
-    def _measure_fio(self, cell: Cell, tasks: Sequence[Task]) -> Round:
+    def _measure_fio(self, cell: Cell, tasks: Sequence[JobTask]) -> Round:
         assert self._fio is not None
         before = self._meter.read()
         measured, user_us, system_us = self._fio.run(cell, tasks, self._tell)

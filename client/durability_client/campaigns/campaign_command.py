@@ -36,7 +36,7 @@ from durability_client.campaigns import campaign_junit, campaign_text
 from durability_client.campaigns.campaign_results import health_to_value, results_to_value
 from durability_client.campaigns.entry_lines import entry_line
 from durability_client.campaigns.health_text import bars_for
-from durability_client.link.campaign_log import CampaignLog, read_log
+from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system import output_files
@@ -135,7 +135,7 @@ async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextI
             print(fitted(line, out, indent=2), file=out)
 
 
-def _status_value(log: CampaignLog) -> dict[str, Any]:
+def _status_value(log: FetchedLog) -> dict[str, Any]:
     return campaign_text.status_value(log.state, log.silent_s, took_s=took_s(log.entries))
 
 
@@ -216,15 +216,15 @@ def _require_yes(question: str, *, yes: bool) -> None:
         raise UsageError("nothing was begun: answer yes at a terminal, or add --yes")
 
 
-async def _log(connection: Connection, name: str) -> CampaignLog:
-    log = CampaignLog(name=name)
+async def _log(connection: Connection, name: str) -> FetchedLog:
+    log = FetchedLog(name=name)
     await read_log(connection, log)
     return log
 
 
-async def _readable_log(connection: Connection, name: str) -> CampaignLog:
+async def _readable_log(connection: Connection, name: str) -> FetchedLog:
     """A log as far as it can be read; others are shown all the same. Raises RefusedError, PeerError."""
-    log = CampaignLog(name=name)
+    log = FetchedLog(name=name)
     try:
         await read_log(connection, log)
     except FormatError as error:
@@ -234,9 +234,9 @@ async def _readable_log(connection: Connection, name: str) -> CampaignLog:
 
 async def _follow(
     endpoint: Endpoint, name: str, err: TextIO, *, until: Callable[[CampaignState], bool] = lambda _: False
-) -> CampaignLog:
+) -> FetchedLog:
     """Tell what happens in a campaign until it is over or paused, or `until` holds."""
-    log = CampaignLog(name=name)
+    log = FetchedLog(name=name)
     told = 0
     with closing(await connect(endpoint, "query")) as connection:
         while True:
@@ -253,7 +253,7 @@ async def _follow(
             await asyncio.sleep(LOOK_S)
 
 
-def _value(log: CampaignLog) -> dict[str, object]:
+def _value(log: FetchedLog) -> dict[str, object]:
     return {
         "schema": CAMPAIGN_SCHEMA,
         "name": log.name,

@@ -14,7 +14,7 @@ from durability_client.link.server_connection import Connection
 
 
 @dataclass(slots=True)
-class CampaignLog:
+class FetchedLog:
     """A campaign's log as far as it was read, its fold, and for how long each machine has said nothing, in
     seconds. `note`: what keeps the server from conducting it, or this side from reading it, "" for
     nothing."""
@@ -26,7 +26,7 @@ class CampaignLog:
     note: str = ""
 
 
-async def read_log(connection: Connection, log: CampaignLog) -> None:
+async def read_log(connection: Connection, log: FetchedLog) -> None:
     """Read what is new of a log. Raises RefusedError, PeerError, FormatError."""
     while True:
         answer = await connection.request(ShowCampaign(name=log.name, after=log.state.number), Campaign)

@@ -33,7 +33,7 @@ from durability_client.run.planning import RunOptions, check_options, make_plan
 from durability_client.run.sender import Sender
 from durability_client.run.shared_state import Order, WriterFailure, WriterState
 from durability_client.run.statistics_collector import StatisticsCollector
-from durability_client.run.status_line import Sample, State, StatusLine
+from durability_client.run.status_line import State, StatusLine, StatusSample
 from durability_client.run.writer_processes import WriterProcesses
 from durability_client.target import safety_checks
 from durability_client.target.drive_watch import LOOK_S
@@ -334,7 +334,7 @@ class _Run:
         frontiers = self._writers.shared.frontiers()[: self._plan.writers]
         acked, second = sum(frontiers), self._collector.second
         self._live.show(
-            Sample(
+            StatusSample(
                 elapsed_s=now_s - self._began_s,
                 acked=acked,
                 rate=(acked - self._line_acked) / max(now_s - self._line_s, 1e-9),

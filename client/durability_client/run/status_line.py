@@ -36,7 +36,7 @@ State: TypeAlias = Literal["prefill", "running", "waiting for credit", "reconnec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class StatusSample:
     """The last second of a run. `acked` counts from its start; `unconfirmed` of these the server does not
     have durably yet, as far as it said; latencies are of whole commits, 0 if there was none, and `rtt_ns` 0
     while there is no connection. `detail` explains the state."""
@@ -72,7 +72,7 @@ class StatusLine:
         self.end_line()
         print(fitted(plain_text.as_line(text), self._err, indent=VALUES_AT), file=self._err, flush=True)
 
-    def show(self, sample: Sample) -> None:
+    def show(self, sample: StatusSample) -> None:
         """Show one second."""
         if self._out is not None:
             print(to_json(_document(self._run, sample)), file=self._out, flush=True)
@@ -116,14 +116,14 @@ class StatusLine:
     def _prefilling(self, done: int, total: int) -> None:
         self._prefilled = (done, total)
 
-    def _line(self, sample: Sample) -> str:
+    def _line(self, sample: StatusSample) -> str:
         if sample.state != "prefill":
             return "  ".join(_parts(sample))
         done, total = self._prefilled
         prepared = f"  {done:,} of {total:,} bytes" if total else ""
         return f"{sample.elapsed_s:6.0f} s  prefill{prepared}"
 
-    def _is_news(self, sample: Sample) -> bool:
+    def _is_news(self, sample: StatusSample) -> bool:
         now_s, state = time.monotonic(), (sample.state, sample.detail)
         if state == self._last and now_s < self._next_line_s:
             return False
@@ -131,7 +131,7 @@ class StatusLine:
         return True
 
 
-def _document(run: str, sample: Sample) -> dict[str, object]:
+def _document(run: str, sample: StatusSample) -> dict[str, object]:
     return {
         "schema": RUN_SCHEMA,
         "run": run,
@@ -149,7 +149,7 @@ def _document(run: str, sample: Sample) -> dict[str, object]:
     }
 
 
-def _rows(sample: Sample, width: int) -> list[str]:
+def _rows(sample: StatusSample, width: int) -> list[str]:
     """The line in rows that a terminal of `width` columns does not break, so that they can be rewritten."""
     indent = " " * 10
     room = max(width - 1, 2 * len(indent))
@@ -163,7 +163,7 @@ def _rows(sample: Sample, width: int) -> list[str]:
     return rows
 
 
-def _parts(sample: Sample) -> list[str]:
+def _parts(sample: StatusSample) -> list[str]:
     return [
         f"{sample.elapsed_s:6.0f} s",
         f"{sample.rate:9,.0f}/s",

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from durability.errors import SetupError
-from durability_client.system.path_walk import Place, place_of
+from durability_client.system.path_walk import OpenName, place_of
 
 IsOurs: TypeAlias = Callable[[bytes], bool]  # gets the first `HEAD_BYTES` of a file
 
@@ -67,7 +67,7 @@ def to_append(path: Path, what: str) -> IO[bytes]:
 
 
 @contextmanager
-def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
+def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[OpenName]:
     """As `path_walk.place_of`, with sentences for what is not there."""
     try:
         with place_of(path, follow_last=follow_last) as place:
@@ -81,7 +81,7 @@ def _place(path: Path, what: str, *, follow_last: bool) -> Iterator[Place]:
         raise _cannot(path, what, error) from error
 
 
-def _check(place: Place, path: Path, what: str, is_ours: IsOurs | None) -> os.stat_result | None:
+def _check(place: OpenName, path: Path, what: str, is_ours: IsOurs | None) -> os.stat_result | None:
     """What is replaced, None for nothing. Raises SetupError, OSError."""
     try:
         found = os.stat(place.name, dir_fd=place.fd, follow_symlinks=False)
@@ -108,7 +108,7 @@ def _check(place: Place, path: Path, what: str, is_ours: IsOurs | None) -> os.st
     return found
 
 
-def _try(place: Place, path: Path, what: str) -> None:
+def _try(place: OpenName, path: Path, what: str) -> None:
     """Raises SetupError where no file can be made beside `path`: in /proc, permissions do not tell."""
     try:
         temporary, fd = _temporary(place)
@@ -118,7 +118,7 @@ def _try(place: Place, path: Path, what: str) -> None:
     os.unlink(temporary, dir_fd=place.fd)
 
 
-def _temporary(place: Place) -> tuple[str, int]:
+def _temporary(place: OpenName) -> tuple[str, int]:
     """Name and descriptor of a new file beside the one that is meant."""
     name = f".{place.name[:64]}.{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -129,7 +129,7 @@ def _cannot(path: Path, what: str, error: OSError) -> SetupError:
     return SetupError(f"{path}: {what} cannot be written there: {error.strerror}; name another file")
 
 
-def _head(place: Place) -> bytes:
+def _head(place: OpenName) -> bytes:
     fd = os.open(place.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=place.fd)
     try:
         return os.read(fd, HEAD_BYTES)
@@ -137,7 +137,7 @@ def _head(place: Place) -> bytes:
         os.close(fd)
 
 
-def _write(place: Place, path: Path, data: bytes, what: str, is_ours: IsOurs | None) -> None:
+def _write(place: OpenName, path: Path, data: bytes, what: str, is_ours: IsOurs | None) -> None:
     replaced = _check(place, path, what, is_ours)
     try:
         temporary, fd = _temporary(place)
@@ -164,7 +164,7 @@ def _write(place: Place, path: Path, data: bytes, what: str, is_ours: IsOurs | N
         raise SetupError(f"cannot write {what} {path}: {error.strerror}") from error
 
 
-def _name(place: Place, temporary: str) -> None:
+def _name(place: OpenName, temporary: str) -> None:
     """Give the temporary file its name, if that is still free. Raises FileExistsError, OSError."""
     both = {"src_dir_fd": place.fd, "dst_dir_fd": place.fd}
     try:

@@ -24,7 +24,7 @@ _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenName:
     """A name in a directory that is open. `directory`: its path without links; `fd`: of that directory."""
 
     fd: int
@@ -38,7 +38,7 @@ class Place:
 
 
 @contextmanager
-def place_of(path: Path, *, follow_last: bool = False) -> Iterator[Place]:
+def place_of(path: Path, *, follow_last: bool = False) -> Iterator[OpenName]:
     """The place that `path` names, for the time of a block. With `follow_last`, a link that the last part is
     is followed as well.
 
@@ -48,7 +48,7 @@ def place_of(path: Path, *, follow_last: bool = False) -> Iterator[Place]:
     try:
         while walk.step(follow_last=follow_last):
             pass
-        yield Place(walk.fd, Path(walk.directory), walk.name)
+        yield OpenName(walk.fd, Path(walk.directory), walk.name)
     finally:
         os.close(walk.fd)
 

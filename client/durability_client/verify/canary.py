@@ -31,7 +31,7 @@ class DriveWentAwayError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CanaryPlace:
     """A sector of the file TARGET + `suffix`, at byte `offset`."""
 
     suffix: str
@@ -80,9 +80,9 @@ class Canary:
         self._before = presence_of(storage) if before is None else before
         self._is_device = is_device
         self._buffer = aligned_buffer(limits.SECTOR_BYTES)
-        self._first: list[Place] = []
-        self._latest: deque[Place] = deque(maxlen=_LATEST)
-        self._spread: list[Place] = []
+        self._first: list[CanaryPlace] = []
+        self._latest: deque[CanaryPlace] = deque(maxlen=_LATEST)
+        self._spread: list[CanaryPlace] = []
         self._every = 1  # one of so many places is kept in `_spread`
         self._seen = 0
 
@@ -99,9 +99,9 @@ class Canary:
                 break
             start = span.end
         if start + limits.SECTOR_BYTES <= len(content.data):
-            self.keep(Place(suffix, offset + start))
+            self.keep(CanaryPlace(suffix, offset + start))
 
-    def keep(self, place: Place) -> None:
+    def keep(self, place: CanaryPlace) -> None:
         """Take in a place that read well."""
         if len(self._first) < _FIRST:
             self._first.append(place)
@@ -113,7 +113,7 @@ class Canary:
                 self._every *= 2
         self._seen += 1
 
-    def require_drive(self, others: Iterable[Place]) -> None:
+    def require_drive(self, others: Iterable[CanaryPlace]) -> None:
         """Read the places again. Raises DriveWentAwayError if one fails, or the drives are others by now.
 
         `others` are looked at if no place has read well yet, up to the first that does.
@@ -150,12 +150,12 @@ class Canary:
                 f" {before.main_bytes:,} when it was recognised"
             )
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[CanaryPlace]:
         yield from self._first
         yield from self._spread
         yield from self._latest
 
-    def _fault(self, place: Place) -> str:
+    def _fault(self, place: CanaryPlace) -> str:
         """What is wrong with reading `place` now, "" for nothing."""
         try:
             with Reader(

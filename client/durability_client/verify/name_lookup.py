@@ -25,7 +25,7 @@ _BEYOND_BYTES = 4096  # read past the record, to see whether the file goes on
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LookupRequest:
     """Names of one writer to look up at once: of these slots, ascending, or `temporary` ones of these."""
 
     writer: int
@@ -48,12 +48,12 @@ class NameLookup:
         """Room for what one request gives."""
         return aligned_buffer(self._rows * self._row_bytes)
 
-    def requests(self, writer: int, slots: Words, *, temporary: bool = False) -> Iterator[Request]:
+    def requests(self, writer: int, slots: Words, *, temporary: bool = False) -> Iterator[LookupRequest]:
         """Requests for `slots`, ascending, of as many as a buffer holds."""
         for start in range(0, len(slots), self._rows):
-            yield Request(writer, slots[start : start + self._rows], temporary)
+            yield LookupRequest(writer, slots[start : start + self._rows], temporary)
 
-    def look_up(self, request: Request, buffer: memoryview) -> Lookup:
+    def look_up(self, request: LookupRequest, buffer: memoryview) -> Lookup:
         """What the names of `request` hold, read into `buffer`.
 
         Raises OSError for any error that is not the medium's.

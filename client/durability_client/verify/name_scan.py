@@ -20,8 +20,8 @@ from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, parse_name
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Place
-from durability_client.verify.name_lookup import NameLookup, Request
+from durability_client.verify.canary import CanaryPlace
+from durability_client.verify.name_lookup import LookupRequest, NameLookup
 from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect
 from durability_client.verify.target_reader import MEDIUM_ERRORS, read_ahead
 
@@ -85,7 +85,7 @@ class NameScan(ScanBase):
         names = filter(None, map(parse_name, suffixes))
         return [name for name in names if name.writer < self._plan.writers]
 
-    def _requests_for(self, listed: Sequence[Name], *, temporary: bool) -> list[Request]:
+    def _requests_for(self, listed: Sequence[Name], *, temporary: bool) -> list[LookupRequest]:
         """Requests for all names that are listed, or all temporaries."""
         return [
             request
@@ -147,7 +147,9 @@ class NameScan(ScanBase):
 
     # -- reading -------------------------------------------------------------------------------------------
 
-    def _look_at(self, phase: Phase, requests: Sequence[Request], visit: Callable[[Lookup], None]) -> None:
+    def _look_at(
+        self, phase: Phase, requests: Sequence[LookupRequest], visit: Callable[[Lookup], None]
+    ) -> None:
         """Visit what the names of `requests` hold, while the next ones are looked up."""
         record_bytes = self._plan.record_bytes
         self._begin(phase, sum(len(request.slots) for request in requests) * record_bytes)
@@ -165,14 +167,14 @@ class NameScan(ScanBase):
         for row in np.flatnonzero(lookup.lengths >= limits.SECTOR_BYTES):
             if 0 not in lookup.unreadable.get(int(row), ()):
                 name = Name(lookup.writer, int(lookup.slots[row]), temporary)
-                self._canary.keep(Place(name.suffix, 0))
+                self._canary.keep(CanaryPlace(name.suffix, 0))
                 return
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[CanaryPlace]:
         yield from super()._places()
         listed = self._listed
         for number in range(0, len(listed), max(1, len(listed) // _TRIED)):
-            yield Place(listed[number].suffix, 0)
+            yield CanaryPlace(listed[number].suffix, 0)
 
 
 def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:

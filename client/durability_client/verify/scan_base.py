@@ -20,7 +20,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, Examples, ScanCounts, ScanReport
 from durability.formats.plan import MAIN, Extent, Plan
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Canary, Place, Presence
+from durability_client.verify.canary import Canary, CanaryPlace, Presence
 from durability_client.verify.read_chunks import Chunk, Piece, pieces_within
 from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_ahead
 
@@ -190,9 +190,9 @@ class ScanBase:
         elif found & _GONE:
             self._canary.require_presence()
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[CanaryPlace]:
         """Places all over the target that should be readable, to try where nothing has read well."""
-        yield from (Place(MAIN, offset) for offset in self._plan.superblock_offsets)
+        yield from (CanaryPlace(MAIN, offset) for offset in self._plan.superblock_offsets)
 
     def _conclude(self, first: Suspect, second: Suspect) -> None:
         """Count a slot that was read twice: only what is wrong both times is a finding."""

@@ -26,7 +26,7 @@ from durability.formats.mixing import U64, Words
 from durability.formats.plan import Extent, parse_name
 from durability.formats.versions import Versions
 from durability_client.target.storage import Storage
-from durability_client.verify.canary import Place
+from durability_client.verify.canary import CanaryPlace
 from durability_client.verify.read_chunks import Chunk, bytes_around, pieces_around, pieces_within
 from durability_client.verify.scan_base import Phase, ScanBase, ScanJob, ScanListener, Suspect, Visit
 
@@ -354,12 +354,12 @@ class SlotScan(ScanBase):
         observed = dict(zip(readable, in_bulk, strict=True))
         return [observed[row] if row in observed else self._observe(chunk, row) for row in rows]
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[CanaryPlace]:
         yield from super()._places()
         for extent in self._extents():
             present = self._present_slots(extent)
             for slot in range(0, present, max(1, present // _TRIED)):
-                yield Place(extent.suffix, extent.offset_of(extent.first_slot + slot))
+                yield CanaryPlace(extent.suffix, extent.offset_of(extent.first_slot + slot))
 
     def _extents(self) -> Iterator[Extent]:
         """Where the writers' slots lie, file by file, without files that need not exist and do not."""

@@ -86,7 +86,7 @@ _ON_SHOWING_A_CUT = frozenset({"cut-not-shown", "cut-class", "attestation-contra
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class VerdictSection:
     """A heading and its rows, each with a name or a bullet."""
 
     title: str
@@ -133,18 +133,18 @@ def last_line(outcome: Outcome) -> str:
     return f"verdict: {word}; series: {series}"
 
 
-def sections(outcome: Outcome) -> tuple[Section, ...]:
+def sections(outcome: Outcome) -> tuple[VerdictSection, ...]:
     """The page below its first line."""
     return (
-        Section("Why", tuple((_BULLET, text) for text in _why(outcome))),
-        Section("What was checked", tuple(_checked(outcome))),
-        Section(
+        VerdictSection("Why", tuple((_BULLET, text) for text in _why(outcome))),
+        VerdictSection("What was checked", tuple(_checked(outcome))),
+        VerdictSection(
             "What was lost" if outcome.verdict.word == "loss" else "Other observations",
             tuple(_lost(outcome)),
         ),
-        Section("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
-        Section("Warnings", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
-        Section("What to do next", tuple((_BULLET, text) for text in _next(outcome))),
+        VerdictSection("What this does not prove", tuple((_BULLET, text) for text in _not_proved(outcome))),
+        VerdictSection("Warnings", tuple((_BULLET, warning.text) for warning in outcome.facts.warnings)),
+        VerdictSection("What to do next", tuple((_BULLET, text) for text in _next(outcome))),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class DriveClass:
     """Drives of one kind: `name` as people say it, `short` for a label of at most 14 characters; the
     published range in commits per second."""
 
@@ -23,14 +23,16 @@ class Kind:
 
 
 KINDS = (
-    Kind(name="hard disk", short="hard disk", low=80, high=240),
-    Kind(name="consumer SSD", short="consumer SSD", low=300, high=1_400),
-    Kind(name="cloud volume", short="cloud volume", low=700, high=1_100),
-    Kind(name="datacenter SSD with power-loss protection", short="datacenter SSD", low=2_000, high=40_000),
+    DriveClass(name="hard disk", short="hard disk", low=80, high=240),
+    DriveClass(name="consumer SSD", short="consumer SSD", low=300, high=1_400),
+    DriveClass(name="cloud volume", short="cloud volume", low=700, high=1_100),
+    DriveClass(
+        name="datacenter SSD with power-loss protection", short="datacenter SSD", low=2_000, high=40_000
+    ),
 )
 
 
-def kinds_at(rate: float) -> tuple[Kind, ...]:
+def kinds_at(rate: float) -> tuple[DriveClass, ...]:
     """The kinds whose published drives commit at `rate` per second; () between two ranges and beyond all."""
     return tuple(kind for kind in KINDS if kind.low <= rate <= kind.high)
 
@@ -50,5 +52,5 @@ def standing(rate: float) -> str:
     return f"between a {_with_range(fastest)} and a {_with_range(slowest)}"
 
 
-def _with_range(kind: Kind) -> str:
+def _with_range(kind: DriveClass) -> str:
     return f"{kind.name} ({kind.low:,.0f} to {kind.high:,.0f} commits/s)"

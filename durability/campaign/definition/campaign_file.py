@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 from durability.campaign.definition.settings import (
     Arm,
-    Drive,
     FileSystem,
     Moment,
     Power,
@@ -18,6 +17,7 @@ from durability.campaign.definition.settings import (
     Settings,
     StopAt,
     Subject,
+    TestedDrive,
     check,
     default_arms,
 )
@@ -102,10 +102,10 @@ def _power(table: Table) -> Power:
     return Power(kind=kind, agent=agent, options=table.rest(), timeout_s=timeout_s, machine=machine)
 
 
-def _drive(table: Table, machines: tuple[str, ...], number: int) -> Drive:
+def _drive(table: Table, machines: tuple[str, ...], number: int) -> TestedDrive:
     device, target = table.text("device", ""), table.text("target", "")
     known = (device or target).rstrip("/").rpartition("/")[2] or f"drive-{number}"
-    drive = Drive(
+    drive = TestedDrive(
         name=table.text("name", known[:63]),
         machine=table.text("machine", machines[0] if len(machines) == 1 else ""),
         device=device,

@@ -70,7 +70,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drive:
+class TestedDrive:
     """A drive under test on `machine`. Its runs lie on `device`, in the file system that the agent makes
     there ("": on the device itself), or else on the path `target`, in a file system that is there. `size`: of
     the target, as `run --size`; "" leaves it to `run`."""
@@ -136,10 +136,10 @@ class Settings:
     cut_class: CutClass
     notify: str
     power: tuple[Power, ...]
-    drives: tuple[Drive, ...]
+    drives: tuple[TestedDrive, ...]
     arms: tuple[Arm, ...]
 
-    def drives_of(self, machine: str) -> tuple[Drive, ...]:
+    def drives_of(self, machine: str) -> tuple[TestedDrive, ...]:
         """The drives under test on `machine`."""
         return tuple(drive for drive in self.drives if drive.machine == machine)
 
@@ -252,7 +252,7 @@ def _check_secrets(switch: Power) -> None:
     )
 
 
-def _check_drive(settings: Settings, drive: Drive) -> None:
+def _check_drive(settings: Settings, drive: TestedDrive) -> None:
     where = f"[[drive]] {drive.name}:"
     _require(
         drive.machine in settings.machines, f"{where} machine {drive.machine!r} is not in [campaign] machines"

@@ -28,7 +28,7 @@ from durability.formats.mixing import combine
 from durability_client.campaigns.campaign_text import status
 from durability_lab.campaign_rig.demo_cuts import CutOrder, CutVerdict, cut_makers
 from durability_lab.campaign_rig.memory_server import MemoryServer
-from durability_lab.campaign_rig.played_machine import Pace, PlayedMachine
+from durability_lab.campaign_rig.played_machine import Durations, PlayedMachine
 from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import SwitchedOff, run_number
@@ -198,7 +198,7 @@ async def _play(
         answer_s=lambda: SWITCH_S[0] + draw() * (SWITCH_S[1] - SWITCH_S[0]),
     )
     server = drives.server = MemoryServer(agenda, PlayedController(agenda, [switch]), drives.look_up)
-    machine = PlayedMachine(agenda, server, MACHINE, drives=drives, names=list(MODELS), pace=Pace())
+    machine = PlayedMachine(agenda, server, MACHINE, drives=drives, names=list(MODELS), pace=Durations())
     machine.boot()
     server.start()
     server.begin(settings)

@@ -33,7 +33,7 @@ from durability.campaign.happenings import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, ServerTime, WaitFor, next_steps
 from durability.campaign.tasks import Status, Task
 from durability.formats.case import PowerOff
 from durability.formats.packing import Value
@@ -47,7 +47,7 @@ class ServerDiedError(Exception):
     """The server was killed in the middle of what it did."""
 
 
-class Controller(Protocol):
+class PowerControl(Protocol):
     """What asks the switches."""
 
     def ask(self, switch: int, operation: Operation, reply: Reply) -> None:
@@ -62,7 +62,7 @@ class MemoryServer:
     def __init__(
         self,
         agenda: Agenda,
-        controller: Controller,
+        controller: PowerControl,
         look_up: Callable[[str, str], Judged],
         added: Callable[[Entry], None] = lambda _: None,
     ) -> None:
@@ -191,7 +191,7 @@ class MemoryServer:
         silent_s = {
             machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / S for machine in machines
         }
-        moment = Moment(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s)
+        moment = ServerTime(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s)
         for step in next_steps(self.state, moment):
             match step:
                 case Note(happening=happening):

@@ -20,7 +20,7 @@ CALM_TICKS, CALM_S = 30, 15.0  # after so long without news a status comes less 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class Durations:
     """How long things take, in seconds."""
 
     boot_s: float = 20.0
@@ -66,7 +66,7 @@ class PlayedMachine:
         *,
         drives: Drives,
         names: Sequence[str],
-        pace: Pace,
+        pace: Durations,
     ) -> None:
         self.name = name
         self.power = True

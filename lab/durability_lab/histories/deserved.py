@@ -23,7 +23,7 @@ from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.steps import History
-from durability_lab.histories.world import Answer, Cut
+from durability_lab.histories.world import PlayedCut, VerifyAnswer
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import Label, Place, ReferenceJudge
 
@@ -43,7 +43,7 @@ class Grade:
     reasons: tuple[str, ...] = ()
 
 
-class Known(Protocol):
+class KnownTruth(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
     `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
@@ -54,7 +54,7 @@ class Known(Protocol):
     the receipt of its acknowledgement, and between the last frame and the cut, together."""
 
     history: History
-    cuts: list[Cut]
+    cuts: list[PlayedCut]
     armed: list[int]
     known: set[int]
     ended_unheard: set[int]
@@ -89,7 +89,7 @@ class Known(Protocol):
         """The target as it can be read now."""
 
 
-def grade(world: Known, answer: Answer) -> Grade:
+def grade(world: KnownTruth, answer: VerifyAnswer) -> Grade:
     """Compare one answer with the truth."""
     broken = world.broken()
     damage = {run: _Damage.of(world, plan, broken) for run, plan in world.plans.items()}
@@ -98,7 +98,7 @@ def grade(world: Known, answer: Answer) -> Grade:
     return found
 
 
-def _grade(world: Known, answer: Answer, damage: Mapping[int, _Damage]) -> Grade:
+def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage]) -> Grade:
     document = answer.document
     if document is None:
         newest = _newest(world)
@@ -148,7 +148,7 @@ class _Damage:
         return bool(self.places) or self.system
 
     @classmethod
-    def of(cls, world: Known, plan: Plan, broken: Sequence[Broken]) -> _Damage:
+    def of(cls, world: KnownTruth, plan: Plan, broken: Sequence[Broken]) -> _Damage:
         places = {Label.of(one.promised).place(plan) for one in broken if one.promised}
         return cls(
             places=frozenset(one for one in places if one is not None and one[0] != plan.control_writer),
@@ -156,7 +156,7 @@ class _Damage:
         )
 
 
-def _passed_over(world: Known, run: int) -> bool:
+def _passed_over(world: KnownTruth, run: int) -> bool:
     """Whether a newer run on the drive than `run` was armed, and the server knows it or it is there."""
     order = list(world.plans)
     here = {one for one in world.promised_ns() if one in world.sound}
@@ -164,7 +164,7 @@ def _passed_over(world: Known, run: int) -> bool:
     return run in order and bool(newer) and order.index(run) < order.index(newer[-1])
 
 
-def _untrue(world: Known, answer: Answer, run: int, damage: _Damage | None) -> str:
+def _untrue(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage | None) -> str:
     """Which reason of a loss is not true, as a sentence; "" for none."""
     assert answer.document is not None
     codes = {reason["code"] for reason in answer.document["reasons"]}
@@ -177,7 +177,7 @@ def _untrue(world: Known, answer: Answer, run: int, damage: _Damage | None) -> s
     return "" if codes & {"earlier-loss", "device-smaller"} else "loss, of a run that was never on the drive"
 
 
-def _unfounded(world: Known, answer: Answer, run: int, damage: _Damage) -> str:
+def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damage) -> str:
     """Why findings are not those that the drive's broken promises deserve; "" if they are."""
     assert answer.document is not None
     if not damage.any and run not in answer.smaller:
@@ -196,14 +196,14 @@ def _unfounded(world: Known, answer: Answer, run: int, damage: _Damage) -> str:
     return ""
 
 
-def _owed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage]) -> bool:
+def _owed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> bool:
     """Whether durable is the only right answer: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(world) and run in world.sound
     return plain and newest and answer.attested and run in damage and not damage[run].any
 
 
-def _missed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage]) -> str:
+def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
     """The verdict that the facts allowed, whoever was told of them: the operator's word, or a counter, or
     another boot of the machine, must show the cut."""
     if run not in world.plans or _superseded(world, run):
@@ -218,18 +218,18 @@ def _missed(world: Known, answer: Answer, run: int, damage: Mapping[int, _Damage
     return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
 
 
-def _newest(world: Known) -> int:
+def _newest(world: KnownTruth) -> int:
     """The newest run on the drive, 0 for none."""
     return next(reversed(list(world.plans)), 0)
 
 
-def _superseded(world: Known, run: int) -> bool:
+def _superseded(world: KnownTruth, run: int) -> bool:
     """Whether a later run wrote over it."""
     order = list(world.plans)
     return run in order and order.index(run) < len(order) - 1
 
 
-def _damaged(world: Known, answer: Answer, run: int) -> str:
+def _damaged(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """What a plain second reading finds wrong with the target of the run, "" for nothing."""
     reference = _second_reading(world, answer, run)
     if reference is None:
@@ -237,7 +237,7 @@ def _damaged(world: Known, answer: Answer, run: int) -> str:
     return ", ".join(f"{place} {wrong.finding}" for place, wrong in list(reference.wrong.items())[:3])
 
 
-def _second_reading(world: Known, answer: Answer, run: int) -> ReferenceJudge | None:
+def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> ReferenceJudge | None:
     """The target of the run, judged again by the same log; None where that cannot be."""
     plan = world.plans.get(run)
     if plan is None or answer.case is None or not world.reachable:
@@ -250,17 +250,17 @@ def _second_reading(world: Known, answer: Answer, run: int) -> ReferenceJudge | 
         return None
 
 
-def _qualifying(world: Known, run: int, cut_class: str) -> bool:
+def _qualifying(world: KnownTruth, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
     return any(_met(world, cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
 
 
-def _met(world: Known, cut: Cut, run: int) -> bool:
+def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
     """Whether the cut came so soon after a promise to the run that a loss of it would be one at risk."""
     return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
 
 
-def _limit(world: Known, answer: Answer, run: int) -> str:
+def _limit(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
     if run in world.ended_unheard:
         return "stopped writing in a dead network"

@@ -25,7 +25,7 @@ from durability.formats.packing import Value
 from durability.units import counted
 from durability_lab.histories.history_workers import RIGS, Rig, search_everywhere
 from durability_lab.histories.kernel.kernel_world import FILE_SYSTEMS
-from durability_lab.histories.search import Failure, Tally
+from durability_lab.histories.search import SearchTally, WrongHistory
 from durability_lab.histories.steps import History
 from durability_lab.kernel_rig.block_rig import missing
 from durability_lab.support.progress_line import ProgressLine
@@ -69,8 +69,8 @@ def histories(options: HistoriesOptions, *, out: TextIO, err: TextIO) -> int:
 
 
 def report(
-    tally: Tally,
-    failure: Failure | None,
+    tally: SearchTally,
+    failure: WrongHistory | None,
     options: HistoriesOptions,
     *,
     seed: int,
@@ -95,7 +95,7 @@ def report(
     return EXIT_OK if failure is None else EXIT_INTERNAL
 
 
-async def _search(rig: Rig, count: int, seed: int, err: TextIO) -> tuple[Tally, Failure | None]:
+async def _search(rig: Rig, count: int, seed: int, err: TextIO) -> tuple[SearchTally, WrongHistory | None]:
     every = counted(count, "history", "histories")
     print(f"{every}, seed {seed}", file=err, flush=True)
     right, began_s = 0, time.monotonic()
@@ -158,7 +158,7 @@ def _probe(output: Path) -> None:
         raise SetupError(f"--output {output}: its directory does not exist or cannot be written")
 
 
-def _write(failure: Failure, output: Path | None, seed: int) -> Path:
+def _write(failure: WrongHistory, output: Path | None, seed: int) -> Path:
     """Write the history to `output`, else to the first free name; the name. A file that already holds this
     history is free."""
     for file in _names(seed) if output is None else (output,):
@@ -190,7 +190,13 @@ def _holds(file: Path, history: History) -> bool:
 
 
 def _document(
-    tally: Tally, failure: Failure | None, written: Path | None, *, rig: Rig, seed: int, duration_s: float
+    tally: SearchTally,
+    failure: WrongHistory | None,
+    written: Path | None,
+    *,
+    rig: Rig,
+    seed: int,
+    duration_s: float,
 ) -> dict[str, Value]:
     return {
         "schema": SCHEMA,
@@ -209,8 +215,8 @@ def _plain(value: int | Counter[str]) -> Value:
 
 
 def _tell(
-    tally: Tally,
-    failure: Failure | None,
+    tally: SearchTally,
+    failure: WrongHistory | None,
     written: Path | None,
     *,
     rig: Rig,

@@ -27,7 +27,7 @@ from durability.errors import DurabilityError
 from durability.formats.documents import from_json, from_value, to_json, to_value
 from durability_lab.histories.kernel.kernel_search import play_on_kernel, search_on_kernel
 from durability_lab.histories.play import play
-from durability_lab.histories.search import Failure, Play, Search, Tally, search
+from durability_lab.histories.search import Play, Search, SearchTally, WrongHistory, search
 from durability_lab.histories.steps import History
 from durability_lab.support.cleanup import in_memory, watched_directory
 from durability_lab.support.worker_processes import last_words, start
@@ -55,7 +55,7 @@ RIGS: Final[Mapping[Rig, _Searching]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SearchShare:
     """Histories that one process plays on `rig`: `count` of them, of the seed `seed`, with files within
     `within`."""
 
@@ -72,7 +72,7 @@ class _Line:
 
     playing: str = ""
     right: bool = False
-    tally: Tally | None = None
+    tally: SearchTally | None = None
     failed: str = ""
     what: str = ""
 
@@ -81,9 +81,9 @@ class _Line:
 class _Search:
     """What the workers share: parts still to be played, what came of those that were, and where it ends."""
 
-    parts: Iterator[Part]
+    parts: Iterator[SearchShare]
     on_right: Callable[[], None]
-    results: dict[int, tuple[Tally, Failure | None]] = field(default_factory=dict)
+    results: dict[int, tuple[SearchTally, WrongHistory | None]] = field(default_factory=dict)
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)  # by the part that each is at
 
     @property
@@ -94,7 +94,7 @@ class _Search:
 
 async def search_everywhere(
     *, rig: Rig, count: int, seed: int, processes: int, on_right: Callable[[], None]
-) -> tuple[Tally, Failure | None]:
+) -> tuple[SearchTally, WrongHistory | None]:
     """Play `count` histories of `seed` on `rig` in so many processes: what came of those before the first
     failure, and that one made short. `on_right` is called after each history that was right.
 
@@ -116,18 +116,18 @@ async def search_everywhere(
     return _result(shared)
 
 
-def _result(shared: _Search) -> tuple[Tally, Failure | None]:
-    total, failed = Tally(), shared.failed
+def _result(shared: _Search) -> tuple[SearchTally, WrongHistory | None]:
+    total, failed = SearchTally(), shared.failed
     for number, (tally, _) in sorted(shared.results.items()):
         if failed is None or number <= failed:
             total.merge(tally)
     return total, None if failed is None else shared.results[failed][1]
 
 
-def _parts(rig: Rig, count: int, seed: int, within: Path) -> Iterator[Part]:
+def _parts(rig: Rig, count: int, seed: int, within: Path) -> Iterator[SearchShare]:
     size = RIGS[rig].part
     for number, done in enumerate(range(0, count, size)):
-        yield Part(
+        yield SearchShare(
             rig=rig,
             number=number,
             count=min(count - done, size),
@@ -164,7 +164,7 @@ class _Worker:
         self._said = said
         self._on_right = on_right
 
-    async def play(self, part: Part) -> tuple[Tally, Failure | None]:
+    async def play(self, part: SearchShare) -> tuple[SearchTally, WrongHistory | None]:
         """Have the process play the part. Raises DurabilityError if it ended before it played anything."""
         process = self._process or await self._start(part.within)
         assert process.stdin is not None
@@ -177,14 +177,16 @@ class _Worker:
                 right += 1
                 self._on_right()
             elif line.tally is not None:
-                failure = Failure(history=History.parse(line.failed), what=line.what) if line.failed else None
+                failure = (
+                    WrongHistory(history=History.parse(line.failed), what=line.what) if line.failed else None
+                )
                 return line.tally, failure
         self._process = None
         code = await process.wait()
         what = f"the process that played it ended with code {code}{last_words(self._said)}"
         if not playing:
             raise DurabilityError(f"no history of part {part.number} (seed {part.seed}) was played: {what}")
-        return Tally(histories=right), Failure(history=History.parse(playing), what=what)
+        return SearchTally(histories=right), WrongHistory(history=History.parse(playing), what=what)
 
     async def _line(self, process: asyncio.subprocess.Process, silent_s_max: float) -> _Line | None:
         """The next line of the process; None if it has ended."""
@@ -234,7 +236,7 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # what was loaded need not be gone through in each history
     while True:
-        part = from_value(Part, from_json(parts.get()))
+        part = from_value(SearchShare, from_json(parts.get()))
         tally, failure = RIGS[part.rig].search(
             count=part.count,
             number=part.seed,

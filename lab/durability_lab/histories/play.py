@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Protocol
 
 from durability.units import parse_run
-from durability_lab.histories.deserved import WEIGHTS, Grade, Known, grade, listing
+from durability_lab.histories.deserved import WEIGHTS, Grade, KnownTruth, grade, listing
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import Network
-from durability_lab.histories.world import Answer, World
+from durability_lab.histories.virtual_network import VirtualNetwork
+from durability_lab.histories.world import VerifyAnswer, World
 from durability_lab.support.cleanup import in_memory
 
 _DELAY_S = 0.0002
@@ -39,7 +39,7 @@ def play(history: History, within: Path | None = None) -> Played:
     """Play it, with its files in a directory within `within`, by default in memory, and remove them. What
     the product raises that is not for people is raised here."""
     directory = _directory(within or in_memory())
-    loop = VirtualLoop(Network(delay_s=_DELAY_S, seed=history.seed))
+    loop = VirtualLoop(VirtualNetwork(delay_s=_DELAY_S, seed=history.seed))
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -73,7 +73,7 @@ async def _play(world: World) -> Played:
     return played
 
 
-class Playable(Known, Protocol):
+class Playable(KnownTruth, Protocol):
     """A world in which a history can be played. `standing`: of each run the weightiest verdict that the
     server's store has, as it is now; `unanswered`: runs that a verify without an answer may have judged."""
 
@@ -83,10 +83,10 @@ class Playable(Known, Protocol):
     async def start(self) -> None:
         """What comes before the first step."""
 
-    async def take(self, step: Step) -> Answer | None:
+    async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`."""
 
-    async def finish(self) -> Answer | None:
+    async def finish(self) -> VerifyAnswer | None:
         """What every history ends with, and the last answer."""
 
     async def listed(self) -> dict[int, str]:
@@ -101,7 +101,7 @@ async def play_through(world: Playable) -> Played:
     told: list[str] = []
     wrong: list[str] = []
 
-    def take(answer: Answer | None) -> None:
+    def take(answer: VerifyAnswer | None) -> None:
         if answer is not None:
             grades.append(grade(world, answer))
             _keep(world, answer)
@@ -120,7 +120,7 @@ async def play_through(world: Playable) -> Played:
     return Played(grades=tuple(grades), told=tuple(told), wrong=tuple(wrong))
 
 
-def _keep(world: Playable, answer: Answer) -> None:
+def _keep(world: Playable, answer: VerifyAnswer) -> None:
     """Note what the server's store has of the answer."""
     if answer.exported:
         return
@@ -134,7 +134,7 @@ def _keep(world: Playable, answer: Answer) -> None:
         world.standing[run] = word
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: VerifyAnswer) -> str:
     document = answer.document
     if document is None:
         return f"no verdict: {answer.why}"

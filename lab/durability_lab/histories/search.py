@@ -53,7 +53,7 @@ Play: TypeAlias = Callable[[History, Path | None], Played]
 
 
 @dataclass(slots=True)
-class Tally:
+class SearchTally:
     """What came of all histories so far."""
 
     histories: int = 0
@@ -74,7 +74,7 @@ class Tally:
             if grade.limit:
                 self.limits[grade.limit] += 1
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: SearchTally) -> None:
         """Count those of another tally as well."""
         self.histories += other.histories
         for mine, theirs in (
@@ -87,7 +87,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class WrongHistory:
     """The shortest history found that goes wrong, and how."""
 
     history: History
@@ -105,7 +105,7 @@ class Search(Protocol):
         within: Path | None = None,
         on_play: Callable[[History], None] = ...,
         on_right: Callable[[], None] = ...,
-    ) -> tuple[Tally, Failure | None]:
+    ) -> tuple[SearchTally, WrongHistory | None]:
         """Play `count` histories of seed `number`, as `search` does."""
 
 
@@ -153,14 +153,14 @@ def search(
     within: Path | None = None,
     on_play: Callable[[History], None] = lambda _: None,
     on_right: Callable[[], None] = lambda: None,
-) -> tuple[Tally, Failure | None]:
+) -> tuple[SearchTally, WrongHistory | None]:
     """Play `count` histories of seed `number`, each with its files within `within`. What came of those before
     the first that failed, and that one made short, or None.
 
     `on_play` is called before each play, those that make a failure short included; `on_right` after each
     history that was right, up to the first failure.
     """
-    tally = Tally()
+    tally = SearchTally()
     failed: list[str] = []
 
     @seed(number)
@@ -187,7 +187,7 @@ def search(
     try:
         check()
     except (WrongVerdictError, FlakyFailure) as error:
-        return tally, Failure(history=History.parse(failed[-1]), what=str(error))
+        return tally, WrongHistory(history=History.parse(failed[-1]), what=str(error))
     return tally, None
 
 

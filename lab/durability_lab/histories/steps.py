@@ -19,7 +19,7 @@ TARGETS = ("device", "file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class StepKind:
     """One kind of step: what it does, in a sentence, and the values that each of its words may have."""
 
     does: str
@@ -33,8 +33,8 @@ _AGES = ("0", "1", "2", "3")
 _NODES = ("stays", "gone", "empty")
 
 # The first value of each word is the simplest, which a shrunk history has where it can.
-KINDS: Final[Mapping[str, Kind]] = {
-    "run": Kind(
+KINDS: Final[Mapping[str, StepKind]] = {
+    "run": StepKind(
         does="the client begins a run on the target, over what is there",
         words={
             "workload": tuple(WORKLOADS),  # of a device always the first
@@ -46,40 +46,40 @@ KINDS: Final[Mapping[str, Kind]] = {
             "next": ("armed", "2", "8", "25", "60"),  # step: once it is armed and writes, or after so many ms
         },
     ),
-    "pass": Kind(does="time passes, in ms", words={"ms": _MS}),
-    "error": Kind(
+    "pass": StepKind(does="time passes, in ms", words={"ms": _MS}),
+    "error": StepKind(
         does="the drive fails one request with EIO, or every one until it is off",
         words={"lasting": ("no", "yes")},
     ),
-    "hang": Kind(does="the drive answers nothing until `answer`, and goes on working within"),
-    "answer": Kind(does="the drive answers again"),
-    "cut": Kind(
+    "hang": StepKind(does="the drive answers nothing until `answer`, and goes on working within"),
+    "answer": StepKind(does="the drive answers again"),
+    "cut": StepKind(
         does="the power of the drive alone, of the machine, or of the operating system alone is gone",
         words={
             "what": ("machine", "drive", "guest"),
             "node": _NODES,
         },
     ),
-    "boot": Kind(does="whatever has no power gets it back, and the machine starts"),
-    "reboot": Kind(does="the machine is shut down in order and starts again; the drive keeps its power"),
-    "stop": Kind(does="Ctrl-C at the client"),
-    "kill": Kind(does="SIGKILL for the client"),
-    "freeze": Kind(does="SIGSTOP for the client"),
-    "thaw": Kind(does="SIGCONT for the client"),
-    "network": Kind(does="the network dies or is back", words={"up": ("no", "yes")}),
-    "copy": Kind(does="the server's store is copied, and an export of its newest run is taken"),
-    "server": Kind(
+    "boot": StepKind(does="whatever has no power gets it back, and the machine starts"),
+    "reboot": StepKind(does="the machine is shut down in order and starts again; the drive keeps its power"),
+    "stop": StepKind(does="Ctrl-C at the client"),
+    "kill": StepKind(does="SIGKILL for the client"),
+    "freeze": StepKind(does="SIGSTOP for the client"),
+    "thaw": StepKind(does="SIGCONT for the client"),
+    "network": StepKind(does="the network dies or is back", words={"up": ("no", "yes")}),
+    "copy": StepKind(does="the server's store is copied, and an export of its newest run is taken"),
+    "server": StepKind(
         does="the server is killed, started, or started on a copy of its store; `age`: so many before the"
         " newest",
         words={"how": ("kill", "start", "newest", "oldest"), "age": _AGES},
     ),
-    "unmount": Kind(does="the file system is unmounted in order, and mounted again"),
-    "move": Kind(does="someone gives the target another name"),
-    "resize": Kind(
+    "unmount": StepKind(does="the file system is unmounted in order, and mounted again"),
+    "move": StepKind(does="someone gives the target another name"),
+    "resize": StepKind(
         does="someone makes the drive smaller, or larger, in percent", words={"percent": ("50", "150")}
     ),
-    "replace": Kind(does="another drive of the kind takes the place of this one"),
-    "verify": Kind(
+    "replace": StepKind(does="another drive of the kind takes the place of this one"),
+    "verify": StepKind(
         does="the operator verifies the target",
         words={
             "attest": ("true", "none", "false"),  # true: as far as it is true

@@ -28,7 +28,7 @@ from typing import Any
 
 import greenlet
 
-from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_network import VirtualNetwork
 from durability_lab.histories.virtual_process import CURRENT
 
 _START_NS = 1_000 * 10**9
@@ -167,7 +167,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     `fibers`: those that have not ended. `over`: whether none may sleep any more.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: VirtualNetwork) -> None:
         self._clock = _Clock()
         super().__init__(self._clock)
         self._clock_resolution = 1e-9

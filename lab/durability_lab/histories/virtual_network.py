@@ -26,7 +26,7 @@ _BUFFER_BYTES = 256 << 10  # what a kernel takes before a program notices that n
 _PORT = 7420
 
 
-class Network:
+class VirtualNetwork:
     """All connections of one history. `delay_s`: from one end to the other, half to one and a half times."""
 
     def __init__(self, *, delay_s: float, seed: int) -> None:
@@ -39,10 +39,10 @@ class Network:
         self._dark: list[End] = []
         self._changed: list[asyncio.Future[None]] = []
 
-    def listen(self, factory: Callable[[], asyncio.BaseProtocol], owner: Any) -> Listener:
+    def listen(self, factory: Callable[[], asyncio.BaseProtocol], owner: Any) -> VirtualListener:
         """Take connections from now on, for the process `owner`."""
         self._factory, self._owner = factory, owner
-        return Listener(self)
+        return VirtualListener(self)
 
     def close(self) -> None:
         """Take no more."""
@@ -136,10 +136,10 @@ class _Socket:
         raise OSError("not in a history")
 
 
-class Listener:
+class VirtualListener:
     """What `create_server` returns, as far as the server needs it."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: VirtualNetwork) -> None:
         self._network = network
         self.sockets = (self,)
 
@@ -161,7 +161,7 @@ class End(asyncio.Transport):
     peer: End
     protocol: asyncio.BaseProtocol
 
-    def __init__(self, network: Network, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
+    def __init__(self, network: VirtualNetwork, loop: asyncio.AbstractEventLoop, owner: Any) -> None:
         super().__init__()
         self.owner = owner
         self._network = network

@@ -37,7 +37,7 @@ from durability_lab.histories.eventful_drive import SIZE_BYTES, HistoryStorage
 from durability_lab.histories.simulated_files import HistoryFileStorage
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop
-from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_network import VirtualNetwork
 from durability_lab.histories.virtual_process import CURRENT, Process
 from durability_server.server import Server
 
@@ -62,7 +62,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class PlayedCut:
     """Something lost its power, or its operating system. `promised_ns`: see `EventfulDrive`, at that time."""
 
     at_ns: int
@@ -71,7 +71,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class VerifyAnswer:
     """What one `verify` said, and how the world was then. `document` None: it refused, for the reason `why`.
     `case`: the log that it judged by; `older`: the operator asked for an older run by name, or
     for that of an export; `exported`: it was read from one, so the answer was not stored. `smaller`: the runs
@@ -88,7 +88,7 @@ class Answer:
     exported: bool
     smaller: frozenset[int]
     interrupted: bool = False
-    beside: Answer | None = None
+    beside: VerifyAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class World:
     directory: Path
     loop: VirtualLoop
     storage: HistoryStorage = field(init=False)
-    cuts: list[Cut] = field(default_factory=list)
+    cuts: list[PlayedCut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
     sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
@@ -157,7 +157,7 @@ class World:
         return self.storage.drive.plans
 
     @property
-    def network(self) -> Network:
+    def network(self) -> VirtualNetwork:
         """The network between both machines."""
         return self.loop.network
 
@@ -208,7 +208,7 @@ class World:
 
     # What the steps do.
 
-    async def take(self, step: Step) -> Answer | None:
+    async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`."""
         self._armed()
         if step.kind not in _HARMLESS or (step.kind in _HARMLESS_AFTER and self.client_alive):
@@ -219,7 +219,7 @@ class World:
         await getattr(self, f"_{step.kind}")(step)
         return None
 
-    async def finish(self) -> Answer | None:
+    async def finish(self) -> VerifyAnswer | None:
         """What every history ends with: the plug is pulled, everything is put right again, and the operator
         verifies."""
         self._armed()
@@ -295,7 +295,7 @@ class World:
         drive = self.storage.drive
         if (what == "drive" and not drive.powered) or (what != "drive" and not self.machine_up):
             return
-        self.cuts.append(Cut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
         self._note_load(what)
         drive.node = step["node"]
         run = next(reversed(self.plans), 0)
@@ -325,7 +325,7 @@ class World:
         """The drive loses its power in the middle of a scan."""
         drive = self.storage.drive
         drive.node = node
-        self.cuts.append(Cut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
+        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
         self._lose_power()
 
     def _lose_power(self) -> None:
@@ -522,7 +522,7 @@ class World:
         finally:
             connection.close()
 
-    async def _verify(self, step: Step) -> Answer | None:
+    async def _verify(self, step: Step) -> VerifyAnswer | None:
         if not self.reachable or self.client_alive:
             return None
         exported = step["log"] == "export" and bool(self.exports)
@@ -545,13 +545,13 @@ class World:
         )
         smaller = frozenset(run for run in self.plans if self.smaller(run))
 
-        async def answered(said: _Said) -> Answer:
+        async def answered(said: _Said) -> VerifyAnswer:
             case = None
             if said.document is not None and export is not None:
                 case = case_from_value(json.loads(export.read_text()))
             elif said.document is not None:
                 case = await self.case(parse_run(said.document["run"]))
-            return Answer(
+            return VerifyAnswer(
                 step=step,
                 at_ns=self.loop.now_ns,
                 document=said.document,

@@ -49,7 +49,7 @@ _VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class CommandAnswer:
     """What a command answered: its exit code, its JSON document ({} if none), and what it told people."""
 
     exit_code: int
@@ -70,7 +70,7 @@ class CycleResult:
     load: Load
     cut_after: int
     mounted: bool
-    answer: Answer
+    answer: CommandAnswer
     truth: Truth | None
 
     @property
@@ -87,7 +87,7 @@ class CycleResult:
         return self.answer.exit_code == EXIT_LOSS and document["verdict"] == "loss"
 
 
-class Client:
+class StartedRun:
     """A `durability run` that has been started. `run` is the run's id, as `--run` takes it, once it is armed;
     `said` is its output, once it has ended."""
 
@@ -96,12 +96,12 @@ class Client:
         self.run = ""
         self.said = asyncio.create_task(process.communicate())
 
-    async def end(self) -> Answer:
+    async def end(self) -> CommandAnswer:
         """Its end, and what it said."""
         async with asyncio.timeout(_TIMEOUT_S):
             _, said = await asyncio.shield(self.said)
         assert self.process.returncode is not None
-        return Answer(exit_code=self.process.returncode, document={}, said=_text(said))
+        return CommandAnswer(exit_code=self.process.returncode, document={}, said=_text(said))
 
 
 @asynccontextmanager
@@ -115,10 +115,10 @@ async def powered(rig: BlockRig) -> AsyncIterator[BlockRig]:
 
 
 @asynccontextmanager
-async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[Client]:
+async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> AsyncIterator[StartedRun]:
     """A client on `target` that has had `acked` operations acknowledged; killed at the end if it still runs.
     Raises SetupError where it ends before."""
-    client = Client(await _start(lab, "run", str(target), *run_options(load, mib=MIB)))
+    client = StartedRun(await _start(lab, "run", str(target), *run_options(load, mib=MIB)))
     try:
         if not await lab.until_acked(target, acked, client.said):
             raise SetupError(f"the client ended too early: {(await client.end()).said}")
@@ -132,7 +132,7 @@ async def running(lab: LocalServer, target: Path, load: Load, *, acked: int) -> 
         await client.end()
 
 
-async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
+async def verify(lab: LocalServer, target: Path, *options: str) -> CommandAnswer:
     """What `durability verify --json` says of `target`."""
     process = await _start(lab, "verify", str(target), "--json", *options)
     try:
@@ -142,7 +142,7 @@ async def verify(lab: LocalServer, target: Path, *options: str) -> Answer:
         if process.returncode is None:
             process.kill()
     assert process.returncode is not None
-    return Answer(
+    return CommandAnswer(
         exit_code=process.returncode, document=json.loads(document) if document else {}, said=_text(said)
     )
 
@@ -187,7 +187,9 @@ async def _case(lab: LocalServer, run: str, rig: BlockRig) -> Case:
     return case
 
 
-async def _truth(case: Case, target: KernelStorage | None, answer: Answer, drive_check: DriveCheck) -> Truth:
+async def _truth(
+    case: Case, target: KernelStorage | None, answer: CommandAnswer, drive_check: DriveCheck
+) -> Truth:
     """Compare what `verify` answered with the drive log; `target` None: it cannot be read.
 
     If it can be read, each place is compared: the product's own scan is repeated here, where it reports every

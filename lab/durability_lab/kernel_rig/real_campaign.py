@@ -19,7 +19,7 @@ from pathlib import Path
 
 from durability_lab.kernel_rig.switched_drives import SwitchedDrive, SwitchedDrives
 from durability_lab.support.cleanup import in_memory, watched_directory
-from durability_lab.support.operated_campaign import ModelDrive, OperatedCampaign, Part
+from durability_lab.support.operated_campaign import CampaignProcess, ModelDrive, OperatedCampaign
 
 DRIVE_BYTES = 384 << 20  # enough for each file system; sparse
 TARGET_SIZE = "8MiB"
@@ -55,12 +55,12 @@ class RealCampaign(OperatedCampaign):
         )
         self.drives = SwitchedDrives([*chain.from_iterable(machines.values())], directory / "switch")
         self.agents = {
-            machine: Part(directory, f"agent-of-{machine}", self.environment, namespace=namespace)
+            machine: CampaignProcess(directory, f"agent-of-{machine}", self.environment, namespace=namespace)
             for machine in self.machines
         }
 
     @property
-    def agent(self) -> Part:
+    def agent(self) -> CampaignProcess:
         """The agent, if there is one machine under test."""
         (agent,) = self.agents.values()
         return agent

@@ -16,7 +16,7 @@ from durability.units import counted
 from durability_lab.matrix import detection_curves, matrix_report
 from durability_lab.matrix.graded_cut import GradedCut
 from durability_lab.matrix.matrix_cells import Curve, MatrixCell
-from durability_lab.matrix.matrix_report import Row, graded, share
+from durability_lab.matrix.matrix_report import MatrixRow, graded, share
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.support.loads import Load
 
@@ -120,7 +120,7 @@ def _liars(cells: Sequence[MatrixCell], graded_cuts: Sequence[GradedCut]) -> lis
     )
 
 
-def _liar(row: Row) -> tuple[str, ...]:
+def _liar(row: MatrixRow) -> tuple[str, ...]:
     return (
         row.rig.upper(),
         f"`{row.drive}`",

@@ -29,7 +29,7 @@ _MISSES_SHOWN = 5  # of each reason, where not all are asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MatrixRow:
     """Graded cuts that belong together. `load`: of their cell, "" where they are of several."""
 
     rig: str
@@ -89,7 +89,7 @@ def graded(graded_cuts: Iterable[GradedCut], grade: Grade) -> int:
     return sum(graded_cut.grade == grade for graded_cut in graded_cuts)
 
 
-def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_cell: bool) -> list[Row]:
+def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_cell: bool) -> list[MatrixRow]:
     """One row for each cell, or for each drive on a rig without curves; in the order of `cells`."""
     keys = {
         cell.name: (cell.rig, cell.drive, cell.load_name if by_cell else "")
@@ -101,7 +101,7 @@ def rows(cells: Sequence[MatrixCell], graded_cuts: Iterable[GradedCut], *, by_ce
         if graded_cut.cell in keys:
             grouped[keys[graded_cut.cell]].append(graded_cut)
     return [
-        Row(rig=rig, drive=drive, load=load, graded_cuts=tuple(members))
+        MatrixRow(rig=rig, drive=drive, load=load, graded_cuts=tuple(members))
         for (rig, drive, load), members in grouped.items()
         if members
     ]
@@ -169,7 +169,7 @@ def document(
     }
 
 
-def _row_value(row: Row) -> Value:
+def _row_value(row: MatrixRow) -> Value:
     return {
         "rig": row.rig,
         "drive": row.drive,
@@ -206,7 +206,7 @@ HEADINGS = (
 )
 
 
-def texts(row: Row) -> tuple[str, ...]:
+def texts(row: MatrixRow) -> tuple[str, ...]:
     """The cells of a table's line for a row, under HEADINGS."""
     cuts = len(row.graded_cuts)
     return (
@@ -223,7 +223,7 @@ def texts(row: Row) -> tuple[str, ...]:
     )
 
 
-def smallest(row: Row) -> str:
+def smallest(row: MatrixRow) -> str:
     """The least that the row's losses came to, in words; each number by itself, often of another cut."""
     parts = []
     if row.smallest_loss is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from durability.formats.plan import Pattern, SyncMethod
 from durability.formats.workloads import registry
-from durability_lab.simulated_rig.virtual_time import MS, US, Pace, S
+from durability_lab.simulated_rig.virtual_time import MS, US, S, ServiceTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +70,9 @@ class Scenario:
         return int(S / self.rate) if self.rate else int((self.group * self.write_us + self.sync_us) * US)
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> ServiceTimes:
         """The same times in nanoseconds, as the writers of the simulation take them."""
-        return Pace(
+        return ServiceTimes(
             write_ns=int(self.write_us * US),
             sync_ns=int(self.sync_us * US),
             interval_ns=self.commit_ns if self.rate else 0,

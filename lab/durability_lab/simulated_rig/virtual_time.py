@@ -90,7 +90,7 @@ class Agenda:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class ServiceTimes:
     """How long things take: services of the drive (means), and the ack lag, from a sync's return to the
     server's receipt. `interval_ns`: from one commit of a writer to its next, 0 for flat out."""
 
@@ -105,7 +105,7 @@ class Chance:
     """What is left to chance, from one seed. Of `random` only random() is used: its sequence is documented as
     stable."""
 
-    def __init__(self, seed: str, pace: Pace) -> None:
+    def __init__(self, seed: str, pace: ServiceTimes) -> None:
         self.pace = pace
         self.random = Random(seed).random
         self._median_ns = pace.lag_p50_ns

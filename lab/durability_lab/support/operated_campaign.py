@@ -55,7 +55,7 @@ class Answer:
     err: str
 
 
-class Part:
+class CampaignProcess:
     """A process of the campaign, which can be killed and started again. It ends with the directory.
     `namespace`: the network namespace in which it is started, "" for that of this process."""
 
@@ -159,7 +159,7 @@ class OperatedCampaign(ABC):
         self.address = listen
         self.page = ""  # the address of the live page
         self.environment = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
-        self.server = Part(directory, "server", self.environment)
+        self.server = CampaignProcess(directory, "server", self.environment)
         self._size = size
         self._store = store
         self._web = web
@@ -194,7 +194,7 @@ class OperatedCampaign(ABC):
             with closing(await connect(self._local, "operate")) as connection:
                 invited = await connection.request(Invite(role="client", name=machine), Invited)
             words = (self.address, invited.line.split()[-1], "--credential", str(self.credential(machine)))
-            joining = Part(self.directory, f"join-{machine}", self.environment)
+            joining = CampaignProcess(self.directory, f"join-{machine}", self.environment)
             await asyncio.to_thread(self._within, partial(joining.start, "join", *words))
             if await asyncio.to_thread(joining.wait):
                 raise SetupError(f"join failed: {joining.log.read_text()}")

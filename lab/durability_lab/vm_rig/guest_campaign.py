@@ -29,7 +29,7 @@ from durability_lab.vm_rig import guest_machine, live_machine
 from durability_lab.vm_rig.guest_machine import Image, compile_bytecode, make_image
 from durability_lab.vm_rig.guest_programs import Bus, GuestDrive
 from durability_lab.vm_rig.live_machine import LiveImage
-from durability_lab.vm_rig.network import SERVER, Network
+from durability_lab.vm_rig.network import SERVER, GuestNetwork
 from durability_lab.vm_rig.switched_machine import SwitchedMachine
 
 MACHINE = "guest"
@@ -50,7 +50,7 @@ class GuestCampaign(OperatedCampaign):
     request to the BMC may take."""
 
     def __init__(
-        self, directory: Path, network: Network, drives: Sequence[tuple[ModelDrive, GuestDrive]]
+        self, directory: Path, network: GuestNetwork, drives: Sequence[tuple[ModelDrive, GuestDrive]]
     ) -> None:
         super().__init__(
             directory,
@@ -135,7 +135,7 @@ async def guest_campaign(
         raise SetupError(f"cannot set up the virtual machine: {problem}")
     with (
         watched_directory("durability-vm-", within=in_memory()) as directory,
-        Network() as network,
+        GuestNetwork() as network,
         ExitStack() as stack,
     ):
         drives = [

@@ -46,7 +46,7 @@ from durability_lab.vm_rig.guest_programs import (
     drive_command,
     machine_command,
 )
-from durability_lab.vm_rig.network import GUEST, Network
+from durability_lab.vm_rig.network import GUEST, GuestNetwork
 
 FILE_TARGET: Final = Path("/durability-guest/drive/target")  # in the guest, as `guest/job` has it
 # What `guest/init` lays over the host's root. The host's other mounts are seen: QEMU follows them.
@@ -157,7 +157,7 @@ class GuestMachine:
     def __init__(
         self,
         image: Image,
-        network: Network,
+        network: GuestNetwork,
         *,
         drive: str,
         bus: Bus,

@@ -28,7 +28,7 @@ _HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ArchiveEntry:
     """A file, a directory or a device of the archive; `mode` has its type as in `stat`."""
 
     name: str
@@ -37,18 +37,18 @@ class Entry:
     device: tuple[int, int] = (0, 0)
 
 
-def archive(entries: Iterable[Entry]) -> bytes:
+def archive(entries: Iterable[ArchiveEntry]) -> bytes:
     """The archive of `entries`; directories must come before what lies in them."""
     parts = [_member(number, entry) for number, entry in enumerate(entries, start=1)]
-    return b"".join(parts) + _member(0, Entry(name="TRAILER!!!", mode=0))
+    return b"".join(parts) + _member(0, ArchiveEntry(name="TRAILER!!!", mode=0))
 
 
 def base(kernel: GuestKernel) -> bytes:
     """All that does not change from boot to boot. Raises SetupError."""
-    directories = [Entry(name=name, mode=stat.S_IFDIR | 0o755) for name in ("bin", "dev", "modules")]
-    console = Entry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1))
+    directories = [ArchiveEntry(name=name, mode=stat.S_IFDIR | 0o755) for name in ("bin", "dev", "modules")]
+    console = ArchiveEntry(name="dev/console", mode=stat.S_IFCHR | 0o600, device=(5, 1))
     programs = [
-        Entry(name=name, mode=stat.S_IFREG | 0o755, data=data)
+        ArchiveEntry(name=name, mode=stat.S_IFREG | 0o755, data=data)
         for name, data in (
             ("bin/busybox", busybox().read_bytes()),
             ("init", (GUEST_FILES / "init").read_bytes()),
@@ -56,7 +56,7 @@ def base(kernel: GuestKernel) -> bytes:
         )
     ]
     modules = [
-        Entry(
+        ArchiveEntry(
             name=f"modules/{number:02d}-{path.name.partition('.')[0]}.ko",
             mode=stat.S_IFREG | 0o644,
             data=read_module(path),
@@ -69,7 +69,7 @@ def base(kernel: GuestKernel) -> bytes:
 def settings(values: Mapping[str, str]) -> bytes:
     """The archive with the file `/settings`, which sets each name of `values` in a shell."""
     text = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
-    return archive([Entry(name="settings", mode=stat.S_IFREG | 0o600, data=text.encode())])
+    return archive([ArchiveEntry(name="settings", mode=stat.S_IFREG | 0o600, data=text.encode())])
 
 
 def busybox() -> Path:
@@ -83,7 +83,7 @@ def busybox() -> Path:
     return Path(found)
 
 
-def _member(number: int, entry: Entry) -> bytes:
+def _member(number: int, entry: ArchiveEntry) -> bytes:
     name = entry.name.encode() + b"\0"
     major, minor = entry.device
     fields = (number, entry.mode, 0, 0, 1, 0, len(entry.data), 0, 0, major, minor, len(name), 0)

@@ -48,7 +48,7 @@ def missing() -> str:
     )
 
 
-class Network:
+class GuestNetwork:
     """The network, for the time of a `with` statement. Raises SetupError where it cannot be set up."""
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ from durability_lab.vm_rig.guest_machine import (
     make_image,
 )
 from durability_lab.vm_rig.guest_programs import DRIVES, Bus
-from durability_lab.vm_rig.network import Network
+from durability_lab.vm_rig.network import GuestNetwork
 from durability_server.runs.run import Run
 
 CUT_AFTER = range(300, 1500)  # operations
@@ -57,7 +57,7 @@ _POLL_S = 0.01
 class Site:
     """What all cuts share: the network, the server in it, and what guests start from."""
 
-    network: Network
+    network: GuestNetwork
     lab: LocalServer
     image: Image
 
@@ -142,7 +142,7 @@ async def site() -> AsyncIterator[Site]:
     problem = await asyncio.to_thread(guest_machine.missing)
     if problem:
         raise SetupError(f"cannot set up the virtual machine: {problem}")
-    with watched_directory("durability-guest-") as directory, Network() as network:
+    with watched_directory("durability-guest-") as directory, GuestNetwork() as network:
         await asyncio.to_thread(compile_bytecode)
         image = await asyncio.to_thread(make_image, directory)
         async with local_server(network.listener(), within=network.call) as lab:

@@ -29,7 +29,7 @@ from durability_server.announcements import Announce, silence
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.conductor import Conductor, Switches, hold_writers
 from durability_server.campaigns.news import News
-from durability_server.power.exchange import Switch
+from durability_server.power.exchange import SwitchAccess
 from durability_server.power.switches import identity
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -200,13 +200,13 @@ class Campaigns:
 
     async def _require_free(self, settings: Settings) -> None:
         """Raises RefusedError if another campaign, which is not over, has one of the machines or switches."""
-        switches = {identity(Switch.of(power)): power.name for power in settings.power}
+        switches = {identity(SwitchAccess.of(power)): power.name for power in settings.power}
         for known in await self._newest_logs():
             name, state = known.name, known.state
             if name == settings.name or state.settings is None or state.state == "ended":
                 continue
             taken = [f"machine {one}" for one in settings.machines if one in state.plan.machines]
-            theirs = {identity(Switch.of(power)) for power in state.plan.power}
+            theirs = {identity(SwitchAccess.of(power)) for power in state.plan.power}
             taken += [f"switch {one}" for known, one in switches.items() if known in theirs]
             if taken:
                 raise RefusedError(

@@ -15,7 +15,7 @@ from typing import Protocol
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
-from durability.campaign.next_steps import Ask, LookUp, Moment, Note, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, ServerTime, WaitFor, next_steps
 from durability.errors import DurabilityError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case
@@ -23,7 +23,7 @@ from durability.units import parse_run
 from durability_server import clock
 from durability_server.campaigns.campaign_logs import CampaignLog
 from durability_server.campaigns.news import News
-from durability_server.power.exchange import Answer
+from durability_server.power.exchange import SwitchAnswer
 
 LOOK_S = 0.5  # at which what another server added is seen
 RETRY_S = 2.0  # after the store failed
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 class Switches(Protocol):
     """What asks a switch; `power.controller.Controller` is one."""
 
-    async def ask(self, power: Power, operation: Operation) -> Answer:
+    async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
         """Its answer, with the times; never raises."""
 
 
@@ -134,8 +134,8 @@ class Conductor:
         added."""
         return await self._log.add(lambda state: [happening] if state.number == after else [])
 
-    def _moment(self) -> Moment:
-        return Moment(now_ns=clock.now_ns(), boot_id=self._boot_id, silent_s=self._log.silent_s())
+    def _moment(self) -> ServerTime:
+        return ServerTime(now_ns=clock.now_ns(), boot_id=self._boot_id, silent_s=self._log.silent_s())
 
     def _begin_asking(self, switch: int, operation: Operation, after: int) -> None:
         if switch in self._asking:

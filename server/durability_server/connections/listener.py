@@ -30,7 +30,7 @@ from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.secure_stream import FIRST_BYTE
 from durability.units import format_address
-from durability_server.connections.places import Places
+from durability_server.connections.places import AddressPlaces
 
 WAITING_MAX = 4096
 WAITING_SHARE = 4  # but not more than this part of the descriptors that the system gives
@@ -77,10 +77,10 @@ class Listener:
         self._socket: socket.socket | None = None
         self._waiting: dict[str, dict[_Stranger, None]] = {}  # silent, by address, oldest first
         self._speaking: dict[str, deque[_Stranger]] = {}  # their handshake can begin, by address
-        self._places = Places()  # of both
+        self._places = AddressPlaces()  # of both
         self._places_max = WAITING_MAX
         self._beginning: dict[str, dict[_Beginner, None]] = {}  # by address, oldest first
-        self._beginning_places = Places()
+        self._beginning_places = AddressPlaces()
         self._turn: asyncio.Handle | None = None
         self._sweep: asyncio.Handle | None = None
 

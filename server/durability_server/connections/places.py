@@ -4,7 +4,7 @@ many addresses there are, because a stranger decides how many that is and how of
 from __future__ import annotations
 
 
-class Places:
+class AddressPlaces:
     """Places that addresses hold; none to begin with."""
 
     def __init__(self) -> None:

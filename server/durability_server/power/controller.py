@@ -15,7 +15,13 @@ from pathlib import Path
 from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Operation
 from durability_server import clock
-from durability_server.power.exchange import Answer, Request, Switch, answer_of, request_line
+from durability_server.power.exchange import (
+    SwitchAccess,
+    SwitchAnswer,
+    SwitchRequest,
+    answer_of,
+    request_line,
+)
 
 _MODULE = "durability_server.power.controller_process"
 _GRACE_S = 60.0  # beyond a request's own time, for a machine that is busy; then the controller hangs
@@ -38,7 +44,7 @@ class Controller:
         """The process id of the controller, None while there is none."""
         return None if self._child is None or self._child.is_over else self._child.process
 
-    async def ask(self, power: Power, operation: Operation) -> Answer:
+    async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
         """Asks a switch, within about `power.timeout_s`. Requests to the same switch wait for each other. If
         the switch, its options or the controller fail, the answer says so, and nothing is raised. If the
         caller is cancelled, the request goes on, and a later one waits for it."""
@@ -73,7 +79,7 @@ class _Child:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._requests = 0
-        self._asked: dict[int, tuple[int, asyncio.Future[Answer]]] = {}
+        self._asked: dict[int, tuple[int, asyncio.Future[SwitchAnswer]]] = {}
         self._hearing = asyncio.get_running_loop().create_task(self._hear())
 
     @classmethod
@@ -97,14 +103,14 @@ class _Child:
         """Whether nothing can be asked any more."""
         return self._hearing.done()
 
-    async def ask(self, power: Power, operation: Operation) -> Answer:
+    async def ask(self, power: Power, operation: Operation) -> SwitchAnswer:
         self._requests += 1
         number = self._requests
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[SwitchAnswer] = asyncio.get_running_loop().create_future()
         self._asked[number] = clock.now_ns(), future
         assert self._process.stdin is not None
         self._process.stdin.write(
-            request_line(Request(number=number, switch=Switch.of(power), operation=operation))
+            request_line(SwitchRequest(number=number, switch=SwitchAccess.of(power), operation=operation))
         )  # if it is gone, the end of its output says so
         return await future
 
@@ -143,5 +149,5 @@ def _make(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
-def _failed(text: str, began_ns: int) -> Answer:
-    return Answer(outcome="failed", text=text, began_ns=began_ns, ended_ns=clock.now_ns())
+def _failed(text: str, began_ns: int) -> SwitchAnswer:
+    return SwitchAnswer(outcome="failed", text=text, began_ns=began_ns, ended_ns=clock.now_ns())

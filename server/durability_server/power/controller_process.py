@@ -24,7 +24,7 @@ from typing import NoReturn
 
 from durability_server import clock
 from durability_server.power import switches
-from durability_server.power.exchange import Answer, Request, answer_line, request_of
+from durability_server.power.exchange import SwitchAnswer, SwitchRequest, answer_line, request_of
 from durability_server.power.request import Bounds
 from durability_server.power.request import do as do_request
 
@@ -43,7 +43,7 @@ def main() -> None:
 class _Job:
     """A request. While its process lives: `process`, the pipe it writes to, the lock's file."""
 
-    request: Request
+    request: SwitchRequest
     received_ns: int
     deadline_s: float
     process: int = 0
@@ -158,7 +158,7 @@ class _Controller:
             _close(other.lock)
 
     def _do(self, job: _Job, found: int) -> None:
-        def tell(answer: Answer) -> None:
+        def tell(answer: SwitchAnswer) -> None:
             _write(found, answer_line(job.request.number, answer))
 
         bounds = Bounds(deadline_s=job.deadline_s, lifeline=self._lifeline)
@@ -187,7 +187,7 @@ class _Controller:
         self._begin(switch)
 
     def _fail(self, job: _Job, text: str) -> None:
-        answer = Answer(outcome="failed", text=text, began_ns=job.received_ns, ended_ns=clock.now_ns())
+        answer = SwitchAnswer(outcome="failed", text=text, began_ns=job.received_ns, ended_ns=clock.now_ns())
         self._answer(job, answer_line(job.request.number, answer))
 
     def _answer(self, job: _Job, line: bytes) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the controller forks, so it loads nothing that has threads,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SwitchAnswer:
     """How a request ended. `text`: for people, one plain line, without secrets. The request was under way
     between `began_ns` and `ended_ns`, nanoseconds of the server's clock. After "failed" it is unknown whether
     the switch obeyed, and it may obey after `ended_ns`."""
@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class SwitchAccess:
     """What the controller knows of a campaign's `Power`, with its fields."""
 
     kind: PowerKind
@@ -37,40 +37,42 @@ class Switch:
     timeout_s: float
 
     @classmethod
-    def of(cls, power: Power) -> Switch:
+    def of(cls, power: Power) -> SwitchAccess:
         """The switch of a campaign file's table."""
         return cls(kind=power.kind, agent=power.agent, options=dict(power.options), timeout_s=power.timeout_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SwitchRequest:
     """One question to a switch; `number` names it in the answer."""
 
     number: int
-    switch: Switch
+    switch: SwitchAccess
     operation: Operation
 
 
-def request_line(request: Request) -> bytes:
+def request_line(request: SwitchRequest) -> bytes:
     """`request` as a line."""
     return _line(asdict(request))
 
 
-def request_of(line: bytes) -> Request:
+def request_of(line: bytes) -> SwitchRequest:
     """The request that `request_line` wrote."""
     value = json.loads(line)
-    return Request(number=value["number"], switch=Switch(**value["switch"]), operation=value["operation"])
+    return SwitchRequest(
+        number=value["number"], switch=SwitchAccess(**value["switch"]), operation=value["operation"]
+    )
 
 
-def answer_line(number: int, answer: Answer) -> bytes:
+def answer_line(number: int, answer: SwitchAnswer) -> bytes:
     """The answer to the request `number` as a line."""
     return _line({"number": number, "answer": asdict(answer)})
 
 
-def answer_of(line: bytes) -> tuple[int, Answer]:
+def answer_of(line: bytes) -> tuple[int, SwitchAnswer]:
     """Number and answer that `answer_line` wrote."""
     value = json.loads(line)
-    return value["number"], Answer(**value["answer"])
+    return value["number"], SwitchAnswer(**value["answer"])
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -38,7 +38,7 @@ End: TypeAlias = Literal["exit", "late", "abandoned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedProgram:
     """A program that is over. `code` counts after "exit" only; negative: a signal. `output` and `errors` are
     what it wrote, its first bytes of each. Times are the server's."""
 
@@ -69,7 +69,7 @@ def run(
     deadline_s: float,
     lifeline: int,
     sessions: int,
-) -> Ended:
+) -> EndedProgram:
     """Runs a program in a session of its own, with `given` on its stdin, until it ends, `deadline_s` of the
     monotonic clock comes, or `lifeline` is at its end of file. Its session is noted in the open file
     `sessions`. `leave_out`: variables of the environment that it does not get. Raises SetupError where it
@@ -102,7 +102,7 @@ def run(
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()  # not before: until then no other group can have its number
-    return Ended(
+    return EndedProgram(
         end=end,
         process=process.pid,
         code=process.returncode if end == "exit" else -signal.SIGKILL,

@@ -22,9 +22,9 @@ from durability import plain_text
 from durability.errors import SetupError
 from durability_server import clock
 from durability_server.power import fence_metadata, processes, switches
-from durability_server.power.exchange import Answer, Request
+from durability_server.power.exchange import SwitchAnswer, SwitchRequest
 from durability_server.power.fence_metadata import Metadata
-from durability_server.power.processes import Ended
+from durability_server.power.processes import EndedProgram
 from durability_server.power.secret_files import without_secrets
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _TEXT_CHARACTERS = 500
 _USAGE_HINT = "Please use '-h' for usage"
 
 # Gets the answer.
-Tell: TypeAlias = Callable[[Answer], None]
+Tell: TypeAlias = Callable[[SwitchAnswer], None]
 
 
 class _AbandonedError(Exception):
@@ -56,14 +56,14 @@ class Bounds:
     lifeline: int
 
 
-def do(request: Request, *, lock: int, bounds: Bounds, tell: Tell) -> None:
+def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None:
     """Does the request and gives `tell` the answer, if the controller is there. Returns when every process of
     the request is gone. `lock`: the open file of the switch's lock."""
     processes.become_subreaper()
     received_ns = clock.now_ns()
 
-    def failed(text: str) -> Answer:
-        return Answer(
+    def failed(text: str) -> SwitchAnswer:
+        return SwitchAnswer(
             outcome="failed", text=plain_text.as_line(text), began_ns=received_ns, ended_ns=clock.now_ns()
         )
 
@@ -114,13 +114,13 @@ def _try_lock(lock: int) -> bool:
 class _Asking:
     """The programs of one request."""
 
-    def __init__(self, request: Request, bounds: Bounds, lock: int) -> None:
+    def __init__(self, request: SwitchRequest, bounds: Bounds, lock: int) -> None:
         self._request = request
         self._bounds = bounds
         self._lock = lock
         self._groups: list[int] = []
 
-    def answer(self) -> Answer:
+    def answer(self) -> SwitchAnswer:
         """Raises SetupError, _LateError and _AbandonedError."""
         switch, operation = self._request.switch, self._request.operation
         if operation == "check":
@@ -129,7 +129,7 @@ class _Asking:
         command = switches.command(switch, action, self._metadata)
         ended = self._run(command)
         outcome = switches.outcome(switch, action, ended.code, ended.errors)
-        return Answer(
+        return SwitchAnswer(
             outcome=outcome,
             text=_text(outcome, ended, command.secrets),
             began_ns=ended.began_ns,
@@ -156,7 +156,7 @@ class _Asking:
             raise SetupError(f"{agent} does not say what its options are: {_text('failed', ended, ())}")
         return fence_metadata.parse(ended.output)
 
-    def _run(self, command: switches.Command) -> Ended:
+    def _run(self, command: switches.SwitchCommand) -> EndedProgram:
         if time.monotonic() >= self._bounds.deadline_s:
             raise _LateError
         ended = processes.run(
@@ -175,7 +175,7 @@ class _Asking:
         return ended
 
 
-def _text(outcome: Outcome, ended: Ended, secrets: tuple[str, ...]) -> str:
+def _text(outcome: Outcome, ended: EndedProgram, secrets: tuple[str, ...]) -> str:
     """What the program said last, without secrets; if it failed, with its errors and how it ended."""
     said = [ended.output] if outcome != "failed" else [ended.output, ended.errors]
     clean = " ".join(without_secrets(kept, secrets) for kept in said).replace(_USAGE_HINT, "")

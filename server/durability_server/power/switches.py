@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from durability.errors import SetupError
 from durability_server.power import processes
-from durability_server.power.exchange import Switch
+from durability_server.power.exchange import SwitchAccess
 from durability_server.power.fence_metadata import Metadata, secret_name
 from durability_server.power.secret_files import read_secret
 
@@ -45,7 +45,7 @@ _OPTIONS: Final[Mapping[str, frozenset[str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class SwitchCommand:
     """A program to run. `given`: for its stdin. `secrets`: what no text may have. `leave_out`: variables of
     the environment that it does not get."""
 
@@ -55,7 +55,7 @@ class Command:
     leave_out: frozenset[str] = frozenset()
 
 
-def identity(switch: Switch) -> str:
+def identity(switch: SwitchAccess) -> str:
     """A name for the switch, the same for tables that mean the same outlet, whichever agent reaches it."""
     options = switch.options
     place = [next((options[name] for name in names if name in options), "") for names in _PLACE]
@@ -90,14 +90,14 @@ def agent_path(agent: str) -> str:
     return path
 
 
-def needs_metadata(switch: Switch) -> bool:
+def needs_metadata(switch: SwitchAccess) -> bool:
     """Whether `command` needs the agent's metadata: whose file `NAME_file` is, only the agent knows."""
     return switch.kind == "fence" and any(
         key.endswith("_file") and key not in _COMMON_SECRETS for key in switch.options
     )
 
 
-def command(switch: Switch, action: Action, metadata: Callable[[], Metadata]) -> Command:
+def command(switch: SwitchAccess, action: Action, metadata: Callable[[], Metadata]) -> SwitchCommand:
     """What asks the switch; `metadata` is called for a fence agent where it `needs_metadata`. Raises
     SetupError where options, or the files of secrets, are not as they must be."""
     if switch.kind == "fence":
@@ -107,20 +107,20 @@ def command(switch: Switch, action: Action, metadata: Callable[[], Metadata]) ->
         return replace(made, leave_out=_PYTHON)
     _check_options(switch)
     if switch.kind == "commands":
-        return Command(argv=_words(switch, action), given="", secrets=())
+        return SwitchCommand(argv=_words(switch, action), given="", secrets=())
     program = (sys.executable, "-P", "-m", "durability_server.power.plug_agent")
     names = {key: key.removesuffix("_file") if key.endswith("_file") else None for key in switch.options}
     address = _checked_address(switch)
     return _with_options((*program, switch.kind, address), switch, action, names)
 
 
-def metadata_command(switch: Switch) -> Command:
+def metadata_command(switch: SwitchAccess) -> SwitchCommand:
     """What asks a fence agent for its metadata. Raises SetupError."""
     path = agent_path(switch.agent)
-    return Command(argv=(path,), given="action=metadata\n", secrets=(), leave_out=_PYTHON)
+    return SwitchCommand(argv=(path,), given="action=metadata\n", secrets=(), leave_out=_PYTHON)
 
 
-def outcome(switch: Switch, action: Action, code: int, errors: str) -> Outcome:
+def outcome(switch: SwitchAccess, action: Action, code: int, errors: str) -> Outcome:
     """What the exit code of a program says, which wrote `errors` to stderr."""
     if action != "status":
         return "done" if code == 0 else "failed"
@@ -129,7 +129,7 @@ def outcome(switch: Switch, action: Action, code: int, errors: str) -> Outcome:
     return "on" if code == 0 else "off" if code == 2 else "failed"
 
 
-def check_commands(switch: Switch) -> None:
+def check_commands(switch: SwitchAccess) -> None:
     """Raises SetupError where one of the commands is missing or its program is not installed."""
     _check_options(switch)
     for action in ("on", "off", "status"):
@@ -145,8 +145,8 @@ def _secret_name(key: str, metadata: Metadata | None) -> str | None:
 
 
 def _with_options(
-    argv: tuple[str, ...], switch: Switch, action: Action, secret_names: Mapping[str, str | None]
-) -> Command:
+    argv: tuple[str, ...], switch: SwitchAccess, action: Action, secret_names: Mapping[str, str | None]
+) -> SwitchCommand:
     """`secret_names`: for each option the one whose secret its file holds, or None."""
     lines, secrets = [f"action={action}"], []
     for key, value in switch.options.items():
@@ -157,7 +157,7 @@ def _with_options(
     given = "".join(f"{line}\n" for line in lines)
     if len(given.encode()) > processes.GIVEN_BYTES_MAX:
         raise SetupError(f"the options have more than {processes.GIVEN_BYTES_MAX:,} bytes in all")
-    return Command(argv=argv, given=given, secrets=tuple(secrets))
+    return SwitchCommand(argv=argv, given=given, secrets=tuple(secrets))
 
 
 def _option_line(name: str, value: str) -> str:
@@ -168,7 +168,7 @@ def _option_line(name: str, value: str) -> str:
     return f'{name}="{value}"' if quoted else f"{name}={value}"
 
 
-def _check_options(switch: Switch) -> None:
+def _check_options(switch: SwitchAccess) -> None:
     known = sorted(_OPTIONS[switch.kind])
     for key in switch.options:
         if key not in known:
@@ -181,7 +181,7 @@ def _check_options(switch: Switch) -> None:
             raise SetupError(f"{key} is {number!r}: it is a number")
 
 
-def _words(switch: Switch, action: str) -> tuple[str, ...]:
+def _words(switch: SwitchAccess, action: str) -> tuple[str, ...]:
     line = switch.options.get(action, "")
     try:
         words = tuple(shlex.split(line))
@@ -192,7 +192,7 @@ def _words(switch: Switch, action: str) -> tuple[str, ...]:
     return words
 
 
-def _checked_address(switch: Switch) -> str:
+def _checked_address(switch: SwitchAccess) -> str:
     address = plug_address(switch.agent)
     try:
         parts = urllib.parse.urlsplit(address)

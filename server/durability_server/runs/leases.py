@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from durability.errors import RefusedError, StoreError
 from durability.units import format_run
-from durability_server.store.lease_store import LEASE_MS, LeaseStore, Purpose, Wanted
+from durability_server.store.lease_store import LEASE_MS, LeaseStore, Purpose, WantedRun
 from durability_server.store.records import MovedError
 from durability_server.store.store_thread import StoreThread
 
@@ -39,7 +39,7 @@ class Leases:
         thread: StoreThread,
         *,
         boot_id: str,
-        give_up: Callable[[Wanted], bool],
+        give_up: Callable[[WantedRun], bool],
         send_away: Callable[[], None],
     ) -> None:
         self._store = store

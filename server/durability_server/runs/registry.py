@@ -18,7 +18,7 @@ from durability_server.runs.committer import Committer
 from durability_server.runs.leases import Leases
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
-from durability_server.store.lease_store import Purpose, Wanted
+from durability_server.store.lease_store import Purpose, WantedRun
 from durability_server.store.records import MovedError, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
@@ -157,7 +157,7 @@ class Registry:
             del self._runs[run.id]
         self._send_away(run)
 
-    def _give_up(self, wanted: Wanted) -> bool:
+    def _give_up(self, wanted: WantedRun) -> bool:
         """Another server wants a run. It gets it once that is saved and nobody here holds it; but nobody ends
         a run whose client is heard here."""
         run = self._runs.get(wanted.run)

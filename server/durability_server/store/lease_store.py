@@ -61,7 +61,7 @@ def living(db: Connection) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedRun:
     """A run that this server holds, with its epoch in the store, and that another server wants."""
 
     run: int
@@ -75,7 +75,7 @@ class Renewal:
     it, and how many clients were ever revoked."""
 
     others: tuple[str, ...]
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[WantedRun, ...]
     revoked: int
 
 
@@ -133,7 +133,7 @@ class LeaseStore:
             return Renewal(
                 others=tuple(dict.fromkeys(others)),
                 wanted=tuple(
-                    Wanted(run=parse_run(row.run), epoch=row.epoch, purpose=cast(Purpose, row.purpose))
+                    WantedRun(run=parse_run(row.run), epoch=row.epoch, purpose=cast(Purpose, row.purpose))
                     for row in wanted
                 ),
                 revoked=db.execute(revoked).scalar_one(),

@@ -36,7 +36,7 @@ COPY_PREFIX = "before_format_{}_"  # of tables in PostgreSQL that keep what was 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Migration:
     """Makes a store of format `to` from one of the format before. `what`: what it adds, for people."""
 
     to: int
@@ -103,8 +103,8 @@ def _software_and_drives(db: Connection) -> None:
 
 
 STEPS = (
-    Step(2, "clients, several servers", _clients_and_servers),
-    Step(
+    Migration(2, "clients, several servers", _clients_and_servers),
+    Migration(
         3,
         "the release that made the store, drives, kept results, live machines, signs of life",
         _software_and_drives,

@@ -15,7 +15,7 @@ from typing import Any
 from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
-    Known,
+    KnownDrive,
     known_of_campaign,
     known_of_run,
     older_campaigns,
@@ -106,7 +106,7 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
 
 def _known_of_runs(
     store: Store, row: Mapping[str, Any], label: str, result: Result
-) -> tuple[list[Known], str]:
+) -> tuple[list[KnownDrive], str]:
     """What runs on the drives of a kept result say, and a sentence if another client's were left out."""
     marks = marks_of(result.facts)
     if not marks:
@@ -117,7 +117,7 @@ def _known_of_runs(
     return [one for one in (_known_of_run(store, run) for run in named) if one is not None], choice.note
 
 
-def _known_of_run(store: Store, name: str) -> Known | None:
+def _known_of_run(store: Store, name: str) -> KnownDrive | None:
     with suppress(RefusedError, FormatError):  # the server has that run no more
         stored = store.load(parse_run(name))
         case = Run(stored, boot_id="").case(now_ns=clock.now_ns(), relations=store.relations(stored))
@@ -136,9 +136,9 @@ def _model(row: Mapping[str, Any]) -> str:
     return " + ".join(str(drive.get("model") or "unnamed") for drive in row["drives"]) or str(row["target"])
 
 
-def _known_of_campaigns(store: Store, campaigns: Sequence[WatchedCampaign]) -> list[Known]:
+def _known_of_campaigns(store: Store, campaigns: Sequence[WatchedCampaign]) -> list[KnownDrive]:
     """What the newest campaigns said of their drives."""
-    known: list[Known] = []
+    known: list[KnownDrive] = []
     for campaign in campaigns[-CAMPAIGNS_MAX:]:
         state = campaign.state
         for result in results(state) if state.settings is not None else ():

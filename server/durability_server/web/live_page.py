@@ -18,7 +18,7 @@ from contextlib import suppress
 from durability.errors import SetupError
 from durability.units import format_address, is_loopback, parse_address
 from durability_server.announcements import Announce
-from durability_server.web.page_exchange import PULSE_S, Pulse, Settings, line_of
+from durability_server.web.page_exchange import PULSE_S, PageSettings, Pulse, line_of
 
 PORT = 7421  # unless another one is given
 WHO = "live page"
@@ -113,7 +113,7 @@ class LivePage:
             pass_fds=(self._socket.fileno(),),
             start_new_session=True,  # Ctrl-C is for the server, which ends it
         )
-        settings = Settings(
+        settings = PageSettings(
             store_url=self._store_url,
             descriptor=self._socket.fileno(),
             host=self._host,

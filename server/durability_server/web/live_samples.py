@@ -21,7 +21,7 @@ _P50, _P99 = 50.0, 99.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class LiveSample:
     """What a look showed. `rate`: operations per second since the look before. Latencies in microseconds, of
     the commits that the client counted since its statistics before; None for too few. `lag_s`: the age of the
     newest frame of the client that is stored, None if the store's times are of another boot."""
@@ -37,7 +37,7 @@ class RunTrack:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+        self.samples: deque[LiveSample] = deque(maxlen=SAMPLES_MAX)
         self.statistics: Statistics | None = None  # the newest
         self._counts: Histogram | None = None
         self._before: tuple[int, int, int] | None = None  # acked, its last receipt, our look
@@ -45,7 +45,7 @@ class RunTrack:
         self._p99_us: float | None = None
 
     @property
-    def newest(self) -> Sample | None:
+    def newest(self) -> LiveSample | None:
         """The last sample, None before the second look."""
         return self.samples[-1] if self.samples else None
 
@@ -61,7 +61,7 @@ class RunTrack:
         acked, receipt_ns, look_ns = before
         took_ns = run.last_receipt_ns - receipt_ns if run.last_receipt_ns > receipt_ns else now_ns - look_ns
         self.samples.append(
-            Sample(
+            LiveSample(
                 rate=max(0, run.acked - acked) * 1e9 / max(1, took_ns),
                 p50_us=self._p50_us,
                 p99_us=self._p99_us,

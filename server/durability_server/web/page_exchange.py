@@ -1,7 +1,8 @@
 """What the server and the process of its live page say to each other, one JSON line each, through pipes.
 
-The server begins with `Settings` and then says its `Pulse` every second; the process says that it lives. The
-address of a database may have a password, so it comes here and not on the command line, which all can read.
+The server begins with `PageSettings` and then says its `Pulse` every second; the process says that it lives.
+The address of a database may have a password, so it comes here and not on the command line, which all can
+read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ ALIVE = b"alive\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PageSettings:
     """What the process needs: the store, the descriptor of the bound socket, and the host it is bound to.
     `open`: whoever reaches the page may read it; else it takes TLS and a viewer's credential."""
 
@@ -36,14 +37,14 @@ class Pulse:
     silent_s: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
-def line_of(what: Settings | Pulse) -> bytes:
+def line_of(what: PageSettings | Pulse) -> bytes:
     """One line."""
     return f"{to_json(asdict(what))}\n".encode()
 
 
-def settings_of(line: bytes) -> Settings:
+def settings_of(line: bytes) -> PageSettings:
     """What `line_of` wrote. Raises FormatError."""
-    return from_value(Settings, from_json(line))
+    return from_value(PageSettings, from_json(line))
 
 
 def pulse_of(line: bytes) -> Pulse:

@@ -23,7 +23,7 @@ from durability.errors import DurabilityError
 from durability_server import log_lines
 from durability_server.access.server_identity import ServerIdentity
 from durability_server.store.store import Store
-from durability_server.web.page_exchange import ALIVE, PULSE_S, Settings, pulse_of, settings_of
+from durability_server.web.page_exchange import ALIVE, PULSE_S, PageSettings, pulse_of, settings_of
 from durability_server.web.page_listener import PageListener
 from durability_server.web.pages import application
 from durability_server.web.watch import Watch
@@ -45,7 +45,7 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: PageSettings) -> None:
     store = Store(settings.store_url, mode="reader")
     watch = Watch(store)
     await watch.open()

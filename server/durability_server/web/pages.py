@@ -35,7 +35,7 @@ from durability.units import counted, duration, format_size, parse_run, percent
 from durability_server.store.client_store import Client
 from durability_server.web import comparisons, metrics, pictures
 from durability_server.web.event_stream import EventStream, Parts
-from durability_server.web.page_exchange import Settings
+from durability_server.web.page_exchange import PageSettings
 from durability_server.web.page_listener import PageListener
 from durability_server.web.readings import (
     CampaignView,
@@ -60,7 +60,7 @@ _STATIC = {
 _AGE = {"cache-control": "no-store"}
 
 
-def application(watch: Watch, settings: Settings, listener: PageListener) -> Starlette:
+def application(watch: Watch, settings: PageSettings, listener: PageListener) -> Starlette:
     """The application that uvicorn calls."""
     find = None if settings.open else _finder(watch)
     pages = _Pages(watch, listener, find)
@@ -268,7 +268,7 @@ def _finder(watch: Watch) -> Callable[[str], Awaitable[Client | None]]:
     return find
 
 
-def _lines(track: Any) -> tuple[pictures.Line, ...]:
+def _lines(track: Any) -> tuple[pictures.PictureLine, ...]:
     """The pictures of a run's samples."""
     if track is None:
         return ()

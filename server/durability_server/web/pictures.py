@@ -20,7 +20,7 @@ _POINTS_MAX = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PictureLine:
     """A picture with what stands beside it: the newest value, and the range."""
 
     name: str
@@ -29,14 +29,14 @@ class Line:
     svg: Markup
 
 
-def line_of(name: str, values: Sequence[float | None], shown: Callable[[float], str]) -> Line | None:
+def line_of(name: str, values: Sequence[float | None], shown: Callable[[float], str]) -> PictureLine | None:
     """The picture of `values`, oldest first; None where none is known."""
     known = [value for value in values if value is not None]
     if not known:
         return None
     low, high, newest = shown(min(known)), shown(max(known)), shown(known[-1])
     between = low if low == high else f"{low} to {high}"
-    return Line(
+    return PictureLine(
         name=name, newest=newest, range=between, svg=_svg(_thinned(values), max(known), f"{name}: {between}")
     )
 
@@ -72,7 +72,7 @@ def _drawn(points: list[str]) -> Markup:
     return Markup('<polyline points="{}"/>').format(" ".join(points))
 
 
-def health_lines(rows: Sequence[HealthRow]) -> tuple[Line, ...]:
+def health_lines(rows: Sequence[HealthRow]) -> tuple[PictureLine, ...]:
     """What a drive said of itself, and what things took, by cycle."""
     lines = (line_of(name, [of(row) for row in rows], shown) for name, of, shown in _HEALTH)
     return tuple(line for line in lines if line is not None)

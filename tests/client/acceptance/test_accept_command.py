@@ -13,7 +13,7 @@ from durability.bench.result import encode
 from durability.errors import FormatError, SetupError, UsageError
 from durability_client.acceptance import profiles
 from durability_client.acceptance.accept_command import AcceptOptions, accept, show_profile
-from durability_client.acceptance.gather import Wanted
+from durability_client.acceptance.gather import EvidenceWanted
 from tests.core.acceptance.samples import HONEST, NO_FLUSH, accept_result
 from tests.core.bench.results import drive, facts, simulate
 from tests.joined import NOWHERE
@@ -41,7 +41,7 @@ def place(tmp_path: Path) -> Path:
 def run(place: Path, *results: str, **options: Any) -> tuple[int, str, str]:
     """The exit code, stdout and stderr."""
     out, err = io.StringIO(), io.StringIO()
-    wanted = Wanted(
+    wanted = EvidenceWanted(
         campaigns=(), results=tuple(str(place / name) for name in results), drive=options.pop("drive", "")
     )
     chosen = {"profile": str(place / "mine.toml"), "by": "a tester", **options}
@@ -151,11 +151,11 @@ def test_a_result_that_is_none_is_refused(place: Path) -> None:
         run(place, "none.json")
     with pytest.raises(FormatError, match=r"mine\.toml: not JSON"):
         run(place, "mine.toml")
-    wanted = Wanted(campaigns=(), results=("0123456789ab",), drive="")
+    wanted = EvidenceWanted(campaigns=(), results=("0123456789ab",), drive="")
     with pytest.raises(UsageError, match="no such file, and no server is known that keeps it"):
         accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())
     with pytest.raises(UsageError, match="--campaign needs a server"):
-        wanted = Wanted(campaigns=("c",), results=(), drive="")
+        wanted = EvidenceWanted(campaigns=("c",), results=(), drive="")
         accept(AcceptOptions(profile="consumer-ssd", wanted=wanted), io.StringIO(), io.StringIO())
 
 

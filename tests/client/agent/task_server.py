@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from durability.campaign.definition.settings import Arm, Drive
+from durability.campaign.definition.settings import Arm, TestedDrive
 from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Status, Task, TaskKind
 from durability.errors import PeerError
 from durability.formats.documents import from_value, to_value
@@ -244,7 +244,7 @@ def rig_of(model: str, *, seed: int, disturbed: bool = False) -> BlockRig:
 class Tasks:
     """Makes tasks with rising numbers for the drives of a campaign."""
 
-    drives: tuple[Drive, ...]
+    drives: tuple[TestedDrive, ...]
     serial: str = ""
     ready_within_s: float = 60.0
     arm: Arm = ARM
@@ -279,9 +279,11 @@ class Tasks:
         return replace(task, **changes)  # type: ignore[arg-type]
 
 
-def drive_on(device: Path | str, file_system: str = "ext4", *, name: str = "d1", size: str = "8MiB") -> Drive:
+def drive_on(
+    device: Path | str, file_system: str = "ext4", *, name: str = "d1", size: str = "8MiB"
+) -> TestedDrive:
     """A drive whose file system the agent makes, "" for none."""
-    return Drive(
+    return TestedDrive(
         name=name,
         machine="b7",
         device=str(device),
@@ -292,8 +294,8 @@ def drive_on(device: Path | str, file_system: str = "ext4", *, name: str = "d1",
     )
 
 
-def file_on(target: Path, *, name: str = "d1") -> Drive:
+def file_on(target: Path, *, name: str = "d1") -> TestedDrive:
     """A drive whose target is a file in a file system that is there."""
-    return Drive(
+    return TestedDrive(
         name=name, machine="b7", device="", file_system="", mount_options="", target=str(target), size="8MiB"
     )

@@ -18,7 +18,7 @@ from durability.errors import EXIT_INCONCLUSIVE
 from durability.units import format_address
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.drive_work import Setting
-from durability_client.agent.places import Places
+from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.system.mounts import mounts
@@ -240,7 +240,7 @@ async def test_a_machine_is_shut_down_after_its_runs(tmp_path: Path, make_loop: 
     found: list[tuple[str, bool]] = []
     live: list[Run] = []
     async with local_server() as lab, task_server(tmp_path) as server:
-        places = Places(tmp_path / "agent")
+        places = AgentPaths(tmp_path / "agent")
         setting = Setting(places=places, options=options_of(lab), boot_id=host_now().boot_id)
 
         async def off() -> None:

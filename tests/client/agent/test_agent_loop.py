@@ -11,7 +11,7 @@ import pytest
 from durability_client.agent import agent_loop as loop_module
 from durability_client.agent.agent_loop import agent_loop
 from durability_client.agent.drive_work import Setting
-from durability_client.agent.places import Places
+from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.target.discovery import host_now
@@ -25,7 +25,7 @@ class LoopHere:
     def __init__(self, directory: Path) -> None:
         self.said: list[str] = []
         self.offs = 0
-        setting = Setting(places=Places(directory / "agent"), options=(), boot_id=host_now().boot_id)
+        setting = Setting(places=AgentPaths(directory / "agent"), options=(), boot_id=host_now().boot_id)
         self.work = TaskWork(setting, host_now(), power_off=self._off, say=self.said.append)
         endpoint = Endpoint(local=directory / "socket")
         self.task = asyncio.create_task(agent_loop(endpoint, self.work, self.said.append))

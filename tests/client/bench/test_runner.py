@@ -22,7 +22,7 @@ from durability.bench.result import decode, encode
 from durability.errors import SetupError, TargetError, UsageError
 from durability_client.bench.measure import workspace
 from durability_client.bench.measure.job_processes import JobError
-from durability_client.bench.runner import Measured, Options, _Entry, _rounds, measure
+from durability_client.bench.runner import MeasuredResult, Options, _Entry, _rounds, measure
 from durability_client.target.safety_checks import Consent
 from tests.client.bench.quick_cells import SIZE_BYTES, tiny
 
@@ -122,7 +122,7 @@ def test_a_measurement_has_every_round(clean: Path) -> None:
     assert starts == sorted(starts)
 
 
-def _in_order(outcome: Measured) -> Iterator[Any]:
+def _in_order(outcome: MeasuredResult) -> Iterator[Any]:
     """The rounds in the order in which they were made."""
     taken: Counter[int] = Counter()
     for index in outcome.result.order:

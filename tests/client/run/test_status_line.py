@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from durability_client.run.status_line import Sample, StatusLine
+from durability_client.run.status_line import StatusLine, StatusSample
 
-SAMPLE = Sample(
+SAMPLE = StatusSample(
     elapsed_s=12.3456,
     acked=130_260,
     rate=10_855.4,

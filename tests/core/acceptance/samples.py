@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from durability.acceptance.evidence import (
+    BenchEvidence,
     CampaignEvidence,
     CycleWord,
     DriveEvidence,
-    Measured,
     subject_of,
 )
 from durability.bench.catalogue import HELD, HELD_COMMIT, HELD_FILL, STANDARD
@@ -182,14 +182,14 @@ def accept_result(
     return replace(base, mode="accept", cells=cells, order=order, before=before, **changes)
 
 
-def measured(result: Result | None = None, name: str = "ssd.json") -> Measured:
+def measured(result: Result | None = None, name: str = "ssd.json") -> BenchEvidence:
     """A result with its file."""
-    return Measured(name=name, sha256="ab" * 32, result=accept_result() if result is None else result)
+    return BenchEvidence(name=name, sha256="ab" * 32, result=accept_result() if result is None else result)
 
 
 def evidence(
     *campaigns: CampaignEvidence,
-    results: Sequence[Measured] = (),
+    results: Sequence[BenchEvidence] = (),
     runs: Sequence[Proof] = (),
     firmware: Sequence[str] = (),
 ) -> DriveEvidence:

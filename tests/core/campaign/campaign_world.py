@@ -35,7 +35,7 @@ from durability.campaign.happenings import (
 from durability.campaign.results import results
 from durability.campaign.tasks import Condition, DriveTask
 from durability_lab.campaign_rig.memory_server import MemoryServer, ServerDiedError
-from durability_lab.campaign_rig.played_machine import Pace, PlayedMachine
+from durability_lab.campaign_rig.played_machine import Durations, PlayedMachine
 from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
@@ -281,7 +281,7 @@ class World:
                 name,
                 drives=self,
                 names=[drive.name for drive in settings.drives_of(name)],
-                pace=Pace(),
+                pace=Durations(),
             )
             for name in settings.machines
         }

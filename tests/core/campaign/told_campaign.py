@@ -23,7 +23,7 @@ from durability.campaign.happenings import (
     PowerCameBack,
     PowerWentOff,
 )
-from durability.campaign.next_steps import LookUp, Moment, Note, Step, next_steps
+from durability.campaign.next_steps import LookUp, Note, ServerTime, Step, next_steps
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
 S = 1_000_000_000
@@ -146,7 +146,7 @@ class ToldCampaign:
         """What is to be done next."""
         silent = dict.fromkeys(self.state.plan.machines, silent_s)
         now_ns = self.now_ns + int(later_s * S)
-        return next_steps(self.state, Moment(now_ns=now_ns, boot_id="server", silent_s=silent))
+        return next_steps(self.state, ServerTime(now_ns=now_ns, boot_id="server", silent_s=silent))
 
     def note(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> Happening:
         """The next step is an entry: it is added."""

@@ -21,7 +21,7 @@ from durability.evidence import verdict
 from durability_lab.histories import histories_command
 from durability_lab.histories.histories_command import HistoriesOptions, histories
 from durability_lab.histories.play import play
-from durability_lab.histories.search import Failure, Tally, search
+from durability_lab.histories.search import SearchTally, WrongHistory, search
 from durability_lab.histories.steps import History
 from tests.lab.mutants.mutation import answering
 from tests.lab.support.processes import Process, children, wait_until_gone
@@ -158,7 +158,7 @@ def test_a_replay_takes_no_other_option(tmp_path: Path) -> None:
 # -- a failure -------------------------------------------------------------------------------------------
 
 
-def failure_of_a_blinded_tester() -> tuple[Tally, Failure]:
+def failure_of_a_blinded_tester() -> tuple[SearchTally, WrongHistory]:
     """What a search finds in a tester for which nothing is a loss."""
     with blinded():
         tally, failure = search(count=200, number=1)
@@ -193,12 +193,12 @@ def test_a_failure_that_cannot_be_written_is_printed(tmp_path: Path) -> None:
     """What was found is printed also if its file has come into being meanwhile; that file stays."""
     taken = tmp_path / "taken"
     taken.write_text("precious")
-    failure = Failure(history=History.parse(HISTORY), what="as an example")
+    failure = WrongHistory(history=History.parse(HISTORY), what="as an example")
     for as_json in (False, True):
         out = io.StringIO()
         options = HistoriesOptions(output=taken, json=as_json)
         with pytest.raises(UsageError, match="taken exists by now"):
-            histories_command.report(Tally(), failure, options, seed=9, duration_s=1.0, out=out)
+            histories_command.report(SearchTally(), failure, options, seed=9, duration_s=1.0, out=out)
         printed = json.loads(out.getvalue())["history"] if as_json else out.getvalue()
         assert HISTORY in printed
     assert taken.read_text() == "precious"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from durability_lab.histories.virtual_loop import DeadlockError, VirtualLoop, current_fiber, virtual_time
-from durability_lab.histories.virtual_network import Network
+from durability_lab.histories.virtual_network import VirtualNetwork
 from durability_lab.histories.virtual_process import CURRENT, Process
 
 REPLACED = (
@@ -34,7 +34,7 @@ HOUR_S = 3600.0
 
 def in_virtual_time(work: Coroutine[Any, Any, Any], *, seed: int = 1) -> Any:
     """What `work` returns, in a loop of its own; the asyncio runner of the tests is not in the way."""
-    loop = VirtualLoop(Network(delay_s=0.001, seed=seed))
+    loop = VirtualLoop(VirtualNetwork(delay_s=0.001, seed=seed))
     try:
         asyncio.set_event_loop(loop)
         with virtual_time(loop, seed=seed):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
-from durability_lab.histories.virtual_network import SEALED_BYTES, TCP_INFO, End, Network
+from durability_lab.histories.virtual_network import SEALED_BYTES, TCP_INFO, End, VirtualNetwork
 from durability_lab.histories.virtual_process import Process
 
 DELAY_S = 0.001
@@ -54,9 +54,9 @@ class BufferedEar(asyncio.BufferedProtocol):
         self.heard += self._buffer[:nbytes]
 
 
-def play(work: Callable[[VirtualLoop, Network], Awaitable[None]], *, seed: int = 1) -> None:
+def play(work: Callable[[VirtualLoop, VirtualNetwork], Awaitable[None]], *, seed: int = 1) -> None:
     """Run `work` in virtual time."""
-    network = Network(delay_s=DELAY_S, seed=seed)
+    network = VirtualNetwork(delay_s=DELAY_S, seed=seed)
     loop = VirtualLoop(network)
     try:
         with virtual_time(loop, seed=seed):
@@ -65,7 +65,7 @@ def play(work: Callable[[VirtualLoop, Network], Awaitable[None]], *, seed: int =
         loop.close()
 
 
-async def connected(loop: VirtualLoop, network: Network) -> tuple[End, Ear, Ear]:
+async def connected(loop: VirtualLoop, network: VirtualNetwork) -> tuple[End, Ear, Ear]:
     """A connection: the client's end, what the client hears, what the server hears."""
     server = Ear()
     network.listen(lambda: server, "server")
@@ -78,7 +78,7 @@ async def connected(loop: VirtualLoop, network: Network) -> tuple[End, Ear, Ear]
 def test_bytes_keep_their_order(seed: int) -> None:
     """What is written in pieces arrives whole and in order, though each piece takes a time of its own."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, client, server = await connected(loop, network)
         sent = b""
         for number in range(200):
@@ -96,7 +96,7 @@ def test_bytes_keep_their_order(seed: int) -> None:
 def test_a_frozen_process_reads_later() -> None:
     """Its kernel takes and acknowledges what comes, in a window that shrinks; the process reads it later."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         process = Process("client")
         server = Ear()
         network.listen(lambda: server, "server")
@@ -125,7 +125,7 @@ def test_a_frozen_process_reads_later() -> None:
 def test_a_small_buffer_gets_everything() -> None:
     """A protocol that reads into its own buffer gets all bytes, as many at a time as it has room for."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         server = BufferedEar()
         network.listen(lambda: server, "server")
         end, _ = await network.connect(loop, Ear, "client")
@@ -140,7 +140,7 @@ def test_a_small_buffer_gets_everything() -> None:
 def test_a_dead_network_keeps_bytes(seed: int) -> None:
     """What was sent before or while the network is dead arrives when it is back, once and in order."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, _, server = await connected(loop, network)
         end.write(b"under way, ")
         network.turn(up=False)
@@ -158,7 +158,7 @@ def test_a_dead_network_keeps_bytes(seed: int) -> None:
 def test_connecting_waits_for_the_network() -> None:
     """A connection that is begun in a dead network is made when it is back."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         network.listen(Ear, "server")
         network.turn(up=False)
         task = loop.create_task(network.connect(loop, Ear, "client"))
@@ -173,7 +173,7 @@ def test_connecting_waits_for_the_network() -> None:
 def test_nobody_listens() -> None:
     """Where no server listens, a connection is refused."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         with pytest.raises(ConnectionRefusedError):
             await network.connect(loop, Ear, "client")
         listener = network.listen(Ear, "server")
@@ -187,7 +187,7 @@ def test_nobody_listens() -> None:
 def test_a_killed_process_sends_a_fin() -> None:
     """Its kernel sends what was written, then closes; the process itself hears nothing any more."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, client, server = await connected(loop, network)
         end.write(b"last words")
         network.kill("client")
@@ -202,7 +202,7 @@ def test_a_killed_process_sends_a_fin() -> None:
 def test_a_machine_without_power_is_silent() -> None:
     """Nothing is heard from it; started anew, it resets the connections that it no longer knows."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         _, client, server = await connected(loop, network)
         network.darken("client")
         await asyncio.sleep(LATER_S)
@@ -219,7 +219,7 @@ def test_a_machine_without_power_is_silent() -> None:
 def test_what_a_dead_machine_had_to_send_dies_with_it(under_way: bool) -> None:
     """Bytes that a dead network kept for a machine are gone with its power; later its boot resets."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, _, server = await connected(loop, network)
         if under_way:
             end.write(b"under way, ")
@@ -243,7 +243,7 @@ def test_what_a_dead_machine_had_to_send_dies_with_it(under_way: bool) -> None:
 def test_the_fin_of_a_killed_process_waits_for_the_network(dies: bool) -> None:
     """Its kernel sends the FIN again until it arrives, unless the machine loses its power meanwhile."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         _, _, server = await connected(loop, network)
         network.kill("client")
         network.turn(up=False)
@@ -262,7 +262,7 @@ def test_the_fin_of_a_killed_process_waits_for_the_network(dies: bool) -> None:
 def test_closing_and_aborting() -> None:
     """A closed connection sends what was written, then a FIN; an aborted one a RST."""
 
-    async def work(loop: VirtualLoop, network: Network) -> None:
+    async def work(loop: VirtualLoop, network: VirtualNetwork) -> None:
         end, client, server = await connected(loop, network)
         end.write(b"all of it")
         end.close()

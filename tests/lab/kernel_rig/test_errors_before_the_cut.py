@@ -20,7 +20,15 @@ from durability.units import parse_run
 from durability_client.queries import export
 from durability_client.target.kernel_storage import KernelStorage
 from durability_lab.kernel_rig.block_rig import BlockRig
-from durability_lab.kernel_rig.cycle import ATTESTATION, Answer, Client, power_on, powered, running, verify
+from durability_lab.kernel_rig.cycle import (
+    ATTESTATION,
+    CommandAnswer,
+    StartedRun,
+    power_on,
+    powered,
+    running,
+    verify,
+)
 from durability_lab.support.loads import Load
 from durability_lab.support.local_server import LocalServer, local_server
 
@@ -50,7 +58,7 @@ def disturbed(drive: str, load: Load, seed: int) -> BlockRig:
     return BlockRig(drive, load.file_system, seed=seed, disturbed=True)
 
 
-def codes(answer: Answer) -> list[str]:
+def codes(answer: CommandAnswer) -> list[str]:
     """The codes of the verdict's reasons."""
     return [reason["code"] for reason in answer.document["reasons"]]
 
@@ -72,7 +80,7 @@ async def rebooted(lab: LocalServer, run: str, target: Path) -> str:
     return json.dumps(case)
 
 
-async def failed_once(rig: BlockRig, client: Client) -> Answer:
+async def failed_once(rig: BlockRig, client: StartedRun) -> CommandAnswer:
     """What the client says after a write of its target has failed; the drive lives on."""
     with rig.failing():
         return await client.end()

@@ -19,7 +19,15 @@ from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, EX
 from durability.protocol.messages import List, Listing
 from durability_client.link.server_connection import connect
 from durability_lab.kernel_rig.block_rig import BlockRig
-from durability_lab.kernel_rig.cycle import ATTESTATION, Answer, cycle, power_on, powered, running, verify
+from durability_lab.kernel_rig.cycle import (
+    ATTESTATION,
+    CommandAnswer,
+    cycle,
+    power_on,
+    powered,
+    running,
+    verify,
+)
 from durability_lab.support.loads import Load
 from durability_lab.support.local_server import LocalServer, local_server
 
@@ -38,7 +46,7 @@ def seed() -> int:
     return value
 
 
-def _codes(answer: Answer) -> set[str]:
+def _codes(answer: CommandAnswer) -> set[str]:
     return {reason["code"] for reason in answer.document["reasons"]}
 
 
@@ -52,7 +60,7 @@ async def _run_and_cut(lab: LocalServer, rig: BlockRig, load: Load) -> str:
     return client.run
 
 
-async def _attested(lab: LocalServer, rig: BlockRig, *options: str) -> Answer:
+async def _attested(lab: LocalServer, rig: BlockRig, *options: str) -> CommandAnswer:
     return await verify(lab, rig.target, "--attest-cut", ATTESTATION, *options)
 
 

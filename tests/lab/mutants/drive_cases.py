@@ -11,7 +11,14 @@ from typing import Any
 from durability.evidence.slot_oracle import SlotOracle
 from durability.formats.case import Case
 from durability.formats.plan import CONTROL, MAIN, Plan
-from durability_lab.simulated_rig.virtual_time import MS, NO_RELATIONS, Agenda, Chance, Pace, VirtualServer
+from durability_lab.simulated_rig.virtual_time import (
+    MS,
+    NO_RELATIONS,
+    Agenda,
+    Chance,
+    ServiceTimes,
+    VirtualServer,
+)
 from tests.core.evidence.memory_target import SECTOR, Disk, after_power_loss, make_case
 from tests.lab.mutants.lab_case import control_lost, disk_of, judged, lab_case, plan_of, simulated
 from tests.lab.mutants.synced_files import Files
@@ -130,7 +137,7 @@ def liar_that_had_time_to_drain() -> str:
 def server_of(plan: Plan) -> tuple[Agenda, VirtualServer]:
     """The product's server side of a run that is armed and live."""
     agenda = Agenda()
-    pace = Pace(write_ns=1, sync_ns=1, interval_ns=0, lag_p50_ns=1, lag_p99_ns=1)
+    pace = ServiceTimes(write_ns=1, sync_ns=1, interval_ns=0, lag_p50_ns=1, lag_p99_ns=1)
     server = VirtualServer(agenda, plan, Chance("1", pace), lambda _: None)
     server.arm(facts())
     return agenda, server

@@ -20,8 +20,8 @@ import pytest
 from durability.errors import SetupError
 from durability_lab.vm_rig import guest_kernel, guest_machine, initramfs
 from durability_lab.vm_rig.guest_kernel import GuestKernel
-from durability_lab.vm_rig.initramfs import Entry
-from durability_lab.vm_rig.network import SERVER, TAP, Network
+from durability_lab.vm_rig.initramfs import ArchiveEntry
+from durability_lab.vm_rig.network import SERVER, TAP, GuestNetwork
 
 pytestmark = pytest.mark.usefixtures("guest_machine")
 
@@ -31,9 +31,9 @@ def test_archive_is_what_cpio_unpacks(tmp_path: Path) -> None:
     seed = random.SystemRandom().getrandbits(32)
     draw = random.Random(seed)
     files = {f"d/{'n' * length}": draw.randbytes(draw.randrange(9)) for length in range(1, 9)}
-    first = [Entry(name="d", mode=stat.S_IFDIR | 0o755)]
-    first += [Entry(name=name, mode=stat.S_IFREG | 0o640, data=data) for name, data in files.items()]
-    for entries in (first, [Entry(name="late", mode=stat.S_IFREG | 0o600, data=b"x")]):
+    first = [ArchiveEntry(name="d", mode=stat.S_IFDIR | 0o755)]
+    first += [ArchiveEntry(name=name, mode=stat.S_IFREG | 0o640, data=data) for name, data in files.items()]
+    for entries in (first, [ArchiveEntry(name="late", mode=stat.S_IFREG | 0o600, data=b"x")]):
         command = ("busybox", "cpio", "-i")
         subprocess.run(command, input=initramfs.archive(entries), cwd=tmp_path, check=True)
     found = {
@@ -110,14 +110,14 @@ def _fetch(kernel: GuestKernel, version: str, modules: Sequence[Path], *, packed
 def test_network_has_nothing_but_the_guests_card() -> None:
     """The server's socket is in the network, this process is not, and nothing of it stays."""
     outside = socket.if_nameindex()
-    with Network() as network:
+    with GuestNetwork() as network:
         listener = network.listener()
         assert listener.getsockname()[0] == SERVER
         inside = {name for _, name in network.call(socket.if_nameindex)}
         assert {TAP, "lo"} <= inside
         assert socket.if_nameindex() == outside
         listener.close()
-    with Network() as again:
+    with GuestNetwork() as again:
         again.listener().close()
 
 

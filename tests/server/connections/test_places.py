@@ -7,13 +7,13 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability_server.connections.places import Places
+from durability_server.connections.places import AddressPlaces
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))))
 def test_the_address_with_most_places_is_known(steps: list[tuple[bool, str]]) -> None:
     """After any takes and returns, `most` is an address that no other exceeds."""
-    places, plain = Places(), Counter[str]()
+    places, plain = AddressPlaces(), Counter[str]()
     for takes, address in steps:
         if takes:
             places.take(address)
@@ -29,7 +29,7 @@ def test_the_address_with_most_places_is_known(steps: list[tuple[bool, str]]) ->
 
 def test_of_equals_the_one_that_has_held_so_many_longest_is_named() -> None:
     """So with one place each, the oldest address makes way."""
-    places = Places()
+    places = AddressPlaces()
     for address in ("a", "b", "c"):
         places.take(address)
     assert places.most() == "a"

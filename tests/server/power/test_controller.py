@@ -237,7 +237,7 @@ async def test_another_controller_keeps_its_lock(
 ) -> None:
     """While anything holds a switch's lock, nothing is asked of it; afterwards it is."""
     (tmp_path / "switches").mkdir()
-    path = tmp_path / "switches" / f"{switches.identity(exchange.Switch.of(switch.power))}.lock"
+    path = tmp_path / "switches" / f"{switches.identity(exchange.SwitchAccess.of(switch.power))}.lock"
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         answer = await controller.ask(within(0.5, switch.power), "off")
@@ -415,7 +415,7 @@ async def test_the_lock_directory_cannot_be_made(tmp_path: Path, switch: Switch)
 def test_tables_of_one_outlet_have_one_lock(one: Power, other: Power, same: bool) -> None:
     """Different ways to write one outlet of one device share its lock, and other outlets have their own."""
     assert (
-        switches.identity(exchange.Switch.of(one)) == switches.identity(exchange.Switch.of(other))
+        switches.identity(exchange.SwitchAccess.of(one)) == switches.identity(exchange.SwitchAccess.of(other))
     ) is same
 
 

@@ -26,11 +26,11 @@ def _power(example: str) -> Power:
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_is_taken(example: str) -> None:
     """A campaign file with the example is read, and its options make a command."""
-    switch = exchange.Switch.of(_power(example))
+    switch = exchange.SwitchAccess.of(_power(example))
     assert switches.identity(switch)
     if switch.kind != "fence":
         without_secrets = {key: text for key, text in switch.options.items() if key != "password_file"}
-        plain = exchange.Switch(
+        plain = exchange.SwitchAccess(
             kind=switch.kind, agent=switch.agent, options=without_secrets, timeout_s=switch.timeout_s
         )
         for action in ("on", "off", "status"):

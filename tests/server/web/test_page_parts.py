@@ -11,7 +11,7 @@ from durability.formats.plan import Plan
 from durability_server.store.live_rows import RunNow
 from durability_server.web.campaign_watch import Missing
 from durability_server.web.live_samples import SAMPLES_MAX, RunTrack
-from durability_server.web.page_exchange import Pulse, Settings, line_of, pulse_of, settings_of
+from durability_server.web.page_exchange import PageSettings, Pulse, line_of, pulse_of, settings_of
 from durability_server.web.pictures import line_of as picture_of
 from durability_server.web.readings import missing_text, unix_s
 from durability_server.web.verdict_view import verdict_view
@@ -104,7 +104,7 @@ def test_a_reason_without_a_sentence_gets_that_of_its_code() -> None:
 
 def test_lines_between_the_processes() -> None:
     """Each is one line, and comes back as it was."""
-    settings = Settings(store_url="sqlite:///a\nb", descriptor=3, host="::1", open=True)
+    settings = PageSettings(store_url="sqlite:///a\nb", descriptor=3, host="::1", open=True)
     pulse = Pulse(commits=3, commits_ns=10**12, failure="disk full\n", silent_s={"trial": {"b": 1.5}})
     for line in (line_of(settings), line_of(pulse)):
         assert line.count(b"\n") == 1

@@ -27,7 +27,7 @@ from durability_client.system.other_programs import PROC, Program, busiest, kern
 _LAZY_INIT = "ext4lazyinit"
 
 
-class Listener(Protocol):
+class WaitListener(Protocol):
     """Hears that and how long a drive is waited for."""
 
     def say(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Settled:
 
 
 def wait_until_idle(
-    meter: Meter, facts: Facts, listener: Listener, *, idle_s: float, wait_s: float
+    meter: Meter, facts: Facts, listener: WaitListener, *, idle_s: float, wait_s: float
 ) -> Settled:
     """Leaves the drives of `meter` alone for `idle_s`, again until nobody disturbs it or `wait_s` are over;
     0 waits for nothing."""

@@ -30,7 +30,7 @@ from durability.bench.measurement import NO_LATENCIES, Latencies, Round
 from durability.errors import SetupError, TargetError
 from durability.formats.documents import COUNT_MAX, shown
 from durability.formats.histogram import FineHistogram
-from durability_client.bench.measure.job import Task, bin_ns_of
+from durability_client.bench.measure.job import JobTask, bin_ns_of
 from durability_client.bench.measure.job_processes import JobError
 from durability_client.system.programs import find_tool
 
@@ -59,7 +59,7 @@ class Fio:
             raise SetupError(f"--engine fio: {program} --version answers {done.stdout or done.stderr!r}")
 
     def run(
-        self, cell: Cell, tasks: Sequence[Task], watch: Callable[[], None] = lambda: None
+        self, cell: Cell, tasks: Sequence[JobTask], watch: Callable[[], None] = lambda: None
     ) -> tuple[Round, float, float]:
         """One round of `cell`, without `started_s` and `work`; processor time of fio's jobs in user and in
         kernel mode, in microseconds. `watch` is called twice a second. Raises TargetError, SetupError, and
@@ -193,7 +193,7 @@ def options(cell: Cell) -> Iterator[str]:
     yield "--output-format=json+"
 
 
-def _jobs(tasks: Sequence[Task]) -> Iterator[str]:
+def _jobs(tasks: Sequence[JobTask]) -> Iterator[str]:
     for number, task in enumerate(tasks):
         yield f"--name=job{number}"
         yield f"--filename={task.path.replace(':', chr(92) + ':')}"  # an unescaped colon begins another file

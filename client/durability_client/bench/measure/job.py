@@ -33,7 +33,7 @@ _LONG_S = 60.0  # from here on bins are seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class JobTask:
     """What one job of `cell` works on: the `span_bytes` from `offset_bytes` of the file or device `path`; for
     `create` the directory `path`. `seed` fixes order and data."""
 
@@ -62,7 +62,7 @@ def bin_ns_of(cell: Cell) -> int:
 class Job:
     """One job; `close` it. `look` is called between some hundred operations. Raises OSError."""
 
-    def __init__(self, task: Task, look: Callable[[], None]) -> None:
+    def __init__(self, task: JobTask, look: Callable[[], None]) -> None:
         cell = self._cell = task.cell
         self._look = look
         self._pool = Payload(cell.data, block_bytes=cell.block_bytes, seed=combine(task.seed, 1))
@@ -132,7 +132,7 @@ class Job:
 class _Order:
     """Where the operations of a job go, one after another: offsets in bytes, for `create` plain numbers."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: JobTask) -> None:
         cell = task.cell
         self._create = cell.workload == "create"
         self._slots = max(1, task.span_bytes // cell.block_bytes)
@@ -175,7 +175,7 @@ def flags_of(cell: Cell) -> int:
     return flags | (getattr(os, "O_DIRECT", 0) if cell.direct else 0)
 
 
-def _open(task: Task) -> Handles:
+def _open(task: JobTask) -> Handles:
     cell, sync = task.cell, _sync_of(task.cell)
     if cell.workload == "create":
         fd = os.open(task.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

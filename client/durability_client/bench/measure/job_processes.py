@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from durability_client.bench.measure.job import Job, Stretch, Task
+from durability_client.bench.measure.job import Job, JobTask, Stretch
 from durability_client.system.processes import CONTEXT, starting
 
 _LOOK_NS = 20_000_000  # between looks at whether the parent is still there
@@ -76,7 +76,7 @@ class Jobs:
         while len(self._processes) < jobs:
             self._start()
 
-    def open(self, tasks: Sequence[Task]) -> None:
+    def open(self, tasks: Sequence[JobTask]) -> None:
         """Give each job its task, which it prepares. Raises JobError; then `close` what did open."""
         self.start(len(tasks))
         self._ask(list(tasks))
@@ -116,7 +116,7 @@ class Jobs:
         self._processes.append(process)
         self._connections.append(ours)
 
-    def _ask(self, orders: Sequence[Task | _Run | _Close]) -> list[Any]:
+    def _ask(self, orders: Sequence[JobTask | _Run | _Close]) -> list[Any]:
         """Send each of the first jobs its order; their answers, once all have answered. Raises JobError."""
         for connection, order in zip(self._connections, orders, strict=False):
             with suppress(BrokenPipeError):  # it died: reading says so
@@ -184,7 +184,7 @@ class _Server:
             return _Failure(0, f"a defect of this tool: {type(error).__name__}: {error}")
 
     def _carry_out(self, order: object) -> object:
-        if isinstance(order, Task):
+        if isinstance(order, JobTask):
             self._job = Job(order, self._look)
         elif isinstance(order, _Run):
             assert self._job is not None

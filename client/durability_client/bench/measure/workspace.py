@@ -28,7 +28,7 @@ from durability.bench.cells import MIB, Cell
 from durability.bench.filled import FILLED_SHARE
 from durability.errors import TargetError, UsageError
 from durability.formats.mixing import combine
-from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.payload import Payload
 from durability_client.system.mounts import mount_of
 from durability_client.target import safety_checks
@@ -53,7 +53,7 @@ class LackError(Exception):
     """What a cell needs and this place has not; no fault of the target."""
 
 
-class Place(Protocol):
+class CellPlace(Protocol):
     """A place for cells. All methods raise OSError for what the target does.
 
     `where`: the directory or device. `leftovers`: what killed measurements had left here, and is gone now.
@@ -70,7 +70,7 @@ class Place(Protocol):
     def prepare(self, cells: Sequence[Cell], progress: Progress) -> None:
         """Write and sync what the overwriting ones of `cells` overwrite. `progress`: bytes done, in all."""
 
-    def begin(self, cell: Cell, seed: int) -> list[Task]:
+    def begin(self, cell: Cell, seed: int) -> list[JobTask]:
         """Put files into the cell's state; the task of each of its jobs. Raises LackError."""
 
     def end(self, cell: Cell) -> None:
@@ -103,7 +103,7 @@ def check_target(path: Path, consent: Consent) -> None:
         safety_checks.check_contents(KernelStorage(path))
 
 
-def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
+def place_of(path: Path, consent: Consent, *, size_bytes: int) -> CellPlace:
     """The place that TARGET means. Raises as `check_target`."""
     check_target(path, consent)
     if path.is_block_device():
@@ -111,7 +111,7 @@ def place_of(path: Path, consent: Consent, *, size_bytes: int) -> Place:
     return Directory(path if path.is_dir() else path.parent, size_bytes=size_bytes)
 
 
-def memory(size_bytes: int) -> Place | None:
+def memory(size_bytes: int) -> CellPlace | None:
     """The place for the control in memory; None on a system without a tmpfs that has the room."""
     mount = mount_of(MEMORY)
     if mount is None or mount.type != "tmpfs" or not os.access(MEMORY, os.W_OK):
@@ -160,7 +160,7 @@ class Directory:
         _sync_directory(self._own)
         _sync_directory(self.where)
 
-    def begin(self, cell: Cell, seed: int) -> list[Task]:
+    def begin(self, cell: Cell, seed: int) -> list[JobTask]:
         """One file per job, or one for all: those of `prepare`, or new ones in the cell's state."""
         span = self._fill_bytes() if cell.fills else self._size_bytes // (1 if cell.shared else cell.jobs)
         paths = []
@@ -173,7 +173,7 @@ class Directory:
         if not _goes_on(cell):
             _sync_directory(self._own)
         return [
-            Task(
+            JobTask(
                 cell=cell,
                 path=str(paths[0 if cell.shared else job]),
                 offset_bytes=0,
@@ -269,17 +269,19 @@ class Device:
             done += written
             progress(done, self._size_bytes)
 
-    def begin(self, cell: Cell, seed: int) -> list[Task]:
+    def begin(self, cell: Cell, seed: int) -> list[JobTask]:
         """Each job's share of the device, in whole MiB. Raises LackError for a cell that needs files."""
         if cell.needs_file_system:
             raise LackError("needs a file system, but TARGET is a device")
         if cell.fills:
             span = int(self._storage.size("") * FILLED_SHARE) // MIB * MIB
-            task = Task(cell=cell, path=str(self._storage.path), offset_bytes=0, span_bytes=span, seed=seed)
+            task = JobTask(
+                cell=cell, path=str(self._storage.path), offset_bytes=0, span_bytes=span, seed=seed
+            )
             return [task]
         span = self._size_bytes // (1 if cell.shared else cell.jobs) // MIB * MIB
         return [
-            Task(
+            JobTask(
                 cell=cell,
                 path=str(self._storage.path),
                 offset_bytes=0 if cell.shared else job * span,
@@ -316,7 +318,7 @@ def _needed_bytes(cell: Cell) -> int:
     return max(-(-cell.block_bytes * blocks // MIB), 1 if cell.shared else cell.jobs) * MIB
 
 
-def sync(tasks: Sequence[Task]) -> None:
+def sync(tasks: Sequence[JobTask]) -> None:
     """Write back what another program wrote to the files of `tasks`, so that none of it is written during
     another measurement. Raises OSError."""
     for path in dict.fromkeys(task.path for task in tasks):

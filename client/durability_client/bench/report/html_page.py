@@ -46,7 +46,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Against:
+class RatioRow:
     """A cell of a comparison as a row: `rates` (or times, see `compare.Row.basis`) with `intervals` and
     what they `moved`; of each result but the first, `svg` has a dot and `texts` figures."""
 
@@ -165,9 +165,9 @@ def _order(result: Result) -> Iterator[tuple[str, str]]:
         yield f"{next(made[index]).started_s:.1f}", result.cells[index].cell.name
 
 
-def _against(row: Row, dots: Dots) -> Against:
+def _against(row: Row, dots: Dots) -> RatioRow:
     compared = [figures.compared(row, number) for number in range(len(row.summaries))]
-    return Against(
+    return RatioRow(
         name=figures.name_of(row.summaries[0]),
         rates=tuple(figure for figure, _ in compared),
         intervals=tuple(beside for _, beside in compared),

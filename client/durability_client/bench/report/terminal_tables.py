@@ -37,7 +37,7 @@ _STYLES = {"NOT STEADY": "bold red", "steady": "green"}  # of short rounds there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CellLine:
     """A cell: its figures, and beside the name what is not a figure. `notes` stand below."""
 
     group: Group
@@ -53,7 +53,7 @@ class Sheet:
 
     title: str
     headings: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[CellLine, ...]
 
     def widths(self) -> tuple[int, ...]:
         """What each column of figures takes."""
@@ -154,8 +154,8 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         show_answer(comparison, console)
 
 
-def _compared(row: Row) -> Line:
-    return Line(
+def _compared(row: Row) -> CellLine:
+    return CellLine(
         group=row.cell.group,
         name=figures.name_of(row.summaries[0]),
         figures=tuple(
@@ -193,8 +193,8 @@ def _sheets(summaries: Sequence[CellSummary], width: int) -> tuple[Sheet, ...]:
     return (whole,) if whole.width() <= width else (rates, costs)
 
 
-def _rates(one: CellSummary) -> Line:
-    return Line(
+def _rates(one: CellSummary) -> CellLine:
+    return CellLine(
         group=one.cell.group,
         name=figures.name_of(one),
         figures=(
@@ -208,9 +208,9 @@ def _rates(one: CellSummary) -> Line:
     )
 
 
-def _costs(one: CellSummary) -> Line:
+def _costs(one: CellSummary) -> CellLine:
     rule = figures.rule(one)
-    return Line(
+    return CellLine(
         group=one.cell.group,
         name=figures.name_of(one),
         figures=(*figures.times(one.sync), *figures.work(one)),
@@ -218,16 +218,16 @@ def _costs(one: CellSummary) -> Line:
     )
 
 
-def _control(one: ControlTime) -> Line:
-    return Line(
+def _control(one: ControlTime) -> CellLine:
+    return CellLine(
         group="controls" if one.dirty_bytes is None else "flush ladder",
         name=f"{one.symbol}: {one.about}",
         figures=figures.control(one),
     )
 
 
-def _joined(one: Line, other: Line) -> Line:
-    return Line(
+def _joined(one: CellLine, other: CellLine) -> CellLine:
+    return CellLine(
         group=one.group,
         name=one.name,
         figures=(*one.figures, *other.figures),
@@ -257,7 +257,7 @@ def _show_sheet(sheet: Sheet, console: Console) -> None:
     console.print()
 
 
-def _add_line(line: Line, table: Table, sheet: Sheet, console: Console, *, beside: bool) -> Table:
+def _add_line(line: CellLine, table: Table, sheet: Sheet, console: Console, *, beside: bool) -> Table:
     """Adds the cell to the table, or prints it with its name above; the table to go on with."""
     asides = [Text(word, style=_STYLES.get(word, "")) for word in line.beside]
     if beside:

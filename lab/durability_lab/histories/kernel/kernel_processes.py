@@ -47,7 +47,7 @@ class DefectError(AssertionError):
     """A command ended with the exit code that is for defects."""
 
 
-class Machine:
+class KernelMachine:
     """The machine under test. `boots`: how often it was started."""
 
     def __init__(self, directory: Path, *, seed: int) -> None:
@@ -65,12 +65,12 @@ class Machine:
         offset_s = str(-int(time.clock_gettime(time.CLOCK_BOOTTIME)))  # rounded towards a longer uptime
         self._before = tuple(word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
 
-    async def begin(self, *words: str) -> Command:
+    async def begin(self, *words: str) -> BegunCommand:
         """A `durability` command on it."""
         self._begun += 1
         name = f"command-{self._begun}"
         words = watched(self._directory, name, (*self._before, *_COMMAND, *words))
-        return Command(
+        return BegunCommand(
             await asyncio.create_subprocess_exec(
                 *words,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -81,7 +81,7 @@ class Machine:
         )
 
 
-class Command:
+class BegunCommand:
     """A command that was begun, whose process id is in `pid_file` until it has ended."""
 
     def __init__(self, process: asyncio.subprocess.Process, pid_file: Path) -> None:

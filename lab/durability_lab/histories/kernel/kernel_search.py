@@ -16,7 +16,7 @@ from random import Random
 
 from durability_lab.histories.kernel.kernel_world import STEPS, KernelWorld
 from durability_lab.histories.play import Played, play_through
-from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, Failure, Tally, attempt
+from durability_lab.histories.search import DRIVES, STEPS_MAX, WEIGHTS, SearchTally, WrongHistory, attempt
 from durability_lab.histories.steps import KINDS, TARGETS, History, Step
 from durability_lab.support.cleanup import watched_directory
 
@@ -72,9 +72,9 @@ def search_on_kernel(
     within: Path | None = None,
     on_play: Callable[[History], None] = lambda _: None,
     on_right: Callable[[], None] = lambda: None,
-) -> tuple[Tally, Failure | None]:
+) -> tuple[SearchTally, WrongHistory | None]:
     """As `search`, on rig B. Raises SetupError where there can be none."""
-    tally = Tally()
+    tally = SearchTally()
 
     def wrong(history: History) -> tuple[str, Played | None]:
         on_play(history)
@@ -83,14 +83,14 @@ def search_on_kernel(
     for history in drawn(count, number):
         what, played = wrong(history)
         if what:
-            return tally, _shortened(Failure(history=history, what=what), lambda one: wrong(one)[0])
+            return tally, _shortened(WrongHistory(history=history, what=what), lambda one: wrong(one)[0])
         if played is not None:
             tally.add(played)
             on_right()
     return tally, None
 
 
-def _shortened(failure: Failure, wrong: Callable[[History], str]) -> Failure:
+def _shortened(failure: WrongHistory, wrong: Callable[[History], str]) -> WrongHistory:
     """The shortest that was found in `TRIES` tries. `wrong`: plays a history; "" where it goes right."""
     tries = iter(range(TRIES))
     with suppress(StopIteration):
@@ -99,12 +99,14 @@ def _shortened(failure: Failure, wrong: Callable[[History], str]) -> Failure:
     return failure
 
 
-def _shorter(failure: Failure, wrong: Callable[[History], str], tries: Iterator[int]) -> Failure | None:
+def _shorter(
+    failure: WrongHistory, wrong: Callable[[History], str], tries: Iterator[int]
+) -> WrongHistory | None:
     """One with a step less that goes wrong as well. Raises StopIteration after the last try."""
     steps = failure.history.steps
     for number in reversed(range(len(steps))):
         next(tries)
         history = replace(failure.history, steps=steps[:number] + steps[number + 1 :])
         if what := wrong(history):
-            return Failure(history=history, what=what)
+            return WrongHistory(history=history, what=what)
     return None

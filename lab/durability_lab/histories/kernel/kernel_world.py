@@ -32,10 +32,10 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.storage import Storage
 from durability_lab.drive.drive_events import LASTING, ONCE
 from durability_lab.drive.drive_log import Broken
-from durability_lab.histories.kernel.kernel_processes import Command, Machine, ServerProcess, until
+from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.world import ATTESTATION, Answer, Copy, Cut, of_age
+from durability_lab.histories.world import ATTESTATION, Copy, PlayedCut, VerifyAnswer, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import NAMES_MIB, FileSystemName
 
@@ -72,7 +72,7 @@ class KernelWorld:
 
     def __init__(self, history: History, directory: Path) -> None:
         self.history = history
-        self.cuts: list[Cut] = []
+        self.cuts: list[PlayedCut] = []
         self.armed: list[int] = []
         self.ended_unheard: set[int] = set()
         self.failed_with_power: set[int] = set()
@@ -92,12 +92,12 @@ class KernelWorld:
         self.rig = BlockRig(
             history.drive, self.file_system, seed=history.seed, size_bytes=self.size_bytes, disturbed=True
         )
-        self.machine = Machine(directory, seed=history.seed)
+        self.machine = KernelMachine(directory, seed=history.seed)
         self.server = ServerProcess(directory)
         self.network = RealNetwork()
         self._directory = directory
-        self._client: Command | None = None
-        self._clients: dict[int, Command] = {}  # by run
+        self._client: BegunCommand | None = None
+        self._clients: dict[int, BegunCommand] = {}  # by run
         self._broken: list[Broken] = []
         self._failed: set[int] = set()  # runs with an I/O error
         self._sizes: dict[int, int] = {}  # of the drive, by run, when it was armed
@@ -157,7 +157,7 @@ class KernelWorld:
         await self._start_server()
         await self.server.join(self.network.address)
 
-    async def take(self, step: Step) -> Answer | None:
+    async def take(self, step: Step) -> VerifyAnswer | None:
         """One step; the answer of a `verify`. Raises DefectError for a command that ends as a defect does."""
         await self._note()
         if step.kind == "verify":
@@ -166,7 +166,7 @@ class KernelWorld:
             await getattr(self, f"_{step.kind}")(step)
         return None
 
-    async def finish(self) -> Answer | None:
+    async def finish(self) -> VerifyAnswer | None:
         """What every history ends with: the plug is pulled, everything is put right again, and the operator
         verifies."""
         await self._note()
@@ -294,7 +294,7 @@ class KernelWorld:
 
     async def _note_cut(self, what: str, at_ns: int) -> None:
         """Note a cut that was, and what it broke."""
-        self.cuts.append(Cut(at_ns=at_ns, what=what, promised_ns=dict(self.promised_ns())))
+        self.cuts.append(PlayedCut(at_ns=at_ns, what=what, promised_ns=dict(self.promised_ns())))
         if what != "guest":
             check = await asyncio.to_thread(self.rig.drive_check)
             assert check is not None
@@ -424,7 +424,7 @@ class KernelWorld:
 
     # The operator.
 
-    async def _verify(self, step: Step) -> Answer | None:
+    async def _verify(self, step: Step) -> VerifyAnswer | None:
         if not (self._machine_up and self._attached and self.rig.powered) or self._hung or self._client_alive:
             return None
         exported = step["log"] == "export" and bool(self.exports)
@@ -459,7 +459,7 @@ class KernelWorld:
             case = case_from_value(json.loads(export.read_text()))
         elif document is not None:
             case = await self._case(parse_run(document["run"]))
-        return Answer(
+        return VerifyAnswer(
             step=step,
             at_ns=time.monotonic_ns(),
             document=document,

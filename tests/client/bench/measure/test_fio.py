@@ -23,7 +23,7 @@ from durability.bench.result import Result
 from durability.bench.summary import summarise
 from durability.errors import SetupError, TargetError
 from durability_client.bench.measure.fio import Fio, ReportError, options, round_of_report
-from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.job import JobTask
 from durability_client.bench.runner import Options, measure
 from durability_client.system.programs import find_tool
 from durability_client.target.safety_checks import Consent
@@ -256,7 +256,7 @@ def test_a_program_that_is_not_fio_is_refused(
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo fio-3.99\n{script}\n')
     program.chmod(0o755)
     monkeypatch.setattr("durability_client.bench.measure.fio.find_tool", lambda name: str(program))
-    task = Task(cell=READ, path=str(tmp_path / "file"), offset_bytes=0, span_bytes=MIB, seed=1)
+    task = JobTask(cell=READ, path=str(tmp_path / "file"), offset_bytes=0, span_bytes=MIB, seed=1)
     with pytest.raises(error, match=re.escape(words)) as raised:
         Fio().run(READ, [task])
     assert "\x1b" not in str(raised.value) and len(str(raised.value)) < 400
@@ -301,7 +301,7 @@ def test_fio_is_watched_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     program.chmod(0o755)
     monkeypatch.setattr("durability_client.bench.measure.fio.find_tool", lambda name: str(program))
     monkeypatch.setattr("durability_client.bench.measure.fio._GRACE_S", 0.9)
-    task = Task(cell=_short(READ), path=str(tmp_path / "file"), offset_bytes=0, span_bytes=MIB, seed=1)
+    task = JobTask(cell=_short(READ), path=str(tmp_path / "file"), offset_bytes=0, span_bytes=MIB, seed=1)
     heard: list[float] = []
     with pytest.raises(TargetError, match="fio did not end within 1 s"):
         Fio().run(task.cell, [task], lambda: heard.append(time.monotonic()))

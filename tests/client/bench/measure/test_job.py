@@ -15,7 +15,7 @@ import pytest
 from durability.bench.cells import KIB, MIB, Cell
 from durability.bench.intervals import percentile
 from durability_client.bench.measure import timed_loops
-from durability_client.bench.measure.job import Job, Stretch, Task
+from durability_client.bench.measure.job import Job, JobTask, Stretch
 from tests.client.bench.quick_cells import tiny
 
 SPAN_BYTES = 2 * MIB
@@ -29,11 +29,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def _task(cell: Cell, path: Path, *, span_bytes: int = SPAN_BYTES, offset_bytes: int = 0) -> Task:
-    return Task(cell=cell, path=str(path), offset_bytes=offset_bytes, span_bytes=span_bytes, seed=42)
+def _task(cell: Cell, path: Path, *, span_bytes: int = SPAN_BYTES, offset_bytes: int = 0) -> JobTask:
+    return JobTask(cell=cell, path=str(path), offset_bytes=offset_bytes, span_bytes=span_bytes, seed=42)
 
 
-def _run(task: Task, *, seconds: float = 0.02) -> tuple[int, Stretch]:
+def _run(task: JobTask, *, seconds: float = 0.02) -> tuple[int, Stretch]:
     """When one stretch of a job of its own began, and the stretch."""
     job = Job(task, lambda: None)
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from durability.bench.cells import MIB, Cell
-from durability_client.bench.measure.job import Task
+from durability_client.bench.measure.job import JobTask
 from durability_client.bench.measure.job_processes import JobError, Jobs
 from tests.client.bench.quick_cells import tiny
 from tests.places import ROOT
@@ -22,12 +22,12 @@ from tests.places import ROOT
 DEADLINE_S = 60.0
 
 
-def _tasks(cell: Cell, directory: Path) -> list[Task]:
+def _tasks(cell: Cell, directory: Path) -> list[JobTask]:
     paths = [directory / f"file{number}" for number in range(cell.jobs)]
     for path in paths:
         path.write_bytes(bytes(MIB))
     return [
-        Task(cell=cell, path=str(path), offset_bytes=0, span_bytes=MIB, seed=number)
+        JobTask(cell=cell, path=str(path), offset_bytes=0, span_bytes=MIB, seed=number)
         for number, path in enumerate(paths)
     ]
 
@@ -73,7 +73,7 @@ def test_an_error_is_told_and_the_others_live_on(tmp_path: Path) -> None:
 
 def test_an_error_while_working_is_told(tmp_path: Path) -> None:
     """A full device is an error with its number and the system's words."""
-    task = Task(cell=tiny(), path="/dev/full", offset_bytes=0, span_bytes=MIB, seed=1)
+    task = JobTask(cell=tiny(), path="/dev/full", offset_bytes=0, span_bytes=MIB, seed=1)
     with Jobs() as jobs:
         jobs.open([task])
         with pytest.raises(JobError, match="No space left") as caught:

@@ -20,9 +20,9 @@ from durability.errors import NotOursError, TargetBusyError, TargetError, UsageE
 from durability.formats.plan import Plan
 from durability_client.bench.measure import workspace
 from durability_client.bench.measure.workspace import (
+    CellPlace,
     Directory,
     LackError,
-    Place,
     check_size,
     place_of,
     remove_leftovers,
@@ -39,11 +39,11 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., Place]]:
+def opened() -> Iterator[Callable[..., CellPlace]]:
     """A function that opens a place, which is closed at the end."""
-    places: list[Place] = []
+    places: list[CellPlace] = []
 
-    def make(path: Path, consent: Consent = NO_CONSENT, *, size_bytes: int = SIZE_BYTES) -> Place:
+    def make(path: Path, consent: Consent = NO_CONSENT, *, size_bytes: int = SIZE_BYTES) -> CellPlace:
         places.append(place_of(path, consent, size_bytes=size_bytes))
         return places[-1]
 
@@ -56,7 +56,7 @@ def _ignore(done: int, total: int) -> None:
     pass
 
 
-def _prepared(place: Place, *cells: Cell) -> Place:
+def _prepared(place: CellPlace, *cells: Cell) -> CellPlace:
     place.prepare(cells, _ignore)
     return place
 
@@ -77,7 +77,7 @@ def test_a_directory_is_a_place(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "theirs"
 
 
-def test_a_file_means_its_directory(opened: Callable[..., Place], tmp_path: Path) -> None:
+def test_a_file_means_its_directory(opened: Callable[..., CellPlace], tmp_path: Path) -> None:
     """The files of the measurement lie beside a TARGET that is a file, which is not written."""
     (tmp_path / "target").touch()
     place = _prepared(opened(tmp_path / "target"), tiny())
@@ -106,7 +106,9 @@ def test_a_strangers_file_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_overwritten_means_that_every_block_was_written(opened: Callable[..., Place], tmp_path: Path) -> None:
+def test_overwritten_means_that_every_block_was_written(
+    opened: Callable[..., CellPlace], tmp_path: Path
+) -> None:
     """Jobs that overwrite find files without holes, each long enough for its share."""
     cells = (tiny(), tiny(jobs=2), tiny(jobs=4), tiny(jobs=4, shared=True))
     place = _prepared(opened(tmp_path, size_bytes=8 * MIB), *cells)
@@ -125,7 +127,7 @@ def test_overwritten_means_that_every_block_was_written(opened: Callable[..., Pl
         assert all(Path(task.path).exists() for task in tasks)
 
 
-def test_a_sparse_file_is_empty(opened: Callable[..., Place], tmp_path: Path) -> None:
+def test_a_sparse_file_is_empty(opened: Callable[..., CellPlace], tmp_path: Path) -> None:
     """It has its full length, no block, and is gone after the round."""
     cell = tiny(file_state="sparse")
     place = _prepared(opened(tmp_path), cell)
@@ -137,7 +139,7 @@ def test_a_sparse_file_is_empty(opened: Callable[..., Place], tmp_path: Path) ->
     assert not path.exists()
 
 
-def test_a_fresh_file_is_preallocated_and_unwritten(opened: Callable[..., Place], tmp_path: Path) -> None:
+def test_a_fresh_file_is_preallocated_and_unwritten(opened: Callable[..., CellPlace], tmp_path: Path) -> None:
     """Its blocks are reserved, and nothing was written to them."""
     cell = tiny(file_state="fresh")
     place = _prepared(opened(tmp_path), cell)
@@ -151,7 +153,7 @@ def test_a_fresh_file_is_preallocated_and_unwritten(opened: Callable[..., Place]
 
 
 @pytest.mark.parametrize("workload", ["append", "create"])
-def test_logs_and_names_begin_empty(opened: Callable[..., Place], tmp_path: Path, workload: str) -> None:
+def test_logs_and_names_begin_empty(opened: Callable[..., CellPlace], tmp_path: Path, workload: str) -> None:
     """`append` finds an empty file, `create` an empty directory; a second round finds them so again."""
     cell = tiny(workload=workload, pattern="sequential", sync="fsync", file_state="fresh", jobs=2)
     place = _prepared(opened(tmp_path), cell)
@@ -241,7 +243,7 @@ def test_a_device_needs_consent(make_loop: MakeLoop) -> None:
     assert not any(device.read_bytes())
 
 
-def test_a_device_is_divided(opened: Callable[..., Place], make_loop: MakeLoop) -> None:
+def test_a_device_is_divided(opened: Callable[..., CellPlace], make_loop: MakeLoop) -> None:
     """Jobs have ranges that do not overlap, all of them written before; what needs names is refused."""
     device = make_loop(8 * MIB)
     cell = tiny(jobs=4)
@@ -258,7 +260,7 @@ def test_a_device_is_divided(opened: Callable[..., Place], make_loop: MakeLoop) 
 
 
 def test_a_device_in_use_is_refused(
-    opened: Callable[..., Place], make_loop: MakeLoop, make_mount: Callable[..., tuple[Path, Path]]
+    opened: Callable[..., CellPlace], make_loop: MakeLoop, make_mount: Callable[..., tuple[Path, Path]]
 ) -> None:
     """A mounted device, and one that another measurement holds."""
     mounted, _ = make_mount("ext4")
@@ -389,7 +391,7 @@ def test_a_size_in_which_a_cell_is_not_itself_is_refused(cell: Cell) -> None:
 
 
 def test_the_load_that_fills_has_most_of_the_free_space(
-    make_mount: Callable[..., tuple[Path, Path]], make_loop: MakeLoop, opened: Callable[..., Place]
+    make_mount: Callable[..., tuple[Path, Path]], make_loop: MakeLoop, opened: Callable[..., CellPlace]
 ) -> None:
     """In a file system it gets 80 % of what is free, preallocated and given back; on a device as much of
     it."""
@@ -407,7 +409,7 @@ def test_the_load_that_fills_has_most_of_the_free_space(
     assert [one.span_bytes for one in device.begin(cell, 1)] == [80 * MIB]
 
 
-def test_the_load_that_fills_is_left_out_where_it_cannot_be(opened: Callable[..., Place]) -> None:
+def test_the_load_that_fills_is_left_out_where_it_cannot_be(opened: Callable[..., CellPlace]) -> None:
     """It takes no memory, and no space that the other cells have already."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         place = _prepared(opened(Path(memory)), HELD_FILL)
