@@ -19,6 +19,7 @@ import typer
 
 from durability import limits
 from durability.formats import plan
+from durability.formats.case import ClassOfCut
 from durability.formats.workloads import workload
 from durability.formats.workloads.registry import WORKLOADS
 from durability.protocol.auth import Role
@@ -26,7 +27,6 @@ from durability.protocol.auth import Role
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
 
-CutClass: TypeAlias = Literal["power", "vm", "os"]
 if TYPE_CHECKING:
     _WorkloadName: TypeAlias = str
 else:  # what typer makes choices of
@@ -301,10 +301,11 @@ Run = Annotated[
 ]
 AttestCut = Annotated[str | None, typer.Option(metavar="TEXT", help="State that power was cut, and how.")]
 AttestedClass = Annotated[
-    CutClass | None, typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died")
+    ClassOfCut | None,
+    typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died"),
 ]
 RequireCut = Annotated[
-    CutClass, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
+    ClassOfCut, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
 ]
 MinCuts = Annotated[
     int, typer.Option(metavar="N", min=1, help="Verified cuts the series needs for a durable verdict.")

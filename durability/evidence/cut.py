@@ -13,13 +13,13 @@ Refuses to conclude anything from an emulated drive's counter.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
-from durability.formats.case import RESET, Case, PowerOff
+from durability.formats.case import CLASSES_OF_CUT, RESET, Case, ClassOfCut, PowerOff
 from durability.formats.facts import Drive, Facts
 
-CutClass: TypeAlias = Literal["none", "os", "vm", "power"]
-CUT_CLASSES: tuple[CutClass, ...] = get_args(CutClass)  # in rising order
+CutClass: TypeAlias = Literal["none", ClassOfCut]
+CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(CLASSES_OF_CUT))  # in rising order
 
 # The time of now's boot is known from facts that may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000

@@ -24,6 +24,10 @@ SessionEnd: TypeAlias = Literal[
 # How the text of an event `rst` begins where the RST came from outside; else this server closed it.
 RESET = "the connection was reset"
 
+# What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.
+ClassOfCut: TypeAlias = Literal["power", "vm", "os"]
+CLASSES_OF_CUT: tuple[ClassOfCut, ...] = get_args(ClassOfCut)
+
 # What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one
 # drive answered; every read failed, on all of them; a read did not return; or it could not look.
 DriveState: TypeAlias = Literal["answered", "dead", "silent", "unseen"]
@@ -83,7 +87,7 @@ class PowerOff:
     confirmed_ns: int
     boot_id: str
     subject: Literal["machine", "drive"]
-    cut_class: Literal["os", "vm", "power"]
+    cut_class: ClassOfCut
     text: str
 
 

@@ -8,7 +8,6 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-from durability.evidence.cut import CUT_CLASSES
 from durability_cli import options
 from durability_cli.main import GROUPS, app
 from durability_cli.options import BYTES_EPILOG, ServerOptions
@@ -107,7 +106,6 @@ def test_connection_options_are_the_same_everywhere() -> None:
 
 def test_choices_are_those_of_what_they_are_for() -> None:
     """For its help the command line imports neither side nor lab, so it spells their choices: equal ones."""
-    assert get_args(options.CutClass) == tuple(reversed(CUT_CLASSES[1:]))  # "none" cannot be attested
     assert get_args(options.FileSystem) == get_args(loads.FileSystemName)
     assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
     assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)

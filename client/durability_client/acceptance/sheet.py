@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
-import durability
-from durability import plain_text
 from durability.acceptance.decision import Decision, decided_of_all
 from durability.acceptance.document import Report
 from durability.acceptance.profile import Word
 from durability.units import counted, format_size
 from durability_client.acceptance.pictures import pictures
+from durability_client.page_templates import page_templates
 
 CLASSES: dict[Word, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
 LINES_THAT_FIT = 38  # of criteria at full size, by estimate
@@ -63,20 +62,4 @@ def report_page(report: Report, sha256: str) -> str:
 
 @cache
 def _templates() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("durability_client.acceptance"), PackageLoader("durability_client.bench.report")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_without_control,
-    )
-    environment.globals.update(version=durability.__version__)
-    return environment
-
-
-def _without_control(value: object) -> object:
-    """Text without what no page should hold; what is markup already has been through this."""
-    return plain_text.as_line(value) if type(value) is str else value
+    return page_templates("durability_client.acceptance", "durability_client.bench.report")

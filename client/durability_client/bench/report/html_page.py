@@ -11,10 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import Environment, Template
 
-import durability
-from durability import plain_text
 from durability.bench import catalogue
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row
@@ -32,6 +30,7 @@ from durability.bench.summary import CellSummary, merged, summarise
 from durability_client.bench.report import charts, circumstances, comparison_screen, figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
+from durability_client.page_templates import page_templates
 
 _CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 _OVER_TIME = "commit"  # a group; others have their rate over time in the table
@@ -204,25 +203,11 @@ def _overlaid(comparison: Comparison, results: Sequence[Result]) -> Iterator[Fig
 
 @cache
 def _templates() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("durability_client.bench.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_without_control,
-    )
+    environment = page_templates("durability_client.bench.report")
     environment.filters["spark"] = spark_svg
-    environment.globals.update(
-        formatting=figures, megabytes=megabytes, key=key_svg, version=durability.__version__
-    )
+    environment.globals.update(formatting=figures, megabytes=megabytes, key=key_svg)
     return environment
 
 
 def _template(name: str) -> Template:
     return _templates().get_template(name)
-
-
-def _without_control(value: object) -> object:
-    """Text without what no page should hold; what is markup already has been through this."""
-    return plain_text.as_line(value) if type(value) is str else value

@@ -1,0 +1,27 @@
+"""How the client makes pages of HTML from templates. Adds nothing to what a page says."""
+
+from __future__ import annotations
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+import durability
+from durability import plain_text
+
+
+def page_templates(*packages: str) -> Environment:
+    """The templates of these packages, the first that has one. Text is escaped, and made one plain line."""
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_without_control,
+    )
+    environment.globals.update(version=durability.__version__)
+    return environment
+
+
+def _without_control(value: object) -> object:
+    """Text without what no page should hold; what is markup already has been through this."""
+    return plain_text.as_line(value) if type(value) is str else value
