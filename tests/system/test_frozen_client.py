@@ -34,9 +34,10 @@ from tests.waiting import until
 
 COMMAND = str(Path(sys.executable).with_name("durability"))
 OPERATIONS = 200
-ADDRESS = "198.18.91.1"  # of the server, towards a machine of its own
+NETWORK = f"198.18.{100 + os.getpid() % 100}"  # of this process alone
+ADDRESS = f"{NETWORK}.1"  # of the server, towards a machine of its own
 LISTENS = f"{ADDRESS}/30"
-CLIENTS = "198.18.91.2/30"
+CLIENTS = f"{NETWORK}.2/30"
 
 pytestmark = [
     pytest.mark.slow,  # a connection is given up after ten seconds

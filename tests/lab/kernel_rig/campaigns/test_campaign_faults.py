@@ -141,14 +141,16 @@ class Cable:
 def cable() -> Iterator[Cable]:
     """A machine under test with a network of its own, and a cable to it, plugged in."""
     pid = os.getpid()
-    cable = Cable(namespace=f"durability-c-{pid}", address="198.18.77.1")
+    cable = Cable(
+        namespace=f"durability-c-{pid}", address=f"198.18.{pid % 100}.1"
+    )  # a network of this process
     ip("netns", "add", cable.namespace)
     try:
         end = f"dur{pid}"
         ip("link", "add", end, "type", "veth", "peer", "name", "cable", "netns", cable.namespace)
         ip("address", "add", f"{cable.address}/30", "dev", end)
         ip("link", "set", end, "up")
-        ip("-n", cable.namespace, "address", "add", "198.18.77.2/30", "dev", "cable")
+        ip("-n", cable.namespace, "address", "add", f"198.18.{pid % 100}.2/30", "dev", "cable")
         cable.plug()
         yield cable
     finally:
@@ -164,7 +166,7 @@ def ip(*arguments: str) -> None:
 async def test_a_network_that_is_gone(cable: Cable) -> None:
     """A cut without a network is made and verified once it is back; a network that stays away pauses the
     campaign, which goes on when it is resumed."""
-    times = TIMES.replace("boot_within_s = 300", "boot_within_s = 20")
+    times = TIMES.replace("boot_within_s = 300", "boot_within_s = 40")
     address, namespace = f"{cable.address}:0", cable.namespace
     async with real_campaign(["honest"], seed=16, address=address, namespace=namespace) as campaign:
         campaign.write_file(campaign=f"cuts = {FEW_CUTS}\nseed = 7\n{times}")
