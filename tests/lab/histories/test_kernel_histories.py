@@ -52,8 +52,8 @@ def history(steps: str, *, drive: str = "honest", target: str = "file") -> Histo
 
 @pytest.mark.parametrize("name", CASES)
 def test_verdicts_of_a_cut(name: str) -> None:
-    """The cut of an honest drive gets the verdicts that it deserves. On a busy machine a cut may meet a writer
-    that has all it wrote: then it is made again."""
+    """The cut of an honest drive gets the verdicts that it deserves. On a busy machine a cut may meet writers
+    that lose nothing by it: then it is made again."""
     steps, verdicts = CASES[name]
     for _ in range(TRIES):
         played = play_on_kernel(history(steps))
