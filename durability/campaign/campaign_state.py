@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from durability.campaign.cycle_state import CycleState, Switch
-from durability.campaign.definition.settings import Settings, TestedDrive
+from durability.campaign.definition.settings import DriveUnderTest, Settings
 from durability.campaign.happenings import (
     Began,
     Checked,
@@ -93,7 +93,7 @@ class CampaignState:
         return self.settings
 
     @property
-    def drives(self) -> tuple[TestedDrive, ...]:
+    def drives(self) -> tuple[DriveUnderTest, ...]:
         """Those that still take part."""
         return tuple(drive for drive in self.plan.drives if drive.name not in self.left)
 
@@ -139,7 +139,7 @@ class CampaignState:
         words = Counter(one.word for past in self.cycles if past.began.cycle and (one := past.of(drive)))
         return words.total() - words["nothing"]
 
-    def begins_afresh(self, drive: TestedDrive) -> bool:
+    def begins_afresh(self, drive: DriveUnderTest) -> bool:
         """Whether what a device holds may go before its next run, which makes its file system anew: the check
         found that drive there, and this is the first run, or what the last one left did not mount or had to
         be repaired."""
@@ -151,7 +151,7 @@ class CampaignState:
                 return status.trouble == "unmountable" or status.repaired or status.state != "done"
         return True
 
-    def has_run_on(self, drive: TestedDrive) -> bool:
+    def has_run_on(self, drive: DriveUnderTest) -> bool:
         """Whether a run of an earlier cycle was begun on the drive."""
         runs = (mine.run for past in self.cycles if (mine := past.of(drive.name)) is not None)
         return any(runs)
@@ -186,7 +186,7 @@ class CampaignState:
             phase="run" if cycle.cycle else "examine",
             switches=[Switch() for _ in self.plan.power],
             subject=self.plan.subject,
-            switched=tuple(power.machine for power in self.plan.power),
+            switched=tuple(power.machines for power in self.plan.power),
         )
 
     def _end_cycle(self, entry: Entry, over: CycleEnded) -> None:

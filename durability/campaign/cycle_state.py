@@ -70,7 +70,7 @@ class CycleState:
     drive, the one that was armed, or had ended when it was heard of first; `armed`: the number of the entry
     that said that it is armed; `over`: of the first one after that which said that it ended. `seen`: by
     machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it was let go on.
-    `switched`: the machine of each switch, "" for all. `involved`: the switches that are asked now: all, or
+    `switched`: the machines of each switch, () for all. `involved`: the switches that are asked now: all, or
     those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs."""
 
     began: CycleBegan
@@ -79,7 +79,7 @@ class CycleState:
     phase: Phase
     switches: list[Switch]
     subject: Subject
-    switched: tuple[str, ...]
+    switched: tuple[tuple[str, ...], ...]
     statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
     verified: dict[str, DriveStatus] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
@@ -154,7 +154,7 @@ class CycleState:
 
     def switches_of(self, machine: str) -> tuple[int, ...]:
         """The switches that a machine gets its power through."""
-        return tuple(number for number, of in enumerate(self.switched) if of in ("", machine))
+        return tuple(number for number, of in enumerate(self.switched) if not of or machine in of)
 
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""

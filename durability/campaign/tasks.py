@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from durability.campaign.definition.settings import Arm, TestedDrive
+from durability.campaign.definition.settings import Arm, DriveUnderTest
 from durability.formats.documents import Finite, Flag, Natural, Text
 
 TaskKind: TypeAlias = Literal["wait", "examine", "run", "verify", "shutdown", "release"]
@@ -68,7 +68,7 @@ class DriveTask:
     the run. `examined`: what the drive was when it was examined first, None before that. `again`: an earlier
     run of the campaign was begun on it, so it carries what that left."""
 
-    drive: TestedDrive
+    drive: DriveUnderTest
     arm: Arm | None
     run: Text
     serial: Text

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from durability import plain_text
-from durability.campaign.definition.settings import TestedDrive
+from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Trouble
 from durability.errors import TargetBusyError, TargetError
 from durability.formats.plan import MAIN
@@ -83,7 +83,7 @@ class FoundDrive:
         return bool(self.leaves) and _diskseq(self.leaves) == self.diskseq
 
 
-def find(drive: TestedDrive, serial: str) -> FoundDrive:
+def find(drive: DriveUnderTest, serial: str) -> FoundDrive:
     """The drive, with `serial` unless that is "". Raises DriveError: missing, wrong-drive."""
     found = _at_device(Path(drive.device)) if drive.device else _below_target(Path(drive.target))
     if found is not None and (not serial or found.serial == serial):
@@ -161,7 +161,7 @@ def remove_target(path: Path) -> None:
         storage.unlock()
 
 
-def check_size(found: FoundDrive, drive: TestedDrive) -> None:
+def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:
     """Raises DriveError for a device that is smaller than the target or the file system needs."""
     if found.device is None:
         return

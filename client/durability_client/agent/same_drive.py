@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from durability import limits, plain_text
-from durability.campaign.definition.settings import TestedDrive
+from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Condition, DriveTask, Task
 from durability.errors import DurabilityError
 from durability.formats.record import read_superblock
@@ -38,7 +38,7 @@ _PLACES = "/dev/disk/by-path/"
 _OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
 
 
-def check_name(drive: TestedDrive, found: FoundDrive) -> None:
+def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
     """Raises DriveError for a name in the campaign file that may mean another drive after a boot."""
     if found.device is None:
         return
@@ -154,7 +154,7 @@ def file_system_at(path: Path) -> str:
     return f"{found.type} {found.uuid}" if found is not None and found.uuid else ""
 
 
-def check_file_system(drive: TestedDrive, mine: DriveTask) -> None:
+def check_file_system(drive: DriveUnderTest, mine: DriveTask) -> None:
     """Raises DriveError if another file system is at a target's place than when it was examined: as long as
     that is not mounted, its empty directory is the system's."""
     if not drive.target or mine.examined is None or not mine.examined.holds:

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from durability.campaign.definition.settings import (
     Arm,
+    DriveUnderTest,
     FileSystem,
     Moment,
     Power,
@@ -17,7 +18,6 @@ from durability.campaign.definition.settings import (
     Settings,
     StopAt,
     Subject,
-    TestedDrive,
     check,
     default_arms,
 )
@@ -99,14 +99,26 @@ def _power(table: Table) -> Power:
         )
     kind: PowerKind = kinds[0] if kinds else "commands"
     agent = table.text(kind, "") if kinds else ""
-    timeout_s, machine = table.number("timeout_s", REQUEST_TIMEOUT_S), table.text("machine", "")
-    return Power(kind=kind, agent=agent, options=table.rest(), timeout_s=timeout_s, machine=machine)
+    timeout_s, machine, machines = (
+        table.number("timeout_s", REQUEST_TIMEOUT_S),
+        table.text("machine", ""),
+        table.texts("machines"),
+    )
+    if machine and machines:
+        raise UsageError(f"{table.name} has machine and machines: remove one")
+    return Power(
+        kind=kind,
+        agent=agent,
+        options=table.rest(),
+        timeout_s=timeout_s,
+        machines=(machine,) if machine else machines,
+    )
 
 
-def _drive(table: Table, machines: tuple[str, ...], number: int) -> TestedDrive:
+def _drive(table: Table, machines: tuple[str, ...], number: int) -> DriveUnderTest:
     device, target = table.text("device", ""), table.text("target", "")
     known = (device or target).rstrip("/").rpartition("/")[2] or f"drive-{number}"
-    drive = TestedDrive(
+    drive = DriveUnderTest(
         name=table.text("name", known[:63]),
         machine=table.text("machine", machines[0] if len(machines) == 1 else ""),
         device=device,

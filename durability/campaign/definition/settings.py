@@ -46,14 +46,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Power:
     """One switch. `agent`: the fence agent, or the address (URL or host) of a Tasmota or Shelly switch, ""
     for commands. `options`: the other keys of its table, as text; the value of a key `NAME_file` is the file
-    that holds the secret NAME. `timeout_s` bounds one request. `machine`: the only machine that it switches,
-    "" for all of the campaign."""
+    that holds the secret NAME. `timeout_s` bounds one request. `machines`: those that it
+    switches, () for all of the campaign."""
 
     kind: PowerKind
     agent: str
     options: Mapping[str, str]
     timeout_s: float
-    machine: str
+    machines: tuple[str, ...]
+
+    def has(self, machine: str) -> bool:
+        """Whether it switches that machine."""
+        return not self.machines or machine in self.machines
 
     @property
     def name(self) -> str:
@@ -70,7 +74,7 @@ class Power:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestedDrive:
+class DriveUnderTest:
     """A drive under test on `machine`. Its runs lie on `device`, in the file system that the agent makes
     there ("": on the device itself), or else on the path `target`, in a file system that is there. `size`: of
     the target, as `run --size`; "" leaves it to `run`."""
@@ -136,10 +140,10 @@ class Settings:
     cut_class: CutClass
     notify: str
     power: tuple[Power, ...]
-    drives: tuple[TestedDrive, ...]
+    drives: tuple[DriveUnderTest, ...]
     arms: tuple[Arm, ...]
 
-    def drives_of(self, machine: str) -> tuple[TestedDrive, ...]:
+    def drives_of(self, machine: str) -> tuple[DriveUnderTest, ...]:
         """The drives under test on `machine`."""
         return tuple(drive for drive in self.drives if drive.machine == machine)
 
@@ -185,7 +189,7 @@ def check(settings: Settings) -> Settings:
     for machine in settings.machines:
         _require(bool(settings.drives_of(machine)), f"machine {machine!r} has no [[drive]]")
         _require(
-            any(switch.machine in ("", machine) for switch in settings.power),
+            any(switch.has(machine) for switch in settings.power),
             f"no [[power]] switches machine {machine!r}: give one with machine = {machine!r}, or one without"
             " machine, which switches all",
         )
@@ -197,8 +201,8 @@ def check(settings: Settings) -> Settings:
 def _check_power(settings: Settings, switch: Power) -> None:
     _require_time("[power] timeout_s", switch.timeout_s, 3600)
     _check_secrets(switch)
-    if switch.machine and switch.machine not in settings.machines:
-        raise UsageError(f"[power] machine = {switch.machine!r} is not in [campaign] machines")
+    for machine in switch.machines:
+        _require(machine in settings.machines, f"[power] machine = {machine!r} is not in [campaign] machines")
     if switch.kind == "fence":
         _require(
             bool(re.fullmatch(r"fence_[a-z0-9_]+", switch.agent)),
@@ -252,7 +256,7 @@ def _check_secrets(switch: Power) -> None:
     )
 
 
-def _check_drive(settings: Settings, drive: TestedDrive) -> None:
+def _check_drive(settings: Settings, drive: DriveUnderTest) -> None:
     where = f"[[drive]] {drive.name}:"
     _require(
         drive.machine in settings.machines, f"{where} machine {drive.machine!r} is not in [campaign] machines"

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from durability.campaign.definition.settings import Arm, TestedDrive
+from durability.campaign.definition.settings import Arm, DriveUnderTest
 from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Status, Task, TaskKind
 from durability.errors import PeerError
 from durability.formats.documents import from_value, to_value
@@ -244,7 +244,7 @@ def rig_of(model: str, *, seed: int, disturbed: bool = False) -> BlockRig:
 class Tasks:
     """Makes tasks with rising numbers for the drives of a campaign."""
 
-    drives: tuple[TestedDrive, ...]
+    drives: tuple[DriveUnderTest, ...]
     serial: str = ""
     ready_within_s: float = 60.0
     arm: Arm = ARM
@@ -281,9 +281,9 @@ class Tasks:
 
 def drive_on(
     device: Path | str, file_system: str = "ext4", *, name: str = "d1", size: str = "8MiB"
-) -> TestedDrive:
+) -> DriveUnderTest:
     """A drive whose file system the agent makes, "" for none."""
-    return TestedDrive(
+    return DriveUnderTest(
         name=name,
         machine="b7",
         device=str(device),
@@ -294,8 +294,8 @@ def drive_on(
     )
 
 
-def file_on(target: Path, *, name: str = "d1") -> TestedDrive:
+def file_on(target: Path, *, name: str = "d1") -> DriveUnderTest:
     """A drive whose target is a file in a file system that is there."""
-    return TestedDrive(
+    return DriveUnderTest(
         name=name, machine="b7", device="", file_system="", mount_options="", target=str(target), size="8MiB"
     )

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.definition.settings import Arm, TestedDrive
+from durability.campaign.definition.settings import Arm, DriveUnderTest
 from durability.campaign.tasks import DriveTask
 from durability.units import parse_size
 from durability_cli.main import app
@@ -37,5 +37,5 @@ def test_run_takes_the_options_of_an_arm(arm: Arm) -> None:
     assert (context.params["workload"], context.params["writers"]) == (arm.workload, arm.writers)
 
 
-def _task(drive: TestedDrive, arm: Arm) -> DriveTask:
+def _task(drive: DriveUnderTest, arm: Arm) -> DriveTask:
     return DriveTask(drive=drive, arm=arm, run="", serial="", fresh=False, cut_class="power", label="ssd 1")

@@ -69,9 +69,10 @@ def settings_of(
     off_s: tuple[float, float] = (1, 5),
     cut_after_s: tuple[float, float] = (1, 20),
     own: bool = False,
+    group: bool = False,
 ) -> Settings:
     """A campaign of drives on the machines that `drives` names. `arms`: moments, or "again". `own`: in place
-    of `switches` for all machines, each has one of its own."""
+    of `switches` for all machines, each has one of its own; with `group` the first two have one together."""
     machines = sorted(set(drives))
     power = f'tasmota = "192.0.2.1"\ncut_class = "power"\ncuts = "{subject}"\n'
     text = FILE.format(
@@ -81,8 +82,8 @@ def settings_of(
         cut_after_s=f"{cut_after_s[0]}, {cut_after_s[1]}",
         stop_at=stop_at,
         switches="".join(
-            f'[[power]]\nmachine = "{one}"\n{power}' if one else f"[[power]]\n{power}"
-            for one in (machines if own else [""] * switches)
+            f"[[power]]\nmachines = [{', '.join(f'{chr(34)}{one}{chr(34)}' for one in of)}]\n{power}"
+            for of in _switched(machines, switches, own=own, group=group)
         ),
         drives="".join(
             f'[[drive]]\nname = "d{number}"\nmachine = "{machine}"\ndevice = "/dev/sd{number}"\n'
@@ -96,6 +97,14 @@ def settings_of(
         ),
     )
     return read_campaign(text, name="world", seed=7)
+
+
+def _switched(machines: list[str], switches: int, *, own: bool, group: bool) -> list[list[str]]:
+    """The machines of each switch, none for all."""
+    if not own:
+        return [[]] * switches
+    together = 2 if group else 1
+    return [machines[:together], *([one] for one in machines[together:])]
 
 
 @dataclass(slots=True)
@@ -180,7 +189,7 @@ class Account:
         return {
             number
             for number, switch in enumerate(self.settings.power)
-            if not machine or switch.machine in ("", machine)
+            if not machine or not switch.machines or machine in switch.machines
         }
 
     def _heard(self, number: int, happening: Happening) -> None:
@@ -407,9 +416,12 @@ class World:
         return self._random.choice((0.2, 1.0, 3.0, 20.0))
 
     def _switched(self, number: int, on: bool) -> None:
-        """Each switch has every so manyth machine, or one switch has all."""
-        names = [name for at, name in enumerate(self.machines) if at % len(self.switches) == number]
-        for name in names if len(self.switches) > 1 else self.machines:
+        """A switch has the machines that it names; of two that name none, each has every other machine."""
+        every = list(self.machines)
+        names = self.settings.power[number].machines or (
+            every[number :: len(self.switches)] if len(self.switches) > 1 else every
+        )
+        for name in names:
             if self.settings.subject == "drive":
                 self._switch_drives(self.machines[name], on=on)
             elif on:

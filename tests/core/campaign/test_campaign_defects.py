@@ -468,3 +468,16 @@ def test_status_that_comes_late_is_no_sign_of_life() -> None:
     machine.say_again(0)
     assert not any(isinstance(one, StillThere) for one in log_of(world))
     assert world.finish() == "complete"
+
+
+def test_machines_of_one_switch_are_cut_together_again() -> None:
+    """One of two machines behind an outlet does not boot: the outlet goes off and on once more for both, and
+    the machine with an outlet of its own keeps its power."""
+    world = World(settings_of(drives=("b", "c", "d"), own=True, group=True, cuts=1))
+    until_phase(world, "rest")
+    world.machines["b"].hangs = True
+    world.until_still(10_000.0)
+    assert world.is_over, world.story()
+    offs = [sum(operation == "off" for operation, _ in switch.asked) for switch in world.switches]
+    assert offs[0] > offs[1], offs
+    assert words(world)[0][2] == "durable"

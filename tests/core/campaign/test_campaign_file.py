@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.definition.settings import Settings
 from durability.errors import UsageError
+from tests.core.campaign.campaign_world import settings_of
 
 LEAST = """
 [campaign]
@@ -289,3 +290,14 @@ def test_any_text_is_a_usage_error(text: str) -> None:
     """A text that is not TOML, or says nothing, is refused."""
     with pytest.raises(UsageError):
         read(text)
+
+
+def test_a_switch_names_one_machine_or_several() -> None:
+    """One table has either key; machines that a switch shares are those it names, or all."""
+    settings = settings_of(drives=("b", "c", "d"), own=True, group=True)
+    assert [power.machines for power in settings.power] == [("b", "c"), ("d",)]
+    assert [settings.power[0].has(machine) for machine in "bcd"] == [True, True, False]
+    with pytest.raises(UsageError, match="has machine and machines"):
+        read(FILE_SYSTEM.replace("[power]", '[power]\nmachine = "b"\nmachines = ["b"]'))
+    with pytest.raises(UsageError, match="'x' is not in"):
+        read(FILE_SYSTEM.replace("[power]", '[power]\nmachines = ["b", "x"]'))

@@ -27,18 +27,20 @@ class Histories(RuleBasedStateMachine):
     world: World
 
     @initialize(
-        drives=st.sampled_from([("b",), ("b", "b"), ("b", "c"), ("b", "b", "c")]),
+        drives=st.sampled_from([("b",), ("b", "b"), ("b", "c"), ("b", "b", "c"), ("b", "c", "d")]),
         switches=st.integers(1, 2),
         stop_at=st.sampled_from(["loss", "end"]),
         subject=st.sampled_from(["machine", "machine", "drive"]),
         arms=st.lists(st.sampled_from(ARMS), min_size=1, max_size=3),
         cuts=st.integers(1, 4),
         own=st.booleans(),
+        group=st.booleans(),
     )
     def begin(
         self,
         *,
         own: bool,
+        group: bool,
         drives: tuple[str, ...],
         switches: int,
         stop_at: str,
@@ -58,6 +60,7 @@ class Histories(RuleBasedStateMachine):
                 arms=kinds,
                 cuts=cuts,
                 own=own,
+                group=group,
             )
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
-from durability.campaign.definition.settings import TestedDrive
+from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.happenings import DriveReported, MachineSeen, PowerWentOff, StrangerHeard
 from durability.campaign.tasks import DriveStatus, Status, Task
 from durability.errors import PeerError, RefusedError
@@ -147,7 +147,7 @@ async def test_two_drives_cannot_share_a_run(lab: Lab, sqlite_url: str, power: P
     """A run is of one drive; the other one's part has failed."""
     running = await lab.start(sqlite_url)
     settings = settings_of(power, cuts=1)
-    drives: tuple[TestedDrive, ...] = (
+    drives: tuple[DriveUnderTest, ...] = (
         *settings.drives,
         replace(settings.drives[0], name="hdd", target="/mnt/hdd"),
     )

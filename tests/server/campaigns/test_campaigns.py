@@ -14,7 +14,7 @@ import pytest
 from durability.campaign import next_steps
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.campaign_file import read_campaign
-from durability.campaign.definition.settings import Settings, TestedDrive, check
+from durability.campaign.definition.settings import DriveUnderTest, Settings, check
 from durability.campaign.happenings import Entry, entry_from_value
 from durability.campaign.results import results
 from durability.formats.documents import to_value
@@ -178,7 +178,7 @@ async def test_of_two_machines_with_two_drives_each_only_the_liar_is_named(
     running = await lab.start(sqlite_url)
     other = await lab.join(running.address, (await running.server.invite()).line, name="other")
     drives = tuple(
-        TestedDrive(
+        DriveUnderTest(
             name=f"{machine}-{number}",
             machine=machine,
             device="",

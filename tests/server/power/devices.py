@@ -29,7 +29,7 @@ TIMEOUT_S = 120.0
 
 def power(kind: PowerKind, agent: str = "", /, **options: str) -> Power:
     """A switch, with time enough for a machine that is busy."""
-    return Power(kind=kind, agent=agent, options=options, timeout_s=TIMEOUT_S, machine="")
+    return Power(kind=kind, agent=agent, options=options, timeout_s=TIMEOUT_S, machines=())
 
 
 def within(timeout_s: float, switch: Power) -> Power:
