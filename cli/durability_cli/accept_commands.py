@@ -75,8 +75,8 @@ def accept(
 ) -> None:
     """Decide whether to accept a drive, by the criteria of a profile.
 
-    Joins benchmark results, campaigns and the drive's own counters. Exit code 0 means pass, 3 refuse, 4 not
-    shown.
+    Combines benchmark results, campaigns and the drive's own counters. Exit code 0 means pass, 3 refuse, 4
+    not shown.
     """
     from durability_client.acceptance import accept_command
     from durability_client.acceptance.gather import EvidenceWanted

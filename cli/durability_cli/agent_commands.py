@@ -76,9 +76,10 @@ def install(context: typer.Context, *, print_only: Print = False) -> None:
 
 @agent.command()
 def live() -> None:
-    """Join the server, start the agent and show its progress on the consoles.
+    """Run the live image's own program.
 
-    The live image's own program; it refuses to run on another system.
+    Joins the server, starts the agent and shows its progress on the consoles. Refuses to run on another
+    system.
     """
     from durability_client.live.live_command import live as serve_boot
 

@@ -68,10 +68,11 @@ def options_of_all(
 
 @campaign.command()
 def check(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> None:
-    """Switch the power off and on once, and check that the same drives come back.
+    """Test the switches: cut the power once, write nothing.
 
-    Shows that the switches cut these machines and drives, and writes nothing to the drives. Waits until the
-    check is over. Exit code 0 means that the campaign may start, 5 that it must not; the reasons are printed.
+    Checks that the same drives come back. Shows that the switches cut these machines and drives, and writes
+    nothing to the drives. Waits until the check is over. Exit code 0 means that the campaign may start, 5
+    that it must not; the reasons are printed.
     """
     from durability_client.campaigns import campaign_command
 

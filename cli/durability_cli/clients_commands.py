@@ -49,8 +49,8 @@ def invite(
 ) -> None:
     """Print the line that joins another machine.
 
-    The code in it works once, within an hour. With --machines it is for machines that run the live image:
-    each of them joins again after every boot.
+    The code works once, within an hour. A code of --machines is for the live image: each machine joins with
+    it again after every boot.
     """
     from durability_client import clients_command
 
@@ -78,8 +78,8 @@ def rename(context: typer.Context, client: options.ClientName, name: options.New
 def revoke(context: typer.Context, client: options.ClientName) -> None:
     """Disconnect a client for good.
 
-    Its runs stay. A join code that was not used yet is revoked by the id that `durability clients` lists; a
-    code for machines, with all its machines, too.
+    Its runs stay. To revoke an unused join code, name the id that `durability clients` lists. Revoking a code
+    of --machines also revokes its machines.
     """
     from durability_client import clients_command
 

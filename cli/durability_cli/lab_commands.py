@@ -70,8 +70,9 @@ def histories(
 ) -> None:
     """Test random sequences of runs, errors, cuts and restarts.
 
-    Compares each verdict with what happened. Exit code 0 if every verdict is correct. Rig a plays a sequence
-    in virtual time, on simulated drives; rig b on real file systems, in seconds each.
+    Compares each verdict with what happened. Exit code 0 if every verdict is correct. Rig a plays each
+    sequence in virtual time on simulated drives. Rig b plays it on real file systems and takes 10 to 25
+    seconds per sequence.
     """
     from durability_lab.histories import libraries
 
@@ -158,11 +159,12 @@ def campaign(
     seed: options.CutSeed = None,
     json: options.Json = False,
 ) -> None:
-    """Run a campaign on drives with known faults, with a real server, agent and switch.
+    """Run a campaign on drives with known faults.
 
-    Each drive takes part until its first loss. On rig b, server, agent and drives all run on this machine. On
-    rig c, a BMC cuts a virtual machine that has all drives and runs the agent. Exit code 0 if every honest
-    drive was durable in all cuts and every lying drive was caught. Needs root.
+    Server, agent and switch are real. Each drive takes part until its first loss. On rig b, server, agent and
+    drives all run on this machine. On rig c, a BMC cuts a virtual machine that has all drives and runs the
+    agent. Exit code 0 if every honest drive was durable in all cuts and every lying drive was caught. Needs
+    root.
     """
     from durability_lab.campaign_rig.campaign_command import CampaignOptions
     from durability_lab.campaign_rig.campaign_command import campaign as make_campaign

@@ -98,8 +98,10 @@ def _require_known_shell(ended: SystemExit | typer.Exit) -> None:
 
 
 def _make_plain(error: Any) -> None:
-    """A shell's pattern may have put anything on the command line: names of files."""
-    error.message = plain_text.as_line(error.message)
+    """A shell's pattern may have put anything on the command line: names of files. Where a command is
+    missing, the message is the help, which has lines."""
+    if error.ctx is None or error.message != error.ctx.get_help():
+        error.message = plain_text.as_line(error.message)
 
 
 app = typer.Typer(
@@ -387,8 +389,8 @@ def runs(
 ) -> None:
     """List tested drives with their cuts and last verdict, or all runs.
 
-    The drives with the newest runs come first. A cut is clean if its verdict is durable. JSON has runs and
-    drives.
+    The drives with the newest runs come first. A cut is clean if its verdict is durable. --json prints
+    both runs and drives.
     """
     from durability_client import queries
 

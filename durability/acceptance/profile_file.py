@@ -94,7 +94,7 @@ def _kind(table: Table) -> CriterionKind:
     if not name:
         raise UsageError(f"{table.name} kind is missing: one of {', '.join(KINDS)}")
     near = difflib.get_close_matches(name, KINDS, n=1)
-    meant = f"is {near[0]} meant?" if near else f"it is none of {', '.join(KINDS)}"
+    meant = f"is {near[0]} meant?" if near else f"it is not one of {', '.join(KINDS)}"
     raise UsageError(f"{table.name} kind = {name!r}: {meant}")
 
 
@@ -105,7 +105,7 @@ def _limit(table: Table, kind: CriterionKind) -> float | None:
             raise UsageError(f"{table.name} takes no limit: remove it")
         return None
     if "limit" not in table:
-        raise UsageError(f"{table.name} limit is missing: a number, {limit.sense} so many {limit.unit}")
+        raise UsageError(f"{table.name} limit is missing: add a number of {limit.unit} ({limit.sense})")
     value = table.number("limit", 0.0)
     whole = "a whole number" if limit.whole else "a number"
     if not limit.low <= value <= limit.high or (limit.whole and not math.floor(value) == value):

@@ -46,7 +46,6 @@ from durability.campaign.happenings import (
 from durability.campaign.tasks import DriveStatus
 
 Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", "rest", "on", "again", "back"]
-WITH_RUNS: frozenset[Phase] = frozenset({"run", "load", "held"})  # before the power is touched
 
 
 @dataclass(slots=True)

@@ -78,7 +78,9 @@ class Table:
         """One of a closed set of texts."""
         value = self.text(key, default)
         if value != default and value not in choices:
-            raise UsageError(f"{self.name} {key} = {value!r} is none of {', '.join(filter(None, choices))}")
+            raise UsageError(
+                f"{self.name} {key} = {value!r} is not one of {', '.join(filter(None, choices))}"
+            )
         return value
 
     def table(self, key: str) -> Table:

@@ -109,3 +109,12 @@ def test_choices_are_those_of_what_they_are_for() -> None:
     assert get_args(options.FileSystem) == get_args(loads.FileSystemName)
     assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
     assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)
+
+
+@pytest.mark.parametrize("words", [[], ["lab"], ["campaign"], ["agent"]], ids=str)
+def test_a_command_that_is_missing_shows_the_help(words: list[str]) -> None:
+    """The commands of the group are listed, one on each line."""
+    ended = CliRunner().invoke(app, words)
+    assert ended.exit_code == 2
+    shown = ended.output
+    assert "Usage: " in shown and "\\n" not in shown and len(shown.splitlines()) > 5, shown

@@ -22,7 +22,6 @@ from durability_client.bench.report.svg import Drawing
 
 _WIDTH, _HEIGHT = 300.0, 132.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 6.0, 8.0, 22.0
-_ROWS_MAX = 6  # of cuts
 _GAP = 2.0
 _POINTS_MAX = 240
 

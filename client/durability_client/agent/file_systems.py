@@ -116,12 +116,6 @@ def is_mounted(directory: Path) -> bool:
     return any(mount.mount_point == str(directory) for mount in mounts())
 
 
-def device_number_at(directory: Path) -> tuple[int, int] | None:
-    """Major and minor number of what is mounted there last; None for nothing."""
-    found = [mount.device_number for mount in mounts() if mount.mount_point == str(directory)]
-    return found[-1] if found else None
-
-
 def error_count(kind: FileSystem, name: str) -> int:
     """The errors that the file system on the device `name` counted in its superblock; 0 if it counts none."""
     if kind != "ext4":

@@ -117,7 +117,7 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, holds: str) -
         raise DriveError(
             "in-use",
             f"{found.device} holds {' '.join(new)}, which was not there when the campaign was checked; it was"
-            " not touched. If that may go, stop the campaign and run the check again",
+            " not touched. If you do not need it, stop the campaign and run the check again",
         )
     if not mine.again and mine.examined is not None and first == holds:
         return

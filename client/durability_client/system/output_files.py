@@ -62,7 +62,9 @@ def to_append(path: Path, what: str) -> IO[bytes]:
             raise _cannot(path, what, error) from error
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise SetupError(f"{path}: {what} cannot be written there: it is no file; name another")
+            raise SetupError(
+                f"{path}: {what} cannot be written there: it is not a regular file; name another file"
+            )
         return open(fd, "a+b")  # noqa: PTH123 - a descriptor
 
 

@@ -13,6 +13,8 @@ from typing import Literal, TypeAlias
 from durability.units import counted
 
 ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
+# How pages show each word.
+PROOF_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 
 BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 59 cuts without a loss
 

@@ -202,15 +202,19 @@ def _check_power(settings: Settings, switch: Power) -> None:
     _require_time("[power] timeout_s", switch.timeout_s, 3600)
     _check_secrets(switch)
     for machine in switch.machines:
-        _require(machine in settings.machines, f"[power] machine = {machine!r} is not in [campaign] machines")
+        _require(
+            machine in settings.machines,
+            f"[power] names machine {machine!r}, which is not in [campaign] machines",
+        )
     if switch.kind == "fence":
         _require(
             bool(re.fullmatch(r"fence_[a-z0-9_]+", switch.agent)),
-            f"[power] fence = {switch.agent!r} is no fence agent: their names begin with fence_",
+            f"[power] fence = {switch.agent!r} is not a fence agent: names of fence agents begin with fence_",
         )
         for never in ("action", "method"):
             _require(
-                never not in switch.options, f"[power] {never} is not yours to say: a cut is off, then on"
+                never not in switch.options,
+                f"[power] {never} cannot be set: a campaign always switches off, then on",
             )
         _require(
             switch.agent not in POWERLESS_AGENTS,
@@ -277,7 +281,7 @@ def _check_drive(settings: Settings, drive: DriveUnderTest) -> None:
 def _check_arm(settings: Settings, arm: Arm) -> None:
     where = f"[[arm]] {arm.name}:"
     known = WORKLOADS.get(arm.workload)
-    _require(known is not None, f"{where} workload {arm.workload!r} is none of {', '.join(WORKLOADS)}")
+    _require(known is not None, f"{where} workload {arm.workload!r} is not one of {', '.join(WORKLOADS)}")
     _require(1 <= arm.writers <= WRITERS_MAX, f"{where} writers is {arm.writers}: 1 to {WRITERS_MAX}")
     _require(1 <= arm.group <= GROUP_MAX, f"{where} group is {arm.group}: 1 to {GROUP_MAX}")
     _check_size(f"{where} record_size", arm.record_size)

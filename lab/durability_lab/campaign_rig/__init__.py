@@ -1,1 +1,1 @@
-"""Whole campaigns in memory and in virtual time: the server's part, switches, machines with their agents."""
+"""Whole campaigns: with played parts in virtual time, and with real parts on rigs b and c."""

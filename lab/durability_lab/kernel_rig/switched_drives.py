@@ -124,5 +124,5 @@ class SwitchedDrives:
                 drive.switch_on()
             self._is_on = True
         else:
-            raise SetupError(f"{operation!r} is none of on, off and status")
+            raise SetupError(f"{operation!r} is not one of on, off and status")
         return drive_switch.DONE

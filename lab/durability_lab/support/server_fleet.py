@@ -153,11 +153,6 @@ class _WatchedLink(RunLink):
             self.outages.append(Outage(self._since_s, now_s))
         self._trouble = text
 
-    @property
-    def out_since_s(self) -> float | None:
-        """Since when there is no server; None if there is one."""
-        return self._since_s if self._trouble else None
-
     def drop(self) -> None:
         """Lose the connection, as a router does that lost its table."""
         if self._connection is not None:

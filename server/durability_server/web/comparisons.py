@@ -21,11 +21,10 @@ from durability.acceptance.known_cuts import (
     older_campaigns,
     proof_beside,
 )
-from durability.bench.catalogue import HEADLINE
-from durability.bench.compare import Comparison, Row, compare
+from durability.bench.compare import Comparison, Row, compare, deciding_row
 from durability.bench.decision.bottom_line import megabytes
 from durability.bench.decision.claims import choose, claim_from_row
-from durability.bench.decision.proof import Proof
+from durability.bench.decision.proof import PROOF_CLASSES, Proof
 from durability.bench.kept_result import is_result_id, unpack_body
 from durability.bench.result import Result
 from durability.bench.serials import marks_of
@@ -43,7 +42,6 @@ from durability_server.web.campaign_watch import CampaignWatch, WatchedCampaign
 COMPARED_MAX = 4
 LISTED_MAX = 200
 _UNKNOWN = "no cut of it is known"
-_CLASSES = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +93,7 @@ def comparison_view(store: Store, watch: CampaignWatch, names: Sequence[str]) ->
         proofs.append(proof_beside(result, [*known, *of_runs], named=False))
         notes |= {note: None} if note else {}
     compared = compare(found, tuple(proofs))
-    deciding = _deciding(compared.rows)
+    deciding = deciding_row(compared.rows)
     return ComparisonView(
         compared=compared,
         columns=tuple(_column(compared, deciding, number) for number in range(len(compared.labels))),
@@ -161,13 +159,6 @@ def _facts_of(store: Store, state: CampaignState, drive: str) -> Facts | None:
     return None
 
 
-def _deciding(rows: Sequence[Row]) -> Row | None:
-    """The row of one committing writer, else of the first cell that commits; None without any."""
-    named = [row for row in rows if row.engine == "durability" and row.cell.name == HEADLINE.name]
-    others = [row for row in rows if row.basis == "rate" and row.cell.sync != "none"]
-    return next(iter((*named, *others)), None)
-
-
 def _column(compared: Comparison, row: Row | None, number: int) -> Column:
     proof = compared.proofs[number] if compared.proofs else None
     rate, beside = "\u2013", []
@@ -183,7 +174,7 @@ def _column(compared: Comparison, row: Row | None, number: int) -> Column:
         label=compared.labels[number],
         rate=rate,
         beside=", ".join(beside),
-        word="open" if proof is None else _CLASSES[proof.word],
+        word="open" if proof is None else PROOF_CLASSES[proof.word],
         cuts=_UNKNOWN if proof is None else proof.text,
     )
 

@@ -103,7 +103,7 @@ REFUSED = {
     "interval of nan": (more('off_s = [nan, 1]'), "a number is needed"),
     "boot_within_s infinite": (more('boot_within_s = inf'), "a number is"),
     "boot_within_s 0": (more('boot_within_s = 0'), "more than 0"),
-    "stop_at": (more('stop_at = "never"'), "is none of loss, end"),
+    "stop_at": (more('stop_at = "never"'), "is not one of loss, end"),
     "machines as text": (changed('machine = "b"', 'machines = "b"'), "a list such as"),
     "machines of numbers": (changed('machine = "b"', "machines = [1]"), "not a list of texts"),
     "no machine": (changed('machine = "b"', ""), "the name '' has other than"),
@@ -127,12 +127,12 @@ REFUSED = {
         changed('device = "/dev/disk/by-id/nvme-EXAMPLE"', 'target = "/mnt/t"'),
         "are for a device",
     ),
-    "file system": (changed("ext4", "fat"), "is none of ext4, xfs, btrfs"),
+    "file system": (changed("ext4", "fat"), "is not one of ext4, xfs, btrfs"),
     "no power": (WITHOUT_POWER, "[power] is needed"),
     "two kinds of power": (changed("fence = ", 'tasmota = "x"\nfence = '), "needs one of"),
     "no kind of power": (changed('fence = "fence_ipmilan"', ""), "needs one of"),
     "not an agent": (changed("fence_ipmilan", "rm -rf"), "no fence agent"),
-    "action": (changed("fence = ", 'action = "reboot"\nfence = '), "not yours to say"),
+    "action": (changed("fence = ", 'action = "reboot"\nfence = '), "cannot be set"),
     "password": (changed("fence = ", 'password = "x"\nfence = '), "password_file"),
     "nested option": (changed("fence = ", "ip = [1]\nfence = "), "neither a text"),
     "plain community": (changed("fence = ", 'community = "x"\nfence = '), "community_file"),
@@ -151,10 +151,10 @@ REFUSED = {
     "class of a cloud": (changed("fence_ipmilan", "fence_hetzner_cloud"), '"vm" at most'),
     "class of a guest": (changed("fence_ipmilan", "fence_virsh"), '"vm" at most'),
     "no class": (changed('cut_class = "power"', ""), "cut_class is missing"),
-    "unknown class": (changed('cut_class = "power"', 'cut_class = "all"'), "is none of power, vm, os"),
+    "unknown class": (changed('cut_class = "power"', 'cut_class = "all"'), "is not one of power, vm, os"),
     "commands": (changed('fence = "fence_ipmilan"', 'on = "a"\noff = "b"'), "status is missing"),
     "power is a number": ("power = 4\n" + WITHOUT_POWER, "[[power]] is needed"),
-    "workload": (FILE_SYSTEM + '[[arm]]\nworkload = "mix"\n', "workload 'mix' is none of"),
+    "workload": (FILE_SYSTEM + '[[arm]]\nworkload = "mix"\n', "workload 'mix' is not one of"),
     "names on a raw drive": (LEAST + '[[arm]]\nworkload = "rename"\n', "needs a file system"),
     "size": (FILE_SYSTEM + 'size = "4 pounds"\n', "size: '4 pounds' is not a size"),
     "record size": (FILE_SYSTEM + '[[arm]]\nrecord_size = "0"\n', "record_size is 0"),
@@ -299,5 +299,5 @@ def test_a_switch_names_one_machine_or_several() -> None:
     assert [settings.power[0].has(machine) for machine in "bcd"] == [True, True, False]
     with pytest.raises(UsageError, match="has machine and machines"):
         read(FILE_SYSTEM.replace("[power]", '[power]\nmachine = "b"\nmachines = ["b"]'))
-    with pytest.raises(UsageError, match="'x' is not in"):
+    with pytest.raises(UsageError, match="machine 'x', which is not in"):
         read(FILE_SYSTEM.replace("[power]", '[power]\nmachines = ["b", "x"]'))

@@ -5,14 +5,14 @@ The tables have every cell (`--full`); this has those that decide. Rendering onl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
 from durability.bench.catalogue import CLASSIC, COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
-from durability.bench.compare import Comparison, Row
+from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.proof import ProofWord
 from durability.bench.summary import CellSummary
 from durability.units import counted
@@ -79,7 +79,7 @@ def _answer(comparison: Comparison, width: int) -> Iterator[Text]:
 
 def _results(comparison: Comparison, width: int) -> Iterator[Text]:
     """Each result with the figures of the cell that decides, and what cuts said of its drive."""
-    row = deciding(comparison.rows)
+    row = deciding_row(comparison.rows)
     head = ("", "commits/s", "MB/s", "p99", "ratio", "cuts")
     table = [head]
     for number, label in enumerate(comparison.labels):
@@ -98,13 +98,6 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
         if number:
             line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
         yield line
-
-
-def deciding(rows: Sequence[Row]) -> Row | None:
-    """The row of one committing writer, else of the first cell that commits; None without any."""
-    named = [row for row in rows if row.engine == "durability" and row.cell.name == HEADLINE.name]
-    others = [row for row in rows if row.basis == "rate" and row.cell.sync != "none"]
-    return next(iter((*named, *others)), None)
 
 
 def figures_of(row: Row | None, number: int) -> tuple[str, str, str, str]:

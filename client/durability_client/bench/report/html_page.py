@@ -15,11 +15,11 @@ from jinja2 import Environment, Template
 
 from durability.bench import catalogue
 from durability.bench.cells import GROUPS
-from durability.bench.compare import Comparison, Row
+from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.decision.classic import classic_rows, classic_version, sync_cost
-from durability.bench.decision.proof import ProofWord
+from durability.bench.decision.proof import PROOF_CLASSES
 from durability.bench.filled import filled
 from durability.bench.inflation import inflations
 from durability.bench.intervals import Ratio
@@ -32,7 +32,6 @@ from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 from durability_client.page_templates import page_templates
 
-_CLASSES: dict[ProofWord, str] = {"proven": "yes", "too few cuts": "open", "lost data": "no"}
 _OVER_TIME = "commit"  # a group; others have their rate over time in the table
 
 
@@ -125,7 +124,7 @@ def comparison_page(comparison: Comparison, results: Sequence[Result]) -> str:
 
 def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
     """Each result with the figures of the cell that decides, and what cuts said of its drive."""
-    row = comparison_screen.deciding(comparison.rows)
+    row = deciding_row(comparison.rows)
     tiles = []
     for number, label in enumerate(comparison.labels):
         rate, moved, p99, times = comparison_screen.figures_of(row, number)
@@ -136,7 +135,7 @@ def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
                 label=label,
                 rate=f"{rate} commits/s",
                 beside=f"{moved} MB/s, p99 {p99}{against}",
-                word="open" if proof is None else _CLASSES[proof.word],
+                word="open" if proof is None else PROOF_CLASSES[proof.word],
                 cuts=comparison_screen.UNKNOWN_CUTS if proof is None else proof.text,
             )
         )
