@@ -111,7 +111,7 @@ def test_choices_are_those_of_what_they_are_for() -> None:
     assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)
 
 
-@pytest.mark.parametrize("words", [[], ["lab"], ["campaign"], ["agent"]], ids=str)
+@pytest.mark.parametrize("words", [[], ["lab"], ["campaign"]], ids=str)
 def test_a_command_that_is_missing_shows_the_help(words: list[str]) -> None:
     """The commands of the group are listed, one on each line."""
     ended = CliRunner().invoke(app, words)
