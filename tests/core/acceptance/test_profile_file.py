@@ -43,7 +43,7 @@ def test_a_profile_is_read() -> None:
         ('"clean-cuts"', '"clean-cut"', r"\[\[criterion\]\] 1 kind = 'clean-cut': is clean-cuts meant\?"),
         ('"clean-cuts"', '"beautiful"', "it is not one of clean-cuts, counted-cuts"),
         ('kind = "plausible"\n', "", r"\[\[criterion\]\] 2 kind is missing: one of clean-cuts"),
-        ("limit = 59\n", "", r"1 \(clean-cuts\) limit is missing: add a number of cuts \\(at least\\)"),
+        ("limit = 59\n", "", r"1 \(clean-cuts\) limit is missing: add a number of cuts \(at least\)"),
         ("limit = 59", "limit = 0", "limit is 0: a whole number of cuts, 1 to 100000, is needed"),
         ("limit = 59", "limit = 1.5", r"limit is 1\.5: a whole number"),
         ("limit = 59", "limit = nan", "a number is needed"),

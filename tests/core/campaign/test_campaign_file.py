@@ -131,7 +131,7 @@ REFUSED = {
     "no power": (WITHOUT_POWER, "[power] is needed"),
     "two kinds of power": (changed("fence = ", 'tasmota = "x"\nfence = '), "needs one of"),
     "no kind of power": (changed('fence = "fence_ipmilan"', ""), "needs one of"),
-    "not an agent": (changed("fence_ipmilan", "rm -rf"), "no fence agent"),
+    "not an agent": (changed("fence_ipmilan", "rm -rf"), "not a fence agent"),
     "action": (changed("fence = ", 'action = "reboot"\nfence = '), "cannot be set"),
     "password": (changed("fence = ", 'password = "x"\nfence = '), "password_file"),
     "nested option": (changed("fence = ", "ip = [1]\nfence = "), "neither a text"),
