@@ -34,7 +34,7 @@ EXIT_CODES: Mapping[Word, int] = {
 REASONS: Mapping[str, str] = {
     "findings": "acknowledged data are missing or damaged on the target",
     "device-smaller": "the drive or the device is smaller than at arming",
-    "earlier-loss": "an earlier verify of this run found a loss, and no later one has withdrawn it",
+    "earlier-loss": "an earlier verify of this run found a loss, which none has withdrawn",
     "unreadable-only": "nothing but I/O errors shows the loss; a verify that reads everything withdraws it",
     "loss-withdrawn": "an earlier verify found slots unreadable, which a complete one has read since",
     "no-server-log": "this run has no server log",

@@ -113,7 +113,7 @@ def test_a_log_is_appended_to_and_not_through_a_link(shared: Path, tmp_path: Pat
     os.chown(planted, MALLORY, MALLORY, follow_symlinks=False)
     with pytest.raises(SetupError):
         output_files.to_append(planted, "a log")
-    with pytest.raises(SetupError, match="no file"):
+    with pytest.raises(SetupError, match="not a regular file"):
         output_files.to_append(Path("/dev/null"), "a log")
     assert shadow.read_bytes() == b""
 

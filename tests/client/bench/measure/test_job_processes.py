@@ -126,13 +126,13 @@ def test_jobs_end_with_their_parent(tmp_path: Path) -> None:
     program = textwrap.dedent(
         f"""
         import threading, time
-        from durability_client.bench.measure.job import Task
+        from durability_client.bench.measure.job import JobTask
         from durability_client.bench.measure.job_processes import Jobs
         from tests.client.bench.quick_cells import tiny
 
         if __name__ == "__main__":
             path = {str(tmp_path / "file")!r}
-            task = Task(cell=tiny(), path=path, offset_bytes=0, span_bytes=1 << 20, seed=1)
+            task = JobTask(cell=tiny(), path=path, offset_bytes=0, span_bytes=1 << 20, seed=1)
             jobs = Jobs()
             jobs.open([task])
             threading.Thread(target=jobs.run, args=(1,), kwargs={{"seconds": 600.0}}, daemon=True).start()
