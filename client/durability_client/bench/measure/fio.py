@@ -36,7 +36,7 @@ from durability_client.system.programs import find_tool
 
 _GRACE_S = 30.0  # beyond the runtime, until fio is given up
 _LOOK_S = 0.5  # between calls of who watches
-_END_S = 5.0  # a killed process that is still there then waits for the drive
+_END_S = 15.0  # a killed process that is still there then waits for the drive
 _REPORT_CHARACTERS_MAX = 64 << 20
 _LACKING = {errno.EINVAL, errno.EOPNOTSUPP}  # what opening with O_DIRECT gives where that is not supported
 
