@@ -186,7 +186,7 @@ class CampaignState:
             phase="run" if cycle.cycle else "examine",
             switches=[Switch() for _ in self.plan.power],
             subject=self.plan.subject,
-            switched=tuple(power.machines for power in self.plan.power),
+            power=self.plan.power,
         )
 
     def _end_cycle(self, entry: Entry, over: CycleEnded) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from durability.campaign.definition.settings import Subject
+from durability.campaign.definition.settings import Power, Subject
 from durability.campaign.happenings import (
     Abandoned,
     CutDue,
@@ -69,7 +69,7 @@ class CycleState:
     drive, the one that was armed, or had ended when it was heard of first; `armed`: the number of the entry
     that said that it is armed; `over`: of the first one after that which said that it ended. `seen`: by
     machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it was let go on.
-    `switched`: the machines of each switch, () for all. `involved`: the switches that are asked now: all, or
+    `power`: the switches, as in the settings. `involved`: the switches that are asked now: all, or
     those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs."""
 
     began: CycleBegan
@@ -78,7 +78,7 @@ class CycleState:
     phase: Phase
     switches: list[Switch]
     subject: Subject
-    switched: tuple[tuple[str, ...], ...]
+    power: tuple[Power, ...]
     statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
     verified: dict[str, DriveStatus] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class CycleState:
 
     def switches_of(self, machine: str) -> tuple[int, ...]:
         """The switches that a machine gets its power through."""
-        return tuple(number for number, of in enumerate(self.switched) if not of or machine in of)
+        return tuple(number for number, of in enumerate(self.power) if of.has(machine))
 
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""

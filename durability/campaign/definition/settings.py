@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 from durability.campaign.definition import plain_secrets
 from durability.campaign.definition.fence_agents import GUEST_AGENTS, POWERLESS_AGENTS
@@ -37,7 +37,6 @@ FileSystem: TypeAlias = Literal["", "ext4", "xfs", "btrfs"]
 # When the power goes: under load; after all writers have been held for `idle_s`; while the target is
 # prefilled, before anything is acknowledged; after the machine has stopped the run and shut down in order.
 Moment: TypeAlias = Literal["load", "idle", "prefill", "shutdown"]
-MOMENTS: tuple[Moment, ...] = get_args(Moment)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -46,8 +45,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Power:
     """One switch. `agent`: the fence agent, or the address (URL or host) of a Tasmota or Shelly switch, ""
     for commands. `options`: the other keys of its table, as text; the value of a key `NAME_file` is the file
-    that holds the secret NAME. `timeout_s` bounds one request. `machines`: those that it
-    switches, () for all of the campaign."""
+    that holds the secret NAME. `timeout_s` bounds one request. `machines`: those that it switches, ()
+    for all of the campaign."""
 
     kind: PowerKind
     agent: str
