@@ -111,7 +111,7 @@ def _power(table: Table) -> Power:
         agent=agent,
         options=table.rest(),
         timeout_s=timeout_s,
-        machines=(machine,) if machine else machines,
+        machine=machine or " ".join(machines),
     )
 
 

@@ -45,14 +45,19 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 class Power:
     """One switch. `agent`: the fence agent, or the address (URL or host) of a Tasmota or Shelly switch, ""
     for commands. `options`: the other keys of its table, as text; the value of a key `NAME_file` is the file
-    that holds the secret NAME. `timeout_s` bounds one request. `machines`: those that it switches, ()
-    for all of the campaign."""
+    that holds the secret NAME. `timeout_s` bounds one request. `machine`: those that it switches, by
+    name, with a space between, "" for all of the campaign; servers keep this key since release 0.1.0."""
 
     kind: PowerKind
     agent: str
     options: Mapping[str, str]
     timeout_s: float
-    machines: tuple[str, ...]
+    machine: str
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """The machines that it switches, () for all."""
+        return tuple(self.machine.split())
 
     def has(self, machine: str) -> bool:
         """Whether it switches that machine."""

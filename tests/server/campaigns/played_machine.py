@@ -31,7 +31,7 @@ def switch(power: Path) -> Power:
         "off": f"sh -c 'echo off > {power}.$$ && mv {power}.$$ {power}'",
         "status": f"sh -c 'grep -q on {power} || exit 2'",
     }
-    return Power(kind="commands", agent="", options=options, timeout_s=20.0, machines=())
+    return Power(kind="commands", agent="", options=options, timeout_s=20.0, machine="")
 
 
 @dataclass

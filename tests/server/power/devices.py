@@ -29,7 +29,7 @@ TIMEOUT_S = 120.0
 
 def power(kind: PowerKind, agent: str = "", /, **options: str) -> Power:
     """A switch, with time enough for a machine that is busy."""
-    return Power(kind=kind, agent=agent, options=options, timeout_s=TIMEOUT_S, machines=())
+    return Power(kind=kind, agent=agent, options=options, timeout_s=TIMEOUT_S, machine="")
 
 
 def within(timeout_s: float, switch: Power) -> Power:

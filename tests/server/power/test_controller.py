@@ -330,7 +330,7 @@ async def test_a_server_that_dies_takes_all_of_it_along(switch: Switch, tmp_path
         " from durability.campaign.definition.settings import Power;"
         " from durability_server.power.controller import *;"
         " power = Power(kind='commands', agent='', options={'on': 'true', 'off': sys.argv[2],"
-        " 'status': 'true'}, timeout_s=100, machines=());"
+        " 'status': 'true'}, timeout_s=100, machine='');"
         " asyncio.run(Controller(Path(sys.argv[1])).ask(power, 'off'))"
     )
     off = switch.slow.options["off"]
