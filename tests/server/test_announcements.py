@@ -42,6 +42,7 @@ def test_nothing_is_told_before_the_first_line() -> None:
     assert told == ["b7: back", "b8: back", "b7: stopped"]
 
 
+@pytest.mark.slow
 async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     """Joined, armed, lost with what to type, back, stopped, and the verdict, in their order."""
     told: list[str] = []
@@ -124,6 +125,7 @@ def test_a_line_is_plain_and_its_reader_may_leave(monkeypatch: pytest.MonkeyPatc
     Announcer(None)("shelf", "joined")
 
 
+@pytest.mark.slow
 async def test_a_service_manager_hears_that_it_lives(tmp_path: Path) -> None:
     """READY=1 once it listens, WATCHDOG=1 within half of the time that it is given, STOPPING=1 at its end."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -18,6 +18,8 @@ from durability_client.target.discovery import host_now
 from tests.client.agent.task_server import Tasks, TaskServer, drive_on, task_server
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 
 class LoopHere:
     """The agent's loop in this process; `said` has its words, `offs` how often it shut the machine down."""

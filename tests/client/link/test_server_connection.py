@@ -118,6 +118,7 @@ async def test_what_a_run_acknowledges_is_granted(served: Served, facts: Value, 
         assert heard.link.final is None and heard.link.trouble == ""
 
 
+@pytest.mark.slow
 async def test_an_ack_that_a_dead_connection_swallowed_is_sent_again(
     served: Served, facts: Value, make_plan: MakePlan
 ) -> None:

@@ -100,6 +100,7 @@ def test_without_a_log_another_runs_superblock_may_be_the_later_one(plan: Plan) 
     assert outcome(plan, None, lost=3, superblocks=(plan, None)).verdict.word == "loss"
 
 
+@pytest.mark.slow
 def test_what_the_operator_says_and_asks_is_weighed(plan: Plan) -> None:
     """An attestation raises the class as far as the facts allow; a lesser requirement lowers the bar."""
     case = make_case(plan, (ACKED,))

@@ -39,6 +39,7 @@ async def test_campaign_demo_bounds_the_honest_drive_and_catches_the_liars() -> 
     assert len(text.splitlines()) < 24 and max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.slow
 async def test_same_seed_gives_the_same_campaign() -> None:
     """Drives, cuts, switch and verdicts all follow from the seed."""
     said = []

@@ -15,6 +15,8 @@ from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import History
 from tests.lab.mutants.mutation import answering, without
 
+pytestmark = pytest.mark.slow
+
 LOADED = ("run size_kib=1024", "pass ms=400", "pass ms=400")
 Change = Callable[[], AbstractContextManager[None]]
 

@@ -27,6 +27,8 @@ from tests.lab.mutants.mutation import answering
 from tests.lab.support.processes import Process, children, wait_until_gone
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 COMMAND = str(Path(sys.executable).with_name("durability"))
 DEADLINE_S = 280
 HISTORY = """durability.history/1
@@ -166,7 +168,6 @@ def failure_of_a_blinded_tester() -> tuple[SearchTally, WrongHistory]:
     return tally, failure
 
 
-@pytest.mark.slow
 def test_a_failure_is_short_and_replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A search finds a history that a broken tester judges wrongly, makes it short, prints and writes it. The
     file replays to the same wrong verdict, and with the whole tester to the right one; no file is lost."""
@@ -216,7 +217,6 @@ def test_an_output_file_is_looked_at_first(tmp_path: Path) -> None:
 # -- the search as a process ---------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_some_hundreds_of_histories_are_right(tmp_path: Path) -> None:
     """Every verdict of some hundred histories is deserved. `make nightly` plays others each time."""
     found = lab_histories("--count", "300", "--seed", "5", cwd=tmp_path)
@@ -224,7 +224,6 @@ def test_some_hundreds_of_histories_are_right(tmp_path: Path) -> None:
     assert found.stdout.startswith("300 histories right, seed 5, ")
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_histories(tmp_path: Path) -> None:
     """Two searches of one seed come to the same, but for the time that they took."""
     documents = []
@@ -238,7 +237,6 @@ def test_the_same_seed_gives_the_same_histories(tmp_path: Path) -> None:
     assert sum(documents[0]["verdicts"].values()) >= documents[0]["histories"]
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_a_search_at_once(tmp_path: Path) -> None:
     """All processes end, 130 is the exit code, a line says how many were played, and no file is left."""
     with searching(tmp_path) as (search, started, made):
@@ -251,7 +249,6 @@ def test_ctrl_c_ends_a_search_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_killed_search_leaves_no_process(tmp_path: Path) -> None:
     """After SIGKILL the workers end by themselves, and the files go away."""
     with searching(tmp_path) as (search, started, made):
@@ -259,7 +256,6 @@ def test_a_killed_search_leaves_no_process(tmp_path: Path) -> None:
         wait_until_gone(started, [made])
 
 
-@pytest.mark.slow
 def test_a_worker_that_dies_is_a_failure(tmp_path: Path) -> None:
     """A search ends with 1, names how the process ended, and writes the history that it played last."""
     with searching(tmp_path) as (search, started, made):
@@ -276,7 +272,6 @@ def test_a_worker_that_dies_is_a_failure(tmp_path: Path) -> None:
 # -- without the libraries -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("missing", [("greenlet",), ("hypothesis",), ("greenlet", "hypothesis")])
 def test_the_command_names_what_is_not_installed(missing: tuple[str, ...]) -> None:
     """Without a library that only this command needs, it says what to install; the rest imports none."""

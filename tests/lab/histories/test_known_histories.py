@@ -13,6 +13,8 @@ from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import History
 from tests.lab.mutants.mutants import MUTANTS
 
+pytestmark = pytest.mark.slow
+
 KNOWN = Path(__file__).parent / "known"
 # The answers of `verify` in their order; the last one is that after the end of each history.
 EXPECTED = {
@@ -106,7 +108,6 @@ def test_a_drive_whose_power_flickers_is_another_one(target: str) -> None:
     assert (answers(found), found.wrong) == (("durable",), ()), found.told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_known_history_notices_that_its_rule_is_gone(name: str) -> None:
     """Without its rule of evidence the history is answered otherwise, so it shows that the rule is there."""

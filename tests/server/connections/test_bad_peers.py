@@ -115,6 +115,7 @@ def _strangers(address: tuple[str, int], count: int) -> list[socket.socket]:
     return [socket.create_connection(address) for _ in range(count)]
 
 
+@pytest.mark.slow
 async def test_silent_strangers_keep_nobody_out(lab: Lab, sqlite_url: str) -> None:
     """With every stranger's place taken by connections that say nothing, an honest client still gets in."""
     raise_file_limit()

@@ -151,6 +151,7 @@ async def test_strangers_leave_descriptors_for_clients(
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_message_of_millions_of_maps_is_not_decoded(
     lab: Lab, sqlite_url: str, server_process: StartServer
 ) -> None:
@@ -171,6 +172,7 @@ async def test_a_message_of_millions_of_maps_is_not_decoded(
     assert _peak_bytes(server) - before < MEMORY_BYTES_MAX
 
 
+@pytest.mark.slow
 async def test_the_memory_of_unfinished_messages_is_bounded(lab: Lab, sqlite_url: str) -> None:
     """A client that begins large messages on many connections and ends none is refused at some number; the
     others are not, and it has the place of each message that was answered again."""

@@ -22,6 +22,7 @@ DEADLINE_S = 60
 
 
 @pytest.mark.parametrize("how", ["fin", "rst", "silence", "stop"])
+@pytest.mark.slow
 async def test_an_end_is_told_apart(
     lab: Lab, sqlite_url: str, request: pytest.FixtureRequest, how: str
 ) -> None:

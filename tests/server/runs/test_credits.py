@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pytest
+
 from durability.formats.case import Case
 from durability.protocol import messages
 from durability_server.runs.credits import Credits
@@ -34,6 +36,7 @@ def test_credits_survive_the_server() -> None:
     assert Credits.unpack(credits.pack(), newest=(6, 5)).grants == ((0, 0), (4, 5), (6, 5))
 
 
+@pytest.mark.slow
 async def test_a_credit_into_a_dead_network_is_known_to_be_in_doubt(lab: Lab, store_url: str) -> None:
     """The client hears nothing of the last grant; whoever verifies later, on any server, knows of both."""
     running = await lab.start(store_url)

@@ -19,6 +19,7 @@ FIRST = make_statistics(operations=(10, 20), flushes={"sda": 30})
 NEWEST = make_statistics(operations=(12, 20), flushes={"sda": 32})
 
 
+@pytest.mark.slow
 async def test_the_newest_statistics_outlive_client_and_server(lab: Lab, store_url: str) -> None:
     """A machine that lost its power cannot say Stop: what it said a second before is in the case."""
     running = await lab.start(store_url)

@@ -172,6 +172,7 @@ def test_invented_drives_push_no_other_clients_out(store_fixture: StoreFixture) 
     assert [row["serial"] for row in every] == ["X19", "X18", "X17", "X16", "S3", "S2", "S1"]
 
 
+@pytest.mark.slow
 def test_newer_runs_of_another_client_hide_no_loss(store_fixture: StoreFixture) -> None:
     """As many as a client may have, all on a drive with the same serial."""
     store_fixture.register(1, force=True, client="one")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from durability_lab.support.postgresql import PostgreSQL
     from tests.server.conftest import Client, Lab, MountSmall, ServerProcess, SmallDisk
 
-pytestmark = pytest.mark.usefixtures("no_silence")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_silence")]
 
 
 async def _until_told(client: Client) -> tuple[int, ...]:

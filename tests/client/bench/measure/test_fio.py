@@ -294,6 +294,7 @@ def _jobs_in(place: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_fio_is_watched_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who watches hears of it twice a second, and a fio that does not end is killed with its jobs."""
     program = tmp_path / "fio"
