@@ -75,7 +75,7 @@ nightly: $(INSTALLED)
 
 # For each known wrong verdict without its rule: how many random histories it takes to find it again.
 mends: $(INSTALLED)
-	@$(BIN)/python -m tests.lab.histories.mends
+	@$(BIN)/python -m tests.lab.histories.rediscover
 
 check: test test-guests
 

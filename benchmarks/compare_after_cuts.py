@@ -25,7 +25,7 @@ from drives import measured_on
 from durability.bench.catalogue import COMMIT_CONTROL, FLUSH_CONTROL, HEADLINE, WRITE_CONTROL
 from durability.bench.cells import MIB
 from durability.bench.result import encode
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 
 MODELS = {"honest": "honest", "protected": "write-through", "liar": "flush-ignored"}

@@ -166,8 +166,8 @@ def campaign(
     agent. Exit code 0 if every honest drive was durable in all cuts and every lying drive was caught. Needs
     root.
     """
-    from durability_lab.campaign_rig.campaign_command import CampaignOptions
-    from durability_lab.campaign_rig.campaign_command import campaign as make_campaign
+    from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions
+    from durability_lab.campaign_rig.lab_campaign_command import campaign as make_campaign
     from durability_lab.vm_rig.live_machine import LiveImage
 
     chosen = CampaignOptions(

@@ -20,7 +20,7 @@ from durability.protocol.messages import (
 from durability.units import counted
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 CLIENTS_SCHEMA = "durability.clients/1"
 _COLUMNS = ("name", "role", "state", "since", "runs", "client")

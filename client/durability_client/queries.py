@@ -31,7 +31,7 @@ from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_client.system import output_files
 from durability_client.system.terminal import width_of
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 RUNS_SCHEMA = "durability.runs/1"
 SHOW_SCHEMA = "durability.show/1"

@@ -34,10 +34,10 @@ from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.listener import Listener
 from durability_server.connections.turns import Turns
 from durability_server.power.controller import Controller
-from durability_server.runs.kept_results import KeptResults
-from durability_server.runs.registry import Registry
 from durability_server.runs.requests import Requests
+from durability_server.runs.result_requests import KeptResults
 from durability_server.runs.run import Run
+from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Session
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread

@@ -18,8 +18,8 @@ import pytest
 
 from durability.errors import EXIT_OK
 from durability_client.live import live_command, stick
-from durability_client.live.wishes import Wishes, from_file
-from durability_lab.campaign_rig.campaign_command import CampaignOptions, campaign
+from durability_client.live.join_request import JoinRequest, from_file
+from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 from durability_lab.vm_rig import live_machine
 from durability_lab.vm_rig.guest_programs import QEMU
 from durability_lab.vm_rig.live_machine import Firmware, LiveImage, boot_command
@@ -93,7 +93,7 @@ def test_the_menu_starts_by_itself() -> None:
 def test_the_file_on_the_stick_is_all_comments() -> None:
     """As it comes, it says nothing; without the marks, it is what the program reads."""
     text = (FILES / disc.JOIN_FILE).read_text()
-    assert from_file(text) == Wishes()
+    assert from_file(text) == JoinRequest()
     assert (disc.JOIN_FILE, disc.LABEL) == (stick.NAME, stick.LABEL)
     assert (disc.JOIN_FILE, disc.LABEL) == (live_machine.JOIN_FILE, live_machine.LABEL)
     keys = set(re.findall(r"^# (\w+) = ", text, re.MULTILINE))

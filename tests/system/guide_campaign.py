@@ -32,7 +32,7 @@ from durability_lab.campaign_rig.memory_server import MemoryServer
 from durability_lab.campaign_rig.played_machine import Durations, PlayedMachine
 from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch
 from durability_lab.simulated_rig.virtual_time import Agenda, S
-from durability_server.campaigns.news import news_of
+from durability_server.campaigns.notifications import news_of
 from tests.places import ROOT
 
 PAGE = ROOT / "docs/how-to/run-a-campaign.md"

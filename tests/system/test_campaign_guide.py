@@ -15,7 +15,7 @@ from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
 from durability.evidence.strength import upper_bound
 from durability.units import percent
-from durability_server.campaigns import news
+from durability_server.campaigns import notifications
 from tests.cli.help_page import commands
 from tests.system.guide_campaign import (
     BLOCKS,
@@ -192,7 +192,7 @@ def test_bounds_are_those_of_the_cuts() -> None:
 def test_numbers_of_the_text_are_those_of_the_code() -> None:
     """How long news may take, when a campaign pauses, what a long one takes."""
     text = " ".join(TEXT.split())
-    assert f"for at most {news.COMMAND_S:.0f} s" in text
+    assert f"for at most {notifications.COMMAND_S:.0f} s" in text
     assert between_cycles.NOT_CUTS_MAX == 2 and "after two such cycles the campaign pauses" in text
     assert between_cycles.DRIVE_TROUBLES_MAX == 2 and "was not fit in two cycles in a row" in text
     assert between_cycles.EMPTY_CYCLES_MAX == 5 and "five cycles in a row gave no result for it" in text

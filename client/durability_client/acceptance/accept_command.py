@@ -17,8 +17,8 @@ from typing import TextIO
 
 import durability
 from durability import plain_text
+from durability.acceptance.acceptance_document import Report, document_of
 from durability.acceptance.decision import EXIT_CODES, decide, decided_of_all
-from durability.acceptance.document import Report, document_of
 from durability.errors import UsageError
 from durability.formats.documents import to_json
 from durability_client.acceptance import profiles

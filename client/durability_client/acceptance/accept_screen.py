@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
+from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
-from durability.acceptance.document import Report
 from durability.acceptance.profile import Word
 from durability.units import counted, format_size
 

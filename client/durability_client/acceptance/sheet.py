@@ -10,11 +10,11 @@ from functools import cache
 
 from jinja2 import Environment
 
+from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import Decision, decided_of_all
-from durability.acceptance.document import Report
 from durability.acceptance.profile import Word
 from durability.units import counted, format_size
-from durability_client.acceptance.pictures import pictures
+from durability_client.acceptance.sheet_pictures import pictures
 from durability_client.page_templates import page_templates
 
 CLASSES: dict[Word, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}

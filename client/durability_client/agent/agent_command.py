@@ -16,10 +16,10 @@ from typing import TextIO
 
 from durability import plain_text
 from durability.errors import SetupError
+from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.agent_loop import agent_loop
+from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
-from durability_client.agent.outside import Children
-from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import HOW_TO_JOIN, Endpoint
 from durability_client.target.discovery import host_now

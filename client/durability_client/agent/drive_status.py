@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from durability.campaign.tasks import Condition, DriveStatus, DriveTask, Task
 from durability.formats.documents import escaped
+from durability_client.agent.abandonable_calls import shortened
 from durability_client.agent.drives import DriveError
-from durability_client.agent.outside import shortened
 
 Report: TypeAlias = Callable[[DriveStatus], None]
 

@@ -35,12 +35,19 @@ from durability.errors import (
 )
 from durability.formats.documents import escaped
 from durability_client.agent import drives, file_systems, same_drive
+from durability_client.agent.abandonable_calls import (
+    Children,
+    ProgramError,
+    in_thread,
+    own_command,
+    poll,
+    shortened,
+)
+from durability_client.agent.agent_paths import AgentPaths, read_mark, write_mark
 from durability_client.agent.condition import condition_of
 from durability_client.agent.drive_status import Report, TaskPart
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.agent.file_systems import KernelLog, NotMountedError
-from durability_client.agent.outside import Children, ProgramError, in_thread, own_command, poll, shortened
-from durability_client.agent.places import AgentPaths, read_mark, write_mark
 from durability_client.agent.run_child import RunChild, run_options
 from durability_client.system.programs import find_tool
 from durability_client.target import discovery

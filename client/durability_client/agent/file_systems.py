@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from durability.campaign.definition.settings import FileSystem
+from durability_client.agent.abandonable_calls import Children, ProgramError
 from durability_client.agent.drives import DriveError
-from durability_client.agent.outside import Children, ProgramError
 from durability_client.system.mounts import mounts
 
 # Nothing is discarded, so that a cycle on a large drive does not begin with minutes of TRIM.

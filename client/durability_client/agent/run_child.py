@@ -15,8 +15,8 @@ from typing import Any
 
 from durability.campaign.tasks import DriveTask
 from durability.formats.workloads.registry import WORKLOADS
+from durability_client.agent.abandonable_calls import Children, last_words, shell_code
 from durability_client.agent.drives import DriveError
-from durability_client.agent.outside import Children, last_words, shell_code
 
 _STOP_S = 60.0  # for a run to end in order; then it is told again, and then killed
 _AGAIN_S = 15.0

@@ -18,8 +18,8 @@ from typing import TextIO
 
 import durability
 from durability.errors import SetupError
+from durability_client.agent.abandonable_calls import own_command
 from durability_client.agent.agent_command import SYSTEMD
-from durability_client.agent.outside import own_command
 from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"

@@ -17,11 +17,11 @@ from durability.errors import SetupError
 from durability.formats.documents import escaped
 from durability.formats.facts import Host
 from durability_client.agent import file_systems
+from durability_client.agent.abandonable_calls import Children, ProgramError
+from durability_client.agent.agent_paths import check_names
 from durability_client.agent.drive_status import fresh_status
 from durability_client.agent.drive_work import DriveWork, Setting
 from durability_client.agent.drives import DriveError
-from durability_client.agent.outside import Children, ProgramError
-from durability_client.agent.places import check_names
 from durability_client.target import discovery
 
 _TOLD_S = 10.0  # for the server to hear that a shutdown is prepared

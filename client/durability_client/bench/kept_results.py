@@ -28,7 +28,7 @@ from durability.units import counted, duration
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import Connection, connect
 from durability_client.system.terminal import width_of
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 RESULTS_SCHEMA = "durability.results/1"
 _COLUMNS = ("result", "created", "host", "drive", "mode", "commits/s", "p99", "honest")

@@ -19,7 +19,7 @@ from durability.evidence.strength import CONFIDENCE
 from durability.units import counted, format_size, percent
 from durability_client.campaigns.campaign_results import results_to_value
 from durability_client.campaigns.health_text import health_text
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 AFTER: Mapping[str, str] = {
     "pause": "Campaign {name} pauses as soon as its machines are on and its drives at rest.",

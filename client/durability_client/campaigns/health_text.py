@@ -16,7 +16,7 @@ from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.health import HealthRow, health_rows, health_warnings
 from durability.units import counted, duration, format_size
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 BARS = "▁▂▃▄▅▆▇█"
 DIGITS = "12345678"  # in their place, if the terminal's encoding has no bars

@@ -26,9 +26,9 @@ from durability_client.link.endpoint import endpoint
 from durability_client.link.server_connection import connect
 from durability_client.live import stick, this_machine
 from durability_client.live.consoles import Console, names, open_console
+from durability_client.live.join_request import JoinRequest, from_console, from_kernel
 from durability_client.live.screen import View
 from durability_client.live.this_machine import ThisMachine
-from durability_client.live.wishes import Wishes, from_console, from_kernel
 from durability_client.system.programs import find_tool, run_tool
 
 AGENT = "durability-agent.service"
@@ -49,7 +49,7 @@ _ASK_S = 10.0
 class Live:
     """The state of one boot."""
 
-    def __init__(self, machine: ThisMachine, kernel: Wishes) -> None:
+    def __init__(self, machine: ThisMachine, kernel: JoinRequest) -> None:
         self._machine = machine
         self._kernel = kernel
         self._typed: asyncio.Queue[str] = asyncio.Queue()
@@ -58,7 +58,7 @@ class Live:
         self._said_count = 0
         self._joined = ""
         self._trouble = ""
-        self._network: Wishes | None = None
+        self._network: JoinRequest | None = None
         self._verdicts: list[dict[str, str]] = []
 
     def note(self, trouble: str) -> None:
@@ -81,11 +81,11 @@ class Live:
     async def _join(self) -> None:
         while (credential := load_credential(credential_path())) is None:
             try:
-                wishes = await self._wishes()
-                if wishes is not None:
-                    self._trouble = f"joining {wishes.server} ..."
+                request = await self._join_request()
+                if request is not None:
+                    self._trouble = f"joining {request.server} ..."
                     async with asyncio.timeout(_JOIN_MAX_S):
-                        await self._try(wishes)
+                        await self._try(request)
                     continue
             except TimeoutError:
                 self._trouble = f"the server has not answered for {_JOIN_MAX_S:.0f} s"
@@ -100,7 +100,7 @@ class Live:
             socket.sethostname(re.sub(r"[^A-Za-z0-9-]+", "-", credential.name)[:_HOST_NAME_MAX])
         await asyncio.to_thread(run_tool, "systemctl", "start", "--no-block", AGENT)
 
-    async def _wishes(self) -> Wishes | None:
+    async def _join_request(self) -> JoinRequest | None:
         """How to join, by the console's line if somebody types one; None if nobody has said so yet."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_JOIN_S if self._trouble else _LOOK_S):
@@ -110,32 +110,32 @@ class Live:
         if self._kernel.server:
             return self._kernel
         for device in await asyncio.to_thread(stick.find):
-            wishes = await asyncio.to_thread(stick.read, device)
-            await asyncio.to_thread(self._set_network, wishes)
-            if wishes.server:
-                return wishes
+            request = await asyncio.to_thread(stick.read, device)
+            await asyncio.to_thread(self._set_network, request)
+            if request.server:
+                return request
         return None
 
-    async def _try(self, wishes: Wishes) -> None:
+    async def _try(self, request: JoinRequest) -> None:
         await join(
-            wishes.server,
-            wishes.code,
-            name=wishes.name or self._kernel.name or self._machine.name,
+            request.server,
+            request.code,
+            name=request.name or self._kernel.name or self._machine.name,
             credential=None,
             force=False,
             out=io.StringIO(),
             machine=self._machine.key,
         )
 
-    def _set_network(self, wishes: Wishes) -> None:
+    def _set_network(self, request: JoinRequest) -> None:
         """The address that the file names, once."""
-        if not wishes.address or wishes == self._network:
+        if not request.address or request == self._network:
             return
         _NETWORK.parent.mkdir(parents=True, exist_ok=True)
-        _NETWORK.write_text(network_file(wishes), "utf-8")
+        _NETWORK.write_text(network_file(request), "utf-8")
         _NETWORK.chmod(0o644)
         run_tool("networkctl", "reload")
-        self._network = wishes
+        self._network = request
 
     # What happens.
 
@@ -205,23 +205,23 @@ async def live() -> None:
     try:
         kernel = from_kernel(_COMMAND_LINE.read_text())  # noqa: ASYNC240 - in memory
     except UsageError as error:
-        kernel, trouble = Wishes(), f"the kernel's command line: {error}"
+        kernel, trouble = JoinRequest(), f"the kernel's command line: {error}"
     waited_s = 0.0
     while not (kernel.machine or this_machine.has_key()) and waited_s < _CARDS_S:
         await asyncio.sleep(_LOOK_S)  # for drivers of cards; there is no event to wait for
         waited_s += _LOOK_S
-    machine = this_machine.this_machine(wished=kernel.machine)
+    machine = this_machine.this_machine(given_key=kernel.machine)
     _MACHINE_ID.write_text(f"{machine.id}\n", "ascii")  # noqa: ASYNC240 - in memory
     one = Live(machine, kernel)
     one.note(trouble)
     await one.run()
 
 
-def network_file(wishes: Wishes) -> str:
+def network_file(request: JoinRequest) -> str:
     """What systemd-networkd is told."""
-    lines = ["[Match]", "Type=ether", "Kind=!*", "", "[Network]", f"Address={wishes.address}"]
-    lines += [f"Gateway={wishes.gateway}"] if wishes.gateway else []
-    lines += [f"DNS={wishes.dns}"] if wishes.dns else []
+    lines = ["[Match]", "Type=ether", "Kind=!*", "", "[Network]", f"Address={request.address}"]
+    lines += [f"Gateway={request.gateway}"] if request.gateway else []
+    lines += [f"DNS={request.dns}"] if request.dns else []
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ import durability
 from durability import plain_text
 from durability.units import format_size
 from durability_client.live.this_machine import SeenDrive, ThisMachine
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 HOW_TO_JOIN = "Type HOST:PORT CODE, as `durability clients invite --machines 1` prints them on the server:"
 _DRIVE_COLUMNS = ("device", "model", "serial", "size", "writes")

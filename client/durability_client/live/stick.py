@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from durability.errors import TargetError, UsageError
-from durability_client.live.wishes import FILE_BYTES_MAX, Wishes, from_file
+from durability_client.live.join_request import FILE_BYTES_MAX, JoinRequest, from_file
 from durability_client.system import block_devices
 from durability_client.system.programs import run_tool
 
@@ -34,7 +34,7 @@ def find(*, sys: Path = block_devices.SYS, udev: Path = _UDEV) -> list[Path]:
     return sorted(found)
 
 
-def read(device: Path) -> Wishes:
+def read(device: Path) -> JoinRequest:
     """What the file on the device says. Raises TargetError and UsageError, both with the place."""
     done = run_tool("mtype", "-i", str(device), f"::{NAME}")
     if done.returncode:

@@ -47,11 +47,11 @@ class SeenDrive:
     writes: int | None
 
 
-def this_machine(*, wished: str = "", sys: Path = block_devices.SYS) -> ThisMachine:
-    """This machine, as the tree `sys` shows it; `wished`: a key that somebody gave it."""
+def this_machine(*, given_key: str = "", sys: Path = block_devices.SYS) -> ThisMachine:
+    """This machine, as the tree `sys` shows it; `given_key`: a key that somebody gave it."""
     dmi = {name: _text(sys / _DMI / name) for name in ("sys_vendor", "product_name", "product_serial")}
     serial = "" if dmi["product_serial"].lower() in _EMPTY else dmi["product_serial"]
-    key = wished or _key(sys, serial)
+    key = given_key or _key(sys, serial)
     number = hashlib.sha256(f"{_LABEL}\0{key}".encode()).hexdigest()[:32]
     words = [dmi["sys_vendor"], dmi["product_name"]]
     parts = [" ".join(filter(None, words)) or "a machine without a name"]

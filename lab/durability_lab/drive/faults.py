@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, fields
 from typing import ClassVar, Final
 
 from durability_lab.drive.drive import Drive, HangingReadError, Model, mixed
-from durability_lab.drive.pages import PAGE_BYTES, TEAR_BYTES, page_nearby, pages, pieces, with_flips
+from durability_lab.drive.flash_pages import PAGE_BYTES, TEAR_BYTES, page_nearby, pages, pieces, with_flips
 
 _MOST_BYTES = 1 << 40
 _MOST_MS = 86_400_000.0

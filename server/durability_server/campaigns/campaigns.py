@@ -27,8 +27,8 @@ from durability_server import clock
 from durability_server.access.caller import Caller
 from durability_server.announcements import Announce, silence
 from durability_server.campaigns.campaign_logs import CampaignLog
-from durability_server.campaigns.conductor import Conductor, Switches, hold_writers
-from durability_server.campaigns.news import News
+from durability_server.campaigns.campaign_task import CampaignTask, Switches, hold_writers
+from durability_server.campaigns.notifications import News
 from durability_server.power.exchange import SwitchAccess
 from durability_server.power.switches import identity
 from durability_server.store.store import Store
@@ -42,13 +42,13 @@ REQUESTS = (
     messages.SteerCampaign,
 )
 NAMED_MAX = 10  # campaigns in an answer about an unknown one
-CLAIM_S = 1.0  # at which a campaign is looked for whose conductor lives no more
+CLAIM_S = 1.0  # at which a campaign is looked for whose server lives no more
 
 log = logging.getLogger(__name__)
 
 
 class Campaigns:
-    """Answers requests, and conducts what this server has claimed. `case`, `hold`: as `Conductor` has
+    """Answers requests, and conducts what this server has claimed. `case`, `hold`: as `CampaignTask` has
     them."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Campaigns:
         self._announce = announce
         self._home = clock.read_machine_id()
         self._logs: dict[str, CampaignLog] = {}
-        self._conductors: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._unread: set[str] = set()
 
@@ -83,11 +83,11 @@ class Campaigns:
 
     async def close(self) -> None:
         """Conduct nothing more; the logs say how to go on."""
-        tasks = [task for task in (self._work, *self._conductors.values()) if task is not None]
+        tasks = [task for task in (self._work, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._conductors.clear()
+        self._tasks.clear()
 
     def campaign_of(self, run: int) -> str:
         """The campaign whose cycle under way the run is of, "" for none."""
@@ -309,7 +309,7 @@ class Campaigns:
             await asyncio.sleep(CLAIM_S)
 
     def _is_conducted(self, name: str) -> bool:
-        task = self._conductors.get(name)
+        task = self._tasks.get(name)
         return task is not None and not task.done()
 
     async def _claim(self, campaign: CampaignLog) -> None:
@@ -326,7 +326,7 @@ class Campaigns:
 
         if not await claim() or self._is_conducted(name):
             return
-        conductor = Conductor(
+        steps = CampaignTask(
             campaign,
             self._switches,
             claim=claim,
@@ -336,14 +336,14 @@ class Campaigns:
             boot_id=self._boot_id,
             shared=self._shared,
         )
-        task = asyncio.get_running_loop().create_task(conductor.work())
+        task = asyncio.get_running_loop().create_task(steps.work())
         task.add_done_callback(partial(_tell_defect, name))
-        self._conductors[name] = task
+        self._tasks[name] = task
 
 
-def _tell_defect(name: str, conductor: asyncio.Task[None]) -> None:
-    """Logs why a conductor ended, if that is a defect; the campaign is claimed again."""
-    if not conductor.cancelled() and (error := conductor.exception()) is not None:
+def _tell_defect(name: str, task: asyncio.Task[None]) -> None:
+    """Logs why a task ended, if that is a defect; the campaign is claimed again."""
+    if not task.cancelled() and (error := task.exception()) is not None:
         log.error("campaign %s stands still: a defect of this tool", name, exc_info=error)
 
 

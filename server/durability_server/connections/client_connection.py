@@ -35,9 +35,9 @@ from durability_server.campaigns.campaigns import Campaigns
 from durability_server.connections.connection_manager import ConnectionManager
 from durability_server.connections.silent_peer import SilentPeer
 from durability_server.connections.turns import LARGE_BYTES, Turns
-from durability_server.runs.kept_results import REQUESTS as RESULT_REQUESTS
-from durability_server.runs.kept_results import KeptResults
 from durability_server.runs.requests import Requests
+from durability_server.runs.result_requests import REQUESTS as RESULT_REQUESTS
+from durability_server.runs.result_requests import KeptResults
 from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 

@@ -30,7 +30,7 @@ from durability.protocol import messages
 from durability.protocol.frame import frame
 from durability.protocol.secure_stream import FIRST_BYTE
 from durability.units import format_address
-from durability_server.connections.places import AddressPlaces
+from durability_server.connections.address_places import AddressPlaces
 
 WAITING_MAX = 4096
 WAITING_SHARE = 4  # but not more than this part of the descriptors that the system gives

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from durability import plain_text
 from durability.errors import SetupError
 from durability_server import clock
-from durability_server.power import fence_metadata, processes, switches
+from durability_server.power import fence_metadata, switch_programs, switches
 from durability_server.power.exchange import SwitchAnswer, SwitchRequest
 from durability_server.power.fence_metadata import Metadata
-from durability_server.power.processes import EndedProgram
 from durability_server.power.secret_files import without_secrets
+from durability_server.power.switch_programs import EndedProgram
 
 if TYPE_CHECKING:
     from durability.campaign.happenings import Outcome
@@ -59,7 +59,7 @@ class Bounds:
 def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None:
     """Does the request and gives `tell` the answer, if the controller is there. Returns when every process of
     the request is gone. `lock`: the open file of the switch's lock."""
-    processes.become_subreaper()
+    switch_programs.become_subreaper()
     received_ns = clock.now_ns()
 
     def failed(text: str) -> SwitchAnswer:
@@ -81,13 +81,13 @@ def do(request: SwitchRequest, *, lock: int, bounds: Bounds, tell: Tell) -> None
     except SetupError as error:
         tell(failed(str(error)))
     except _LateError:
-        if processes.end_descendants(_PATIENCE_S):
+        if switch_programs.end_descendants(_PATIENCE_S):
             tell(failed(f"no answer {within}, and was stopped: it may have obeyed or not"))
         else:
             tell(failed(f"no answer {within}, and cannot be stopped: nothing else is asked before its end"))
-            processes.end_descendants(float("inf"))
+            switch_programs.end_descendants(float("inf"))
     except _AbandonedError:
-        processes.end_descendants(float("inf"))
+        switch_programs.end_descendants(float("inf"))
     asking.wait_until_gone()
     os.ftruncate(lock, 0)
 
@@ -105,7 +105,7 @@ def _lock(lock: int, bounds: Bounds) -> None:
 def _try_lock(lock: int) -> bool:
     with suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if processes.end_sessions(os.pread(lock, _LOCK_BYTES_MAX, 0).decode(errors="replace")):
+        if switch_programs.end_sessions(os.pread(lock, _LOCK_BYTES_MAX, 0).decode(errors="replace")):
             os.ftruncate(lock, 0)
             return True
     return False
@@ -139,7 +139,7 @@ class _Asking:
     def wait_until_gone(self) -> None:
         """What the programs left in their groups was killed; until it is gone."""
         for group in self._groups:
-            processes.wait_for_group(group)
+            switch_programs.wait_for_group(group)
 
     def _check(self) -> None:
         """Raises SetupError where the options of a fence agent do not fit it, or a command is not there."""
@@ -159,7 +159,7 @@ class _Asking:
     def _run(self, command: switches.SwitchCommand) -> EndedProgram:
         if time.monotonic() >= self._bounds.deadline_s:
             raise _LateError
-        ended = processes.run(
+        ended = switch_programs.run(
             command.argv,
             command.given,
             leave_out=command.leave_out,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from durability.errors import SetupError
-from durability_server.power import processes
+from durability_server.power import switch_programs
 from durability_server.power.exchange import SwitchAccess
 from durability_server.power.fence_metadata import Metadata, secret_name
 from durability_server.power.secret_files import read_secret
@@ -80,7 +80,7 @@ def plug_address(address: str) -> str:
 
 def agent_path(agent: str) -> str:
     """Where the fence agent is installed. Raises SetupError where it is not."""
-    path = shutil.which(agent, path=processes.search_path())
+    path = shutil.which(agent, path=switch_programs.search_path())
     if path is None:
         package = agent.removeprefix("fence_").replace("_", "-")
         raise SetupError(
@@ -134,7 +134,7 @@ def check_commands(switch: SwitchAccess) -> None:
     _check_options(switch)
     for action in ("on", "off", "status"):
         program = _words(switch, action)[0]
-        if shutil.which(program, path=processes.search_path()) is None:
+        if shutil.which(program, path=switch_programs.search_path()) is None:
             raise SetupError(f"the command {action} cannot be run: there is no program {program}")
 
 
@@ -155,8 +155,8 @@ def _with_options(
             secrets.append(read_secret(value))
         lines.append(_option_line(name or key, value if name is None else secrets[-1]))
     given = "".join(f"{line}\n" for line in lines)
-    if len(given.encode()) > processes.GIVEN_BYTES_MAX:
-        raise SetupError(f"the options have more than {processes.GIVEN_BYTES_MAX:,} bytes in all")
+    if len(given.encode()) > switch_programs.GIVEN_BYTES_MAX:
+        raise SetupError(f"the options have more than {switch_programs.GIVEN_BYTES_MAX:,} bytes in all")
     return SwitchCommand(argv=argv, given=given, secrets=tuple(secrets))
 
 

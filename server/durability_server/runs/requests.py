@@ -31,8 +31,8 @@ from durability_server.announcements import Announce, silence
 from durability_server.log_lines import LineLimit
 from durability_server.runs import run_events
 from durability_server.runs.leases import run_live
-from durability_server.runs.registry import Registry
 from durability_server.runs.run import Run
+from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Channel, Session
 from durability_server.store.drives.target_keys import TargetKeys, series_key, target_keys
 from durability_server.store.records import MovedError, Registration, RunHead

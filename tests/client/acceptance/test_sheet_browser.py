@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from durability.acceptance.acceptance_document import Report
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide
-from durability.acceptance.document import Report
 from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX

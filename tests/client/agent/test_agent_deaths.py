@@ -17,8 +17,8 @@ from durability.campaign.tasks import DriveStatus, Task, TaskKind
 from durability.errors import EXIT_INCONCLUSIVE
 from durability.units import format_address
 from durability_client.agent.agent_loop import agent_loop
+from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
-from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.system.mounts import mounts

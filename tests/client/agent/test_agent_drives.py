@@ -14,9 +14,9 @@ import pytest
 
 from durability.campaign.tasks import DriveStatus
 from durability_client.agent import drives, file_systems
+from durability_client.agent.abandonable_calls import Children
 from durability_client.agent.drives import DriveError, find
 from durability_client.agent.file_systems import KernelLog
-from durability_client.agent.outside import Children
 from durability_client.target import discovery
 from tests.client.agent.task_server import (
     Tasks,

@@ -10,8 +10,8 @@ import pytest
 
 from durability_client.agent import agent_loop as loop_module
 from durability_client.agent.agent_loop import agent_loop
+from durability_client.agent.agent_paths import AgentPaths
 from durability_client.agent.drive_work import Setting
-from durability_client.agent.places import AgentPaths
 from durability_client.agent.task_work import TaskWork
 from durability_client.link.endpoint import Endpoint
 from durability_client.target.discovery import host_now

@@ -12,9 +12,9 @@ import pytest
 
 from durability_client.live import consoles, live_command, screen
 from durability_client.live.consoles import Console
+from durability_client.live.join_request import JoinRequest
 from durability_client.live.screen import View
 from durability_client.live.this_machine import SeenDrive, ThisMachine
-from durability_client.live.wishes import Wishes
 
 MACHINE = ThisMachine(
     key="k", id="i" * 32, name="live-EX123", description="Example Inc. Server 1, serial EX123"
@@ -113,7 +113,7 @@ def test_a_console_that_takes_nothing_holds_nobody_up() -> None:
 
 def test_the_network_of_the_file() -> None:
     """What systemd-networkd is told, and which addresses are shown."""
-    text = live_command.network_file(Wishes(address="192.0.2.7/24", gateway="192.0.2.1"))
+    text = live_command.network_file(JoinRequest(address="192.0.2.7/24", gateway="192.0.2.1"))
     assert "Address=192.0.2.7/24\nGateway=192.0.2.1\n" in text and "DNS" not in text
     shown = "lo UNKNOWN 127.0.0.1/8\neno1 UP 192.0.2.7/24 metric 1024 fe80::1/64\neno2 DOWN\n"
     assert live_command.addresses(shown) == ["eno1 192.0.2.7/24"]

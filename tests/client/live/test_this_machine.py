@@ -40,7 +40,7 @@ def test_the_firmwares_number_is_the_machine(tmp_path: Path) -> None:
     found = this_machine.this_machine(sys=one)
     assert found.key == this_machine.this_machine(sys=two).key
     assert found.name == "live-EX123" and len(found.id) == 32
-    assert this_machine.this_machine(sys=one, wished="shelf 3").key != found.key
+    assert this_machine.this_machine(sys=one, given_key="shelf 3").key != found.key
     assert this_machine.has_key(sys=one)
 
 

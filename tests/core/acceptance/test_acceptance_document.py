@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
+from durability.acceptance.acceptance_document import Report, document_of, hash_of
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.decision import decide
-from durability.acceptance.document import Report, document_of, hash_of
 from durability.acceptance.profile import Criterion, Profile
 from durability.formats.documents import to_json
 from tests.core.acceptance.samples import accept_result, campaign, evidence, measured

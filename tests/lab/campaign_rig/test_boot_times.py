@@ -10,7 +10,7 @@ import pytest
 from durability.campaign.happenings import CutDue, Entry, Happening, MachineSeen, PowerCameBack
 from durability.errors import UsageError
 from durability_lab.campaign_rig.boot_times import BootTimes
-from durability_lab.campaign_rig.campaign_command import CampaignOptions, campaign
+from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 from durability_lab.vm_rig.live_machine import LiveImage
 
 

@@ -13,8 +13,8 @@ import pytest
 from durability_lab.drive.drive import Drive, HangingReadError, Model
 from durability_lab.drive.drive_log import DriveLog
 from durability_lab.drive.faults import CATALOGUE, parse
+from durability_lab.drive.flash_pages import PAGE_BYTES
 from durability_lab.drive.media import SparseMedia
-from durability_lab.drive.pages import PAGE_BYTES
 from tests.lab.drive.small_drives import HONEST, LIARS, Clock, Host
 from tests.places import REFERENCE
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from durability.errors import EXIT_OK
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over
 from tests.places import DOCS

@@ -9,7 +9,7 @@ import pytest
 from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS
 from durability.evidence.verdict import REASONS
-from durability_lab.campaign_rig.campaign_command import GUEST_TIMES
+from durability_lab.campaign_rig.lab_campaign_command import GUEST_TIMES
 from durability_lab.vm_rig.guest_campaign import GuestCampaign, guest_campaign
 from tests.lab.vm_rig.guest_logs import said
 

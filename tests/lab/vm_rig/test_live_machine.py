@@ -9,7 +9,7 @@ import pytest
 
 from durability.protocol.join_code import JoinCode
 from durability_client.live import stick
-from durability_client.live.wishes import Wishes
+from durability_client.live.join_request import JoinRequest
 from durability_lab.vm_rig import live_machine
 from durability_lab.vm_rig.live_machine import LiveImage
 from durability_lab.vm_rig.network import GUEST
@@ -22,7 +22,7 @@ def test_the_image_reads_the_stick_that_the_lab_makes(tmp_path: Path) -> None:
     code = str(JoinCode(secret=b"0123456789", fingerprint=b"abcdefghijklm"))
     live_machine.make_stick(tmp_path / "stick", server="192.0.2.1:7420", code=code, name="guest")
     found = stick.read(tmp_path / "stick")
-    assert found == Wishes(
+    assert found == JoinRequest(
         server="192.0.2.1:7420", code=code.replace(" ", ""), name="guest", address=f"{GUEST}/24"
     )
 

@@ -26,7 +26,7 @@ from durability.units import format_run
 from durability_client.campaigns import campaign_command
 from durability_lab.support.postgresql import PostgreSQL
 from durability_server import clock
-from durability_server.campaigns import news
+from durability_server.campaigns import notifications
 from tests import waiting
 from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.campaigns.test_campaign_intruders import say, status
@@ -249,7 +249,7 @@ async def test_a_slow_command_for_news_delays_no_campaign(
 ) -> None:
     """The campaign goes on and ends while the command for its first news has not ended; what that started is
     ended with the server."""
-    monkeypatch.setattr(news, "COMMAND_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(notifications, "COMMAND_S", 10 * DEADLINE_S)
     running = await lab.start(sqlite_url)
     told = tmp_path / "told"
     hangs = f"sh -c 'sleep 1000 & echo $! >> {told}; wait'"
@@ -267,7 +267,7 @@ async def test_a_campaign_begins_while_news_of_its_check_are_told(
     lab: Lab, sqlite_url: str, power: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The check is over and its news not yet: the campaign is conducted all the same, and its news come."""
-    monkeypatch.setattr(news, "COMMAND_S", 10 * DEADLINE_S)
+    monkeypatch.setattr(notifications, "COMMAND_S", 10 * DEADLINE_S)
     running = await lab.start(sqlite_url)
     gate, told = tmp_path / "gate", tmp_path / "told"
     waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo \"$0\" >> {told}'"

@@ -14,7 +14,7 @@ from durability.bench.catalogue import HEADLINE, HELD_COMMIT, HELD_FILL
 from durability.bench.cells import MIB
 from durability.bench.result import encode
 from durability.errors import EXIT_INCONCLUSIVE, EXIT_LOSS, EXIT_OK
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, start
 

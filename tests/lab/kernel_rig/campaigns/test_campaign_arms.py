@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durability.campaign.results import results
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import (
     NOTHING_AT_RISK,

@@ -17,7 +17,7 @@ import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.results import results
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import (
     DEADLINE_S,

@@ -6,7 +6,7 @@ import pytest
 
 from durability.campaign.results import results
 from durability.errors import EXIT_ENVIRONMENT
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import (
     assert_is_counted_right,

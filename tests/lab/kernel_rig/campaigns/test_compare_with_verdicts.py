@@ -16,7 +16,7 @@ from durability.bench.decision.cause import cause
 from durability.bench.result import encode
 from durability.campaign.results import results
 from durability.errors import EXIT_OK, EXIT_USAGE
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.lab.kernel_rig.campaigns.campaign_steps import log_of, over, start
 

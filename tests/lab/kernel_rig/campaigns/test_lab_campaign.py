@@ -8,7 +8,7 @@ import re
 import pytest
 
 from durability.errors import EXIT_OK
-from durability_lab.campaign_rig.campaign_command import CampaignOptions, campaign
+from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 
 
 @pytest.mark.slow

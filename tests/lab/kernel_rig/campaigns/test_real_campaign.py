@@ -14,7 +14,7 @@ import pytest
 from durability.campaign.results import results, sentence
 from durability.errors import EXIT_OK
 from durability.formats.documents import to_json, to_value
-from durability_lab.campaign_rig.campaign_command import TIMES
+from durability_lab.campaign_rig.lab_campaign_command import TIMES
 from durability_lab.kernel_rig.real_campaign import RealCampaign, real_campaign
 from tests.chromium import Browser
 from tests.lab.kernel_rig.campaigns.campaign_steps import (

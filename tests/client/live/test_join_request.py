@@ -6,7 +6,7 @@ import pytest
 
 from durability.errors import UsageError
 from durability.protocol.join_code import JoinCode
-from durability_client.live.wishes import Wishes, from_console, from_file, from_kernel
+from durability_client.live.join_request import JoinRequest, from_console, from_file, from_kernel
 
 CODE = str(JoinCode(secret=b"0123456789", fingerprint=b"abcdefghijklm"))
 SERVER = "192.0.2.1:7420"
@@ -17,8 +17,8 @@ def test_the_kernels_command_line() -> None:
     line = (
         f"quiet durability.join={SERVER},{CODE} durability.name=rack-3 console=ttyS0 durability.machine=u7\n"
     )
-    assert from_kernel(line) == Wishes(server=SERVER, code=CODE, name="rack-3", machine="u7")
-    assert from_kernel("quiet") == Wishes()
+    assert from_kernel(line) == JoinRequest(server=SERVER, code=CODE, name="rack-3", machine="u7")
+    assert from_kernel("quiet") == JoinRequest()
 
 
 @pytest.mark.parametrize("join", [f"join = {SERVER} {CODE}", f"durability join {SERVER} {CODE}"])
@@ -26,7 +26,7 @@ def test_the_file(join: str) -> None:
     """Comments, empty lines, and the ends of lines of other systems are taken; so is the printed line."""
     text = f"\ufeff# how to join\r\n\r\n{join}\r\nName = rack-3 # its place\r\naddress = 192.0.2.7/24\r\n"
     text += "gateway=192.0.2.1\r\ndns=2001:db8::1"
-    assert from_file(text) == Wishes(
+    assert from_file(text) == JoinRequest(
         server=SERVER,
         code=CODE,
         name="rack-3",
@@ -34,7 +34,7 @@ def test_the_file(join: str) -> None:
         gateway="192.0.2.1",
         dns="2001:db8::1",
     )
-    assert from_file("# nothing is filled in\n") == Wishes()
+    assert from_file("# nothing is filled in\n") == JoinRequest()
 
 
 def test_what_is_typed() -> None:
@@ -44,8 +44,8 @@ def test_what_is_typed() -> None:
         f"  durability join {SERVER} {CODE.replace('-', ' ')}",
         f"{SERVER},{CODE}",
     ):
-        wishes = from_console(line)
-        assert (wishes.server, wishes.code.replace("-", "")) == (SERVER, CODE.replace("-", ""))
+        request = from_console(line)
+        assert (request.server, request.code.replace("-", "")) == (SERVER, CODE.replace("-", ""))
 
 
 @pytest.mark.parametrize(

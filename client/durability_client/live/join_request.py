@@ -28,7 +28,7 @@ _OF_KERNEL = re.compile(r"durability\.(join|name|machine)=(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class JoinRequest:
     """What was said; "" is nothing. `server`: HOST or HOST:PORT. `machine`: in the place of what tells this
     machine from others. `address`, with its prefix, `gateway` and `dns` are for networks without DHCP."""
 
@@ -41,16 +41,16 @@ class Wishes:
     dns: str = ""
 
 
-def from_kernel(command_line: str) -> Wishes:
+def from_kernel(command_line: str) -> JoinRequest:
     """What the kernel's command line says. Raises UsageError."""
     said = {match[1]: match[2] for word in command_line.split() if (match := _OF_KERNEL.fullmatch(word))}
     server, _, code = said.get("join", "").partition(",")
     if "join" in said:
         _check(server, code, f"durability.join={said['join']}")
-    return Wishes(server=server, code=code, name=said.get("name", ""), machine=said.get("machine", ""))
+    return JoinRequest(server=server, code=code, name=said.get("name", ""), machine=said.get("machine", ""))
 
 
-def from_file(text: str) -> Wishes:
+def from_file(text: str) -> JoinRequest:
     """What the file says. Raises UsageError."""
     said: dict[str, str] = {}
     for number, line in enumerate(text.lstrip("\ufeff").splitlines(), start=1):
@@ -66,15 +66,15 @@ def from_file(text: str) -> Wishes:
         said[key] = value.strip().strip('"')
     server, code = _typed(said.pop("join")) if said.get("join") else ("", "")
     said.pop("join", None)
-    wishes = Wishes(server=server, code=code, **said)
-    _check_network(wishes)
-    return wishes
+    request = JoinRequest(server=server, code=code, **said)
+    _check_network(request)
+    return request
 
 
-def from_console(line: str) -> Wishes:
+def from_console(line: str) -> JoinRequest:
     """What somebody typed. Raises UsageError."""
     server, code = _typed(line)
-    return Wishes(server=server, code=code)
+    return JoinRequest(server=server, code=code)
 
 
 def _typed(text: str) -> tuple[str, str]:
@@ -95,16 +95,16 @@ def _check(server: str, code: str, text: str) -> None:
     parse_join_code(code)
 
 
-def _check_network(wishes: Wishes) -> None:
+def _check_network(request: JoinRequest) -> None:
     for name, value, parse in (
-        ("address", wishes.address, ipaddress.ip_interface),
-        ("gateway", wishes.gateway, ipaddress.ip_address),
-        ("dns", wishes.dns, ipaddress.ip_address),
+        ("address", request.address, ipaddress.ip_interface),
+        ("gateway", request.gateway, ipaddress.ip_address),
+        ("dns", request.dns, ipaddress.ip_address),
     ):
         try:
             if value:
                 parse(value)
         except ValueError as error:
             raise UsageError(f"{name} = {value}: {error}") from error
-    if wishes.address and "/" not in wishes.address:
-        raise UsageError(f"address = {wishes.address}: add the length of the network's prefix, as in /24")
+    if request.address and "/" not in request.address:
+        raise UsageError(f"address = {request.address}: add the length of the network's prefix, as in /24")

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability_server.connections.places import AddressPlaces
+from durability_server.connections.address_places import AddressPlaces
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef"))))

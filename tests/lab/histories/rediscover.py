@@ -4,7 +4,7 @@ Each rule that a known history needs is taken away, as its mutant does. Then ran
 one goes wrong. A search that finds nothing would find no new defect of the kind either.
 A history that goes wrong with every rule in place shows a defect of the product, not the missing rule.
 
-Run it with `python -m tests.lab.histories.mends`.
+Run it with `python -m tests.lab.histories.rediscover`.
 """
 
 from __future__ import annotations

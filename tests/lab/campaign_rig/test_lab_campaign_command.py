@@ -7,7 +7,7 @@ import io
 import pytest
 
 from durability.errors import UsageError
-from durability_lab.campaign_rig.campaign_command import CampaignOptions, campaign
+from durability_lab.campaign_rig.lab_campaign_command import CampaignOptions, campaign
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability_client.tables import table
+from durability_client.text_tables import table
 
 ROWS = [
     {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.histories.mends import main
+from tests.lab.histories.rediscover import main
 
 
 @pytest.mark.slow

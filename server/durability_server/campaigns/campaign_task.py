@@ -22,7 +22,7 @@ from durability.formats.case import Case
 from durability.units import parse_run
 from durability_server import clock
 from durability_server.campaigns.campaign_logs import CampaignLog
-from durability_server.campaigns.news import News
+from durability_server.campaigns.notifications import News
 from durability_server.power.exchange import SwitchAnswer
 
 LOOK_S = 0.5  # at which what another server added is seen
@@ -46,7 +46,7 @@ def hold_writers(state: CampaignState, hold: Callable[[int], None]) -> None:
             hold(parse_run(run))
 
 
-class Conductor:
+class CampaignTask:
     """Conducts one campaign until it is over. `claim`: whether this server conducts it, or still does, asked
     before each step. `case`: looks up a run. `hold`: whether the writers of a run may have credit."""
 
