@@ -137,11 +137,22 @@ def _kill_with_jobs(fio: int) -> None:
     for ever. It is stopped first, so that it begins no further job."""
     with suppress(ProcessLookupError):
         os.kill(fio, signal.SIGSTOP)
+        _wait_until_stopped(fio)
         jobs = _children(fio)
         os.killpg(fio, signal.SIGKILL)
         for job in jobs:
             with suppress(ProcessLookupError):
                 os.kill(job, signal.SIGKILL)
+
+
+def _wait_until_stopped(child: int) -> None:
+    """Until SIGSTOP has stopped the process, or it has ended: a fork that is under way ends first. One that
+    waits for its drive forks no more, and is not waited for longer than a drive may take."""
+    deadline = time.monotonic() + _END_S
+    while time.monotonic() < deadline:
+        if os.waitid(os.P_PID, child, os.WSTOPPED | os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+            return
+        time.sleep(0.001)
 
 
 def _children(parent: int) -> list[int]:

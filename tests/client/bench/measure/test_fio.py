@@ -276,8 +276,9 @@ def test_ctrl_c_in_a_round_of_fio_leaves_no_file_and_no_process(
     ) as process:
         wait_for(lambda: bool(_jobs_in(place)))
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=DEADLINE_S)
+        _, said = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
+    assert not list(place.iterdir()), said.decode()
     wait_for(lambda: not _jobs_in(place))  # what was killed may take a moment
 
 
