@@ -19,7 +19,7 @@ from durability import plain_text
 from durability.errors import FormatError
 from durability.formats.packing import Value
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing pydantic takes long, and the commands that print help do not need it
     from pydantic import TypeAdapter
 
 T = TypeVar("T")

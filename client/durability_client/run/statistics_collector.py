@@ -7,20 +7,15 @@ that a full ring has dropped are not counted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from durability.formats.facts import Drive, Facts
 from durability.formats.histogram import Histogram
+from durability.formats.plan import Plan
 from durability.formats.run_statistics import Conditions, DriveFlushes, Statistics
+from durability_client.run.shared_state import SharedState
 from durability_client.system import host
-
-if TYPE_CHECKING:
-    from durability.formats.plan import Plan
-    from durability_client.run.shared_state import SharedState
-    from durability_client.target.storage import Storage
-
+from durability_client.target.storage import Storage
 
 _CPU_MODEL_CHARACTERS_MAX = 120  # of what the system says, which goes to the server every second
 

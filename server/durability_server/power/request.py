@@ -27,7 +27,7 @@ from durability_server.power.fence_metadata import Metadata
 from durability_server.power.secret_files import without_secrets
 from durability_server.power.switch_programs import EndedProgram
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
     from durability.campaign.happenings import Outcome
 
 _LOCK_POLL_S = 0.02

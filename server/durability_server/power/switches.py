@@ -23,7 +23,7 @@ from durability_server.power.exchange import SwitchAccess
 from durability_server.power.fence_metadata import Metadata, secret_name
 from durability_server.power.secret_files import read_secret
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
     from durability.campaign.happenings import Outcome
 
 Action: TypeAlias = Literal["on", "off", "status"]
