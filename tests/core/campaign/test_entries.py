@@ -21,7 +21,7 @@ from durability.campaign.happenings import (
 )
 from durability.errors import FormatError
 from durability.formats.packing import pack, unpack
-from tests.core.campaign.test_campaign_file import FILE_SYSTEM
+from tests.core.campaign.definition.test_campaign_file import FILE_SYSTEM
 
 NATURALS = st.integers(0, (1 << 62) - 1)
 FINITES = st.floats(0, 1e18)
