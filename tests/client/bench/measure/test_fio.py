@@ -22,6 +22,7 @@ from durability.bench.json_documents import summary_document
 from durability.bench.result import Result
 from durability.bench.summary import summarise
 from durability.errors import SetupError, TargetError
+from durability_client.bench.measure import fio
 from durability_client.bench.measure.fio import Fio, ReportError, options, round_of_report
 from durability_client.bench.measure.job import JobTask
 from durability_client.bench.runner import Options, measure
@@ -280,6 +281,27 @@ def test_ctrl_c_in_a_round_of_fio_leaves_no_file_and_no_process(
     assert process.returncode == 130
     assert not list(place.iterdir()), said.decode()
     wait_for(lambda: not _jobs_in(place))  # what was killed may take a moment
+
+
+@pytest.mark.slow
+def test_a_job_that_is_being_forked_is_ended_too(tmp_path: Path) -> None:
+    """A process that forks without pause is killed at forty moments.
+
+    If its stop is not waited for, the jobs of some rounds live on.
+    """
+    job = f"--ioengine= {tmp_path}"
+    child = f"os.setsid(), os.execlp('sleep', {job!r}, '1000')"
+    script = f"import os\nwhile True:\n    os.fork() or ({child})\n"
+    for _ in range(40):
+        with subprocess.Popen([sys.executable, "-c", script], start_new_session=True) as forker:
+            while not fio._children(forker.pid):
+                pass
+            fio._kill_with_jobs(forker.pid)
+    try:
+        wait_for(lambda: not _jobs_in(tmp_path), lambda: f"{len(_jobs_in(tmp_path))} jobs live on")
+    finally:
+        for left in _jobs_in(tmp_path):
+            os.kill(int(left), signal.SIGKILL)
 
 
 def _jobs_in(place: Path) -> list[str]:
