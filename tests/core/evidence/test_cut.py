@@ -110,6 +110,14 @@ def test_a_restarted_server_still_bounds_the_time_from_below(make_plan: MakePlan
     assert shown(case, facts(boot="boot-2", uptime_s=61)) == "none"
 
 
+def test_a_server_on_the_machine_that_restarted_bounds_nothing(make_plan: MakePlan) -> None:
+    """One uptime is read twice, by the server and by `verify`: which is read first must not decide."""
+    plan = small(make_plan)
+    for now_ns in (29_999 * MS, 30_001 * MS):
+        case = make_case(plan, (100,), server_boot_id="boot-2", last_receipt_ns=LAST_NS * 100, now_ns=now_ns)
+        assert shown(case, facts(boot="boot-2", uptime_s=30)) == "none"
+
+
 def test_no_time_is_told_by_the_clock_of_a_server_that_did_not_hear_the_run(make_plan: MakePlan) -> None:
     """Another server took over: its uptime says nothing of when the last message came."""
     case = make_case(small(make_plan), (100,), server_boot_id="another machine's", now_ns=10**15)
