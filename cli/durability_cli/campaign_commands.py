@@ -12,7 +12,7 @@ import typer
 from durability_cli import options
 
 if TYPE_CHECKING:
-    from durability_client.link.endpoint import Endpoint
+    pass
 
 campaign = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -76,7 +76,9 @@ def check(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> No
     """
     from durability_client.campaigns import campaign_command
 
-    work = campaign_command.check(_endpoint(context), file, yes=yes, out=sys.stdout, err=sys.stderr)
+    work = campaign_command.check(
+        options.operator_endpoint(context), file, yes=yes, out=sys.stdout, err=sys.stderr
+    )
     raise typer.Exit(asyncio.run(work))
 
 
@@ -89,7 +91,9 @@ def start(context: typer.Context, file: CampaignFile, *, yes: Yes = False) -> No
     """
     from durability_client.campaigns import campaign_command
 
-    work = campaign_command.start(_endpoint(context), file, yes=yes, out=sys.stdout, err=sys.stderr)
+    work = campaign_command.start(
+        options.operator_endpoint(context), file, yes=yes, out=sys.stdout, err=sys.stderr
+    )
     raise typer.Exit(asyncio.run(work))
 
 
@@ -98,7 +102,7 @@ def status(context: typer.Context, name: NameOrAll = None, *, json: options.Json
     """Show the progress of campaigns: cuts, losses, bounds, time left."""
     from durability_client.campaigns import campaign_command
 
-    asyncio.run(campaign_command.status(_endpoint(context), name, json=json, out=sys.stdout))
+    asyncio.run(campaign_command.status(options.operator_endpoint(context), name, json=json, out=sys.stdout))
 
 
 @campaign.command()
@@ -113,7 +117,7 @@ def show(
     """Show a campaign's arms, losses, uncounted cycles and drive health."""
     from durability_client.campaigns import campaign_command
 
-    endpoint = _endpoint(context)
+    endpoint = options.operator_endpoint(context)
     work = campaign_command.show(endpoint, name, log=log, health=health, json=json, out=sys.stdout)
     asyncio.run(work)
 
@@ -159,16 +163,13 @@ def export(context: typer.Context, name: Name, *, output: Output = None, junit: 
     """Save a campaign with its log, runs and verdicts as JSON."""
     from durability_client.campaigns import campaign_command
 
-    work = campaign_command.export(_endpoint(context), name, output=output, junit=junit, out=sys.stdout)
+    work = campaign_command.export(
+        options.operator_endpoint(context), name, output=output, junit=junit, out=sys.stdout
+    )
     asyncio.run(work)
 
 
 def _steer(context: typer.Context, name: str, action: str) -> None:
     from durability_client.campaigns import campaign_command
 
-    asyncio.run(campaign_command.steer(_endpoint(context), name, action, out=sys.stdout))
-
-
-def _endpoint(context: typer.Context) -> Endpoint:
-    connection: options.ServerOptions = context.obj
-    return connection.endpoint(as_operator=True)
+    asyncio.run(campaign_command.steer(options.operator_endpoint(context), name, action, out=sys.stdout))

@@ -12,7 +12,7 @@ from durability.errors import UsageError
 from durability_cli import options
 
 if TYPE_CHECKING:
-    from durability_client.link.endpoint import Endpoint
+    pass
 
 clients = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 
@@ -35,7 +35,7 @@ def list_clients(
         return
     from durability_client import clients_command
 
-    asyncio.run(clients_command.list_clients(_endpoint(context), json=json, out=sys.stdout))
+    asyncio.run(clients_command.list_clients(options.operator_endpoint(context), json=json, out=sys.stdout))
 
 
 @clients.command()
@@ -59,11 +59,13 @@ def invite(
             raise UsageError("--machines: a machine that runs the live image has the role client")
         asyncio.run(
             clients_command.invite_machines(
-                _endpoint(context), name=name, machines=machines, days=days, out=sys.stdout
+                options.operator_endpoint(context), name=name, machines=machines, days=days, out=sys.stdout
             )
         )
         return
-    asyncio.run(clients_command.invite(_endpoint(context), role=role, name=name, out=sys.stdout))
+    asyncio.run(
+        clients_command.invite(options.operator_endpoint(context), role=role, name=name, out=sys.stdout)
+    )
 
 
 @clients.command()
@@ -71,7 +73,7 @@ def rename(context: typer.Context, client: options.ClientName, name: options.New
     """Give a client another name."""
     from durability_client import clients_command
 
-    asyncio.run(clients_command.rename(_endpoint(context), client, name))
+    asyncio.run(clients_command.rename(options.operator_endpoint(context), client, name))
 
 
 @clients.command()
@@ -83,9 +85,4 @@ def revoke(context: typer.Context, client: options.ClientName) -> None:
     """
     from durability_client import clients_command
 
-    asyncio.run(clients_command.revoke(_endpoint(context), client))
-
-
-def _endpoint(context: typer.Context) -> Endpoint:
-    connection: options.ServerOptions = context.obj
-    return connection.endpoint(as_operator=True)
+    asyncio.run(clients_command.revoke(options.operator_endpoint(context), client))

@@ -143,6 +143,12 @@ class ServerOptions:
         return endpoint(self.server, self.credential, as_operator=as_operator)
 
 
+def operator_endpoint(context: typer.Context) -> Endpoint:
+    """The server of a group's options, for its operator if he is here. Raises as `ServerOptions.endpoint`."""
+    connection: ServerOptions = context.obj
+    return connection.endpoint(as_operator=True)
+
+
 def on_server(command: Callable[..., None]) -> Callable[..., None]:
     """`command` as typer sees it: its parameter `connection` is replaced by the fields of `ServerOptions`."""
     shared = inspect.signature(ServerOptions, eval_str=True).parameters

@@ -14,7 +14,7 @@ from typing import Any, Literal, TextIO
 from durability import plain_text
 from durability.evidence.flushes import leaf_flushes
 from durability.evidence.strength import weightiest
-from durability.formats.case import Case, case_from_value
+from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, Case, case_from_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.plain_text import owner_label
@@ -33,8 +33,6 @@ from durability_client.system import output_files
 from durability_client.system.terminal import width_of
 from durability_client.text_tables import table
 
-RUNS_SCHEMA = "durability.runs/1"
-SHOW_SCHEMA = "durability.show/1"
 _RUN_COLUMNS = ("run", "state", "session_end", "verdict", "acked", "registered", "path", "label")
 _DRIVE_COLUMNS = ("model", "serial", "host", "cuts", "clean", "at_most", "last_verdict")
 _TEXT_CHARACTERS = 160  # of an event

@@ -6,13 +6,13 @@ one. Refuses to call silence a pass: a drive that says nothing of its spare bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from durability.acceptance.evidence import CampaignEvidence, DriveEvidence, is_of_class
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion, Word
-from durability.campaign.health import HealthRow, health_warnings
+from durability.campaign.health import HealthRow, health_warnings, known_values
 from durability.units import counted, format_size, percent
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
     source, read = f"campaign {campaign.name}", campaign.after_cuts(lambda row: row.unsafe_shutdowns)
     cuts = [one.cycle for one in campaign.cuts]
     whole = [row for row in campaign.rows if row.cycle not in cuts]
-    values = dict(_known(whole, lambda row: row.unsafe_shutdowns)) | read
+    values = dict(known_values(whole, lambda row: row.unsafe_shutdowns)) | read
     counting = [one.cycle for one in campaign.cuts if one.word != "nothing"]
     unread = [cycle for cycle in counting if cycle not in read or not any(at < cycle for at in values)]
     if unread:
@@ -127,7 +127,7 @@ def _capacity_kept(evidence: DriveEvidence, _: Criterion) -> Finding:
     said = [
         (int(size), f"campaign {one.name}")
         for one in evidence.campaigns
-        for _, size in _known(one.rows, lambda row: row.size_bytes or None)
+        for _, size in known_values(one.rows, lambda row: row.size_bytes or None)
     ]
     sizes = dict(reversed([*said, *(measured if single else ())]))  # each with the first that says it
     if len(sizes) > 1:
@@ -233,7 +233,7 @@ def _media_errors(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     known = [
         (int(value), _place(one, cycle))
         for one in sorted(evidence.campaigns, key=lambda one: one.began)
-        for cycle, value in _known(one.rows, lambda row: row.media_errors)
+        for cycle, value in known_values(one.rows, lambda row: row.media_errors)
     ]
     if not known:
         silent = (
@@ -253,7 +253,7 @@ def _first_unsaid(evidence: DriveEvidence) -> Finding | None:
     """What is missing if nobody read the media errors before the first cut."""
     first = min((one for one in evidence.campaigns if one.cuts), key=lambda one: one.began)
     before = first.cuts[0].cycle
-    if any(cycle < before for cycle, _ in _known(first.rows, lambda row: row.media_errors)):
+    if any(cycle < before for cycle, _ in known_values(first.rows, lambda row: row.media_errors)):
         return None
     source = f"campaign {first.name}"
     return Finding(
@@ -293,7 +293,7 @@ def _of_rows(
     values = [
         (float(value), _place(one, cycle))
         for one in evidence.campaigns
-        for cycle, value in _known(one.rows, figure)
+        for cycle, value in known_values(one.rows, figure)
     ]
     if not values:
         silent = "the drive did not say in any campaign" if evidence.campaigns else _no_campaign(evidence)
@@ -312,7 +312,7 @@ def _unsaid(evidence: DriveEvidence, figure: Callable[[HealthRow], T | None]) ->
         last = campaign.cuts[-1].cycle
         if last not in campaign.after_cuts(figure):
             where = _place(campaign, last)
-            silent = not _known(campaign.rows, figure)
+            silent = not known_values(campaign.rows, figure)
             silence = (
                 "the drive did not say" if silent else f"the drive did not say after its last cut, {where}"
             )
@@ -339,10 +339,6 @@ def _warned(evidence: DriveEvidence, code: str) -> Finding | None:
                 where = f"cycle {warning.cycle} of campaign {campaign.name}"
                 return Finding(word="refuse", figure=warning.text, source=where)
     return None
-
-
-def _known(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
-    return [(row.cycle, value) for row in rows if (value := figure(row)) is not None]
 
 
 def _names(campaigns: Iterable[tuple[CampaignEvidence, object]]) -> str:

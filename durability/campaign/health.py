@@ -100,7 +100,7 @@ def _row(past: PastCycle, drive: str) -> HealthRow | None:
     )
 
 
-def _values(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
+def known_values(rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]) -> list[tuple[int, T]]:
     """Cycle and value of a figure, where there is one."""
     return [(row.cycle, value) for row in rows if (value := figure(row)) is not None]
 
@@ -109,7 +109,7 @@ def _changes(
     rows: Sequence[HealthRow], figure: Callable[[HealthRow], T | None]
 ) -> Iterator[tuple[tuple[int, T], tuple[int, T]]]:
     """Each change of a figure: cycle and value before it, and with it."""
-    values = _values(rows, figure)
+    values = known_values(rows, figure)
     return (pair for pair in itertools.pairwise(values) if pair[0][1] != pair[1][1])
 
 
@@ -137,7 +137,7 @@ def _firmware(rows: Sequence[HealthRow]) -> Warnings:
 
 
 def _media_errors(rows: Sequence[HealthRow]) -> Warnings:
-    values = _values(rows, lambda row: row.media_errors)
+    values = known_values(rows, lambda row: row.media_errors)
     if values and values[-1][1] > values[0][1]:
         first = next(cycle for cycle, value in values if value > values[0][1])
         text = f"its media errors rose from {values[0][1]} to {values[-1][1]}, first in cycle {first}"
@@ -162,7 +162,7 @@ def _fell(
     rows: Sequence[HealthRow], figure: Callable[[HealthRow], int | None], *, code: str, what: str, by: int
 ) -> Warnings:
     """A percentage that is lower at the end than at the beginning, by so many points at least."""
-    values = _values(rows, figure)
+    values = known_values(rows, figure)
     if values and values[0][1] - values[-1][1] >= by:
         first = next(cycle for cycle, value in values if values[0][1] - value >= by)
         text = f"its {what} fell from {values[0][1]} % to {values[-1][1]} %, first in cycle {first}"
@@ -196,7 +196,7 @@ def _commits(rows: Sequence[HealthRow]) -> Warnings:
 def _grew(
     rows: Sequence[HealthRow], figure: Callable[[HealthRow], float | None], *, code: str, what: str, unit: str
 ) -> Warnings:
-    values = _values(rows, figure)
+    values = known_values(rows, figure)
     if len(values) < CYCLES_MIN:
         return
     third = len(values) // 3

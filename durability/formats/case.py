@@ -16,6 +16,8 @@ from durability.formats.packing import Value
 from durability.formats.run_statistics import Statistics
 
 CASE_SCHEMA = "durability.case/1"
+RUNS_SCHEMA = "durability.runs/1"  # what is listed of many cases
+SHOW_SCHEMA = "durability.show/1"  # one case with its verdicts and evidence
 
 # How the server saw the client's session end. Only `silence` and `target-error` can be the trace of a cut.
 SessionEnd: TypeAlias = Literal[

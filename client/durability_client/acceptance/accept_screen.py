@@ -10,14 +10,12 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from durability import plain_text
 from durability.acceptance.acceptance_document import Report
 from durability.acceptance.decision import CriterionLine, Decision, decided_of_all
 from durability.acceptance.profile import Word
 from durability.units import counted, format_size
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
-WIDTH_MAX = 120
-HEIGHT_MAX = 22  # of a terminal of 24, with the line that names the report and the prompt
 STYLES: dict[Word, str] = {"pass": "bold green", "refuse": "bold red", "not shown": "bold yellow"}
 _WORD, _KIND = 10, 17  # widths of columns
 _ORDER: tuple[Word, ...] = ("refuse", "not shown", "pass")
@@ -25,11 +23,11 @@ _ORDER: tuple[Word, ...] = ("refuse", "not shown", "pass")
 
 def show_report(report: Report, console: Console) -> None:
     """Title, decision, lines, decision: as many lines as fit, the whole in any case."""
-    width = min(console.width, WIDTH_MAX)
+    width = min(console.width, SCREEN_WIDTH_MAX)
     whole = decided_of_all([one.word for one in report.decisions])
     rows = _one(report.decisions[0], width) if len(report.decisions) == 1 else _several(report, width)
     lines = list(rows)
-    room = HEIGHT_MAX - 5
+    room = SCREEN_HEIGHT_MAX - 5
     if len(lines) > room:
         hidden = len(lines) - room + 1
         lines = [*lines[: room - 1], Text(f"{hidden} more: the report has all lines", style="dim")]
@@ -71,7 +69,7 @@ def _line(line: CriterionLine, width: int) -> Text:
     figure = f"{line.figure}{limit}"
     text = Text(f"{line.word:<{_WORD}}", style=STYLES[line.word] if line.criterion.required else "dim")
     text.append(f"{line.criterion.kind:<{_KIND}}", style="not bold default")
-    text.append(_cut(figure, width - _WORD - _KIND), style="not bold default")
+    text.append(cut_to(figure, width - _WORD - _KIND), style="not bold default")
     return text
 
 
@@ -80,7 +78,7 @@ def _several(report: Report, width: int) -> Iterator[Text]:
         subject = decision.evidence.subject
         text = Text(f"{decision.word:<{_WORD}}", style=STYLES[decision.word])
         drive = f"{subject.model} {subject.serial}"
-        text.append(_cut(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
+        text.append(cut_to(f"{drive}: {decision.why}", width - _WORD), style="not bold default")
         yield text
 
 
@@ -92,14 +90,9 @@ def _counts(decisions: Sequence[Decision]) -> str:
 
 def _decision(word: Word, why: str, width: int) -> Text:
     text = Text(f"{word.upper():<{_WORD}}", style=STYLES[word])
-    text.append(_cut(why, width - _WORD), style="not bold default")
+    text.append(cut_to(why, width - _WORD), style="not bold default")
     return text
 
 
 def _fitted(text: str, width: int) -> Text:
-    return Text(_cut(text, width))
-
-
-def _cut(text: str, width: int) -> str:
-    line = plain_text.as_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"
+    return Text(cut_to(text, width))

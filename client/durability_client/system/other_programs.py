@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
-_KTHREADD = 2
+KTHREADD = 2  # the parent of all threads of the kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Program:
 
 def kernel_threads(*, proc: Path = PROC) -> frozenset[str]:
     """Names of the kernel's threads; empty in a container, which does not see them."""
-    return frozenset(name for _, name, parent in _processes(proc) if parent == _KTHREADD)
+    return frozenset(name for _, name, parent in _processes(proc) if parent == KTHREADD)
 
 
 def programs(*, proc: Path = PROC) -> Mapping[int, Program]:
@@ -35,7 +35,7 @@ def programs(*, proc: Path = PROC) -> Mapping[int, Program]:
     return {
         pid: Program(pid=pid, name=name, written_bytes=written)
         for pid, name, parent in _processes(proc)
-        if parent != _KTHREADD and (written := _written_bytes(proc / str(pid))) is not None
+        if parent != KTHREADD and (written := _written_bytes(proc / str(pid))) is not None
     }
 
 

@@ -15,6 +15,9 @@ from rich.console import Console
 
 from durability import plain_text
 
+SCREEN_WIDTH_MAX = 120  # longer lines are harder to read
+SCREEN_HEIGHT_MAX = 22  # of a terminal of 24, with the line that names what was written and the prompt
+
 
 def fitted(text: str, stream: TextIO, *, indent: int) -> str:
     """`text` as plain text, its lines broken between words for the terminal that `stream` is, each continued
@@ -29,6 +32,12 @@ def fitted(text: str, stream: TextIO, *, indent: int) -> str:
         break_on_hyphens=False,
     )
     return "\n".join(row for line in text.splitlines() for row in wrapper.wrap(line) or [""])
+
+
+def cut_to(text: str, width: int) -> str:
+    """The text on one line, cut where it is longer."""
+    line = plain_text.as_line(text)
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def width_of(stream: TextIO) -> int | None:

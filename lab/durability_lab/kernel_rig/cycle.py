@@ -33,6 +33,7 @@ from durability_client.verify.scan_child import scan_here
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_check import DriveCheck
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
+from durability_lab.support.command_line import COMMAND
 from durability_lab.support.loads import Load, run_options
 from durability_lab.support.local_server import LocalServer
 from durability_lab.truth.comparison import Claims, LogAlone, Truth, compare
@@ -43,7 +44,6 @@ ATTESTATION = "the lab killed the drive's process with SIGKILL and attached the 
 CUT_AFTER = range(600, 3000)  # operations; even a slow file system gets there in seconds
 NAMES_CUT_AFTER = range(200, 1000)  # each takes two syncs or three
 MIB = 8  # of all writers, except of names: a run overwrites all of it more than once, and appends beyond it
-_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _TIMEOUT_S = 120.0
 _VERIFY_TIMEOUT_S = 300.0  # it waits two minutes for a drive that hangs
 
@@ -239,7 +239,7 @@ async def power_on(rig: BlockRig) -> bool:
 async def _start(lab: LocalServer, command: str, target: str, *options: str) -> asyncio.subprocess.Process:
     common = ("--server", lab.address, "--credential", str(lab.credential))
     return await asyncio.create_subprocess_exec(
-        *_COMMAND,
+        *COMMAND,
         command,
         target,
         *common,

@@ -11,7 +11,6 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing, suppress
@@ -36,9 +35,9 @@ from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_lab.support.cleanup import PID_SUFFIX, watched
+from durability_lab.support.command_line import COMMAND
 from durability_lab.support.loads import FileSystemName
 
-_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _LISTENS = "Listening on "
 _SHOWS = "Live page: "
 _STOP_S = 120.0  # an agent ends its runs first
@@ -83,7 +82,7 @@ class CampaignProcess:
 
     def start(self, *words: str) -> None:
         """Start `durability WORDS`."""
-        command = watched(self._directory, self.name, (*self._within, *_COMMAND, *words))
+        command = watched(self._directory, self.name, (*self._within, *COMMAND, *words))
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 command,
@@ -219,7 +218,7 @@ class OperatedCampaign(ABC):
     async def durability(self, *words: str) -> Answer:
         """What the command `durability WORDS` answers, on the server's machine."""
         process = await asyncio.create_subprocess_exec(
-            *_COMMAND,
+            *COMMAND,
             *words,
             env=self.environment,
             stdin=asyncio.subprocess.DEVNULL,

@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -33,9 +32,9 @@ from durability.units import parse_address
 from durability_client.link.endpoint import Endpoint, endpoint
 from durability_client.link.run_link import RunLink
 from durability_client.link.server_connection import connect
+from durability_lab.support.command_line import COMMAND
 from durability_lab.support.local_server import join_server
 
-_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _DEADLINE_S = 60.0
 _CREDIT = 1000
 
@@ -63,7 +62,7 @@ class FleetServer:
 
     def start(self) -> None:
         """Start it; returns when it listens. Raises SetupError."""
-        command = [*_COMMAND, "serve", "--listen", self.address, "--store", self._store_url]
+        command = [*COMMAND, "serve", "--listen", self.address, "--store", self._store_url]
         environment = {**os.environ, "XDG_STATE_HOME": str(self._directory)}
         log_file = self._directory / "server.log"
         with log_file.open("a") as log:

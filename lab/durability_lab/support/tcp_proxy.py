@@ -65,7 +65,7 @@ class TcpProxy:
         """Reset every connection, towards both sides, as a router does that lost its table. Who connects
         again gets through."""
         for writer in self._writers:
-            _reset(writer)
+            reset(writer)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -85,7 +85,7 @@ class TcpProxy:
         finally:
             self._writers.difference_update(ends)
             for end in ends:
-                _reset(end)
+                reset(end)
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way) -> None:
@@ -115,7 +115,7 @@ async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way
             await under_way.put((loop.time() + way.delay_s, data))
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
+def reset(writer: asyncio.StreamWriter) -> None:
     """Close the connection with an RST, if it is still open."""
     if not writer.transport.is_closing():
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)

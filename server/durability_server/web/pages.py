@@ -28,7 +28,7 @@ from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import hours
 from durability.campaign.results import sentence
 from durability.errors import DurabilityError, RefusedError, StoreError, UsageError
-from durability.formats.case import case_to_value
+from durability.formats.case import RUNS_SCHEMA, SHOW_SCHEMA, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.plan import Plan
 from durability.units import counted, duration, format_size, parse_run, percent
@@ -49,8 +49,6 @@ from durability_server.web.verdict_view import verdict_view
 from durability_server.web.viewer_access import ViewerAccess, is_viewer
 from durability_server.web.watch import RUNS_MAX, Topic, Watch
 
-SHOW_SCHEMA = "durability.show/1"
-RUNS_SCHEMA = "durability.runs/1"
 _HTML = "text/html; charset=utf-8"
 _STATIC = {
     "icon.svg": "image/svg+xml",

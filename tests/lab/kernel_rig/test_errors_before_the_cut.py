@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -43,14 +42,6 @@ LOADS = [
     Load(file_system="ext4", workload="append", writers=4),
     Load(file_system="ext4", workload="create"),
 ]
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 def disturbed(drive: str, load: Load, seed: int) -> BlockRig:

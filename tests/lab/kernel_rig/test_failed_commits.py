@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import random
 from collections.abc import Callable
 
 import pytest
@@ -20,14 +19,6 @@ from durability_lab.support.loads import FileSystemName
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
 MakePlan = Callable[..., Plan]
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])

@@ -5,7 +5,6 @@ longer mount, questions asked twice. The product's own commands on a real kernel
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import shlex
 import shutil
@@ -36,14 +35,6 @@ pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 EXT4 = Load(file_system="ext4")
 RAW = Load(file_system=None)
 LIAR = "flush-ignored:kept=0,torn=0,cache_bytes=67108864"  # all that was written since power-on is gone
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 def _codes(answer: CommandAnswer) -> set[str]:

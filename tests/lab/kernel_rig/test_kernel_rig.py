@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,14 +41,6 @@ LOADS = [
     Load(file_system=None, writers=4),
     Load(file_system=None, sync="dsync", direct=True),
 ]
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs", "btrfs"])

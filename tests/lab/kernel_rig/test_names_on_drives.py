@@ -8,8 +8,6 @@ of them, on which each workload and file system comes up.
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from durability_client.target.kernel_storage import KernelStorage
@@ -33,14 +31,6 @@ LOADS = [
 ]
 MOMENTS = range(100, 400)  # operations; the matrix cuts later
 NAMES = {"absent", "stale", "resurrected", "torn", "misdirected"}
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 @pytest.mark.parametrize("load", LOADS, ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 
 import pytest
@@ -13,14 +12,6 @@ from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import simulate
 
 CUTS = 20
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 def caught(scenario: Scenario, seed: int) -> int:

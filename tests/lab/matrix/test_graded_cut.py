@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -31,14 +30,6 @@ INTACT = Truth(
     unclaimed={},
     defects=(),
 )
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 def trial_of(drive: str, document: Mapping[str, Any], truth: Truth | None) -> GradedCut:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -33,14 +32,6 @@ HONEST = MatrixCell(rig="a", drive="honest", load=Scenario(slots=256, rate=500.0
 LIAR = MatrixCell(rig="a", drive="flush-ignored", load=Scenario(writers=2, slots=256, rate=250.0), cuts=2)
 AGAIN = "--only 'CELL'"
 HEADER = Header(seed=7, options="--quick", cells="0123")
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 def graded_cut(cell: MatrixCell, number: int = 1, *, broken: int | None = 8, **changes: object) -> GradedCut:

@@ -43,14 +43,6 @@ ANY_LOAD_CUTS = 10  # of each
 NOT_THE_DRIVES = {"nothing-at-risk", "session-live"}  # why a cut on an honest drive may be inconclusive
 
 
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
-
-
 def any_scenario(model: str, *, seed: int) -> Scenario:
     """A scenario with that drive; everything else is drawn from `seed`."""
     chance = random.Random(f"{seed} scenario")

@@ -17,15 +17,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from durability.bench.measurement import DiskWork, Idle
 from durability_client.system import block_devices
 from durability_client.system.block_devices import DiskCounters
+from durability_client.system.other_programs import KTHREADD, PROC
 from durability_client.target.discovery import drives_below
 
-_PROC = Path("/proc")
-_KTHREADD = 2
 _OTHERS_MAX = 0.1  # of what was counted: more than this cannot be separated from the work of others
 _TRIFLE = 0.05  # for each operation: too little to hide anything
 
@@ -163,9 +161,9 @@ def _kernel_threads() -> dict[str, int] | None:
     """Processor time in ns of each thread of the kernel since it was made; None where they are not shown, as
     in a container."""
     with suppress(OSError):
-        if (_PROC / f"{_KTHREADD}/comm").read_text().strip() != "kthreadd":
+        if (PROC / f"{KTHREADD}/comm").read_text().strip() != "kthreadd":
             return None
-        numbers = (_PROC / f"{_KTHREADD}/task/{_KTHREADD}/children").read_text().split()
+        numbers = (PROC / f"{KTHREADD}/task/{KTHREADD}/children").read_text().split()
         times = {number: _time_ns(number) for number in numbers}
         known = {number: time_ns for number, time_ns in times.items() if time_ns is not None}
         return known or None
@@ -175,7 +173,7 @@ def _kernel_threads() -> dict[str, int] | None:
 def _time_ns(number: str) -> int | None:
     """The first field of schedstat; None for a thread that has ended, or a kernel that does not count."""
     try:
-        with (_PROC / number / "schedstat").open("rb") as file:
+        with (PROC / number / "schedstat").open("rb") as file:
             return int(file.read().split()[0])
     except (OSError, ValueError, IndexError):
         return None

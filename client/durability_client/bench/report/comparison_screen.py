@@ -17,7 +17,8 @@ from durability.bench.decision.proof import ProofWord
 from durability.bench.summary import CellSummary
 from durability.units import counted
 from durability_client.bench.report import figures
-from durability_client.bench.report.one_screen import HEIGHT_MAX, WIDTH_MAX, bar, fitted, said
+from durability_client.bench.report.one_screen import bar, said
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 UNKNOWN_CUTS = "no known cut"
 UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
@@ -35,15 +36,15 @@ _NAMES = {  # the cells that decide, in plain words
 
 def show_comparison_screen(comparison: Comparison, console: Console) -> None:
     """The answer, refusals, a row for each result, the cells that decide with bars, and where the rest is."""
-    width = min(console.width, WIDTH_MAX)
+    width = min(console.width, SCREEN_WIDTH_MAX)
     show_answer(comparison, console)
     for refusal in comparison.refusals:
         for line in said("", "", f"not comparable: {refusal}", width):
             console.print(line, soft_wrap=True)
     used = sum(1 for _ in _answer(comparison, width))
     below = [Text(), *_results(comparison, width)]
-    warnings = [fitted(f"warning {one}", width) for one in comparison.warnings]
-    room = HEIGHT_MAX - used - len(below) - 2
+    warnings = [cut_to(f"warning {one}", width) for one in comparison.warnings]
+    room = SCREEN_HEIGHT_MAX - used - len(below) - 2
     lines_each = 1 + len(comparison.labels)
     cells = [*_cells(comparison, width)][: max(0, room - bool(warnings)) // lines_each * lines_each]
     told = warnings[: max(1, room - len(cells))]
@@ -58,7 +59,7 @@ def show_comparison_screen(comparison: Comparison, console: Console) -> None:
 
 def show_answer(comparison: Comparison, console: Console) -> None:
     """The answer, the caveat and the cause, each once."""
-    for line in _answer(comparison, min(console.width, WIDTH_MAX)):
+    for line in _answer(comparison, min(console.width, SCREEN_WIDTH_MAX)):
         console.print(line, soft_wrap=True)
 
 
@@ -85,7 +86,7 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
     for number, label in enumerate(comparison.labels):
         proof = comparison.proofs[number]
         cuts = UNKNOWN_CUTS if proof is None else proof.text
-        table.append((fitted(label, _LABEL_MAX), *figures_of(row, number), plain_text.as_line(cuts)))
+        table.append((cut_to(label, _LABEL_MAX), *figures_of(row, number), plain_text.as_line(cuts)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for number, words in enumerate(table):
         *cells, cuts = words
@@ -93,7 +94,7 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
             word.ljust(size) if not place else word.rjust(size)
             for place, (word, size) in enumerate(zip(cells, widths, strict=False))
         )
-        line = Text(fitted(f"{start}  {cuts}", width), style="dim" if not number else "")
+        line = Text(cut_to(f"{start}  {cuts}", width), style="dim" if not number else "")
         proof = comparison.proofs[number - 1] if number else None
         if number:
             line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
@@ -128,7 +129,7 @@ def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
     ]
     named = [(_NAMES[row.cell.name], row) for row in known if row.engine == "durability"]
     named[1:1] = _classic(comparison)
-    label_width = max((len(fitted(label, _LABEL_MAX)) for label in comparison.labels), default=0)
+    label_width = max((len(cut_to(label, _LABEL_MAX)) for label in comparison.labels), default=0)
     for name, row in named:
         rates = [one.rate.median if one.rate else 0.0 for one in row.summaries]
         yield Text(name, style="bold")
@@ -136,5 +137,5 @@ def _cells(comparison: Comparison, width: int) -> Iterator[Text]:
             words = f"{figures.count(rate)}/s, {figures.megabytes(summary)} MB/s"
             room = width - label_width - len(words) - 6
             drawn = bar(rate / max(rates), min(room, 30)) if max(rates) else ""
-            start = f"  {fitted(label, _LABEL_MAX):<{label_width}}  "
+            start = f"  {cut_to(label, _LABEL_MAX):<{label_width}}  "
             yield Text.assemble(start, (drawn, "cyan"), f" {words}")

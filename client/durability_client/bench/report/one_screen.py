@@ -25,9 +25,8 @@ from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, format_size
 from durability_client.bench.report import figures
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
-WIDTH_MAX = 120  # longer lines are harder to read
-HEIGHT_MAX = 22  # of a terminal of 24, with the line that names the result file and the prompt
 LABEL = 8  # width of the words on the left
 _SPARK_BARS = 24
 STYLES = {
@@ -43,11 +42,11 @@ _DECADES = (10.0, 1e5)  # commits per second on the axis of published drives
 
 def show_screen(result: Result, console: Console, *, joined: bool = True) -> None:
     """Title, four lines, classic rates, pictures, warnings, and where all figures are: as much of it as fits
-    `HEIGHT_MAX` lines, the four lines and the classic rates in any case. `joined`: this machine has a server,
-    so the next command works on it."""
-    found, width = bottom_line(result), min(console.width, WIDTH_MAX)
+    `SCREEN_HEIGHT_MAX` lines, the four lines and the classic rates in any case. `joined`: this machine has a
+    server, so the next command works on it."""
+    found, width = bottom_line(result), min(console.width, SCREEN_WIDTH_MAX)
     head = [
-        Text(fitted(_title(result), width), style="bold"),
+        Text(cut_to(_title(result), width), style="bold"),
         Text(),
         *_four_lines(found, width, joined=joined),
         Text(),
@@ -56,7 +55,7 @@ def show_screen(result: Result, console: Console, *, joined: bool = True) -> Non
     standing, curves = list(_standing(found, width)), list(_curves(result, width))
     warnings = (*result_warnings(result), *result.facts.warnings)
     told = [_warning(warning.text, width) for warning in warnings]
-    room = HEIGHT_MAX - len(head) - len(classic) - 2  # an empty line and the last
+    room = SCREEN_HEIGHT_MAX - len(head) - len(classic) - 2  # an empty line and the last
     shown = standing if len(standing) <= room else []
     room -= len(shown)
     curves = curves[: max(0, room - bool(told))]
@@ -70,7 +69,7 @@ def show_screen(result: Result, console: Console, *, joined: bool = True) -> Non
 
 def show_lines(result: Result, console: Console, *, joined: bool = True) -> None:
     """The four lines of the bottom line alone."""
-    for line in _four_lines(bottom_line(result), min(console.width, WIDTH_MAX), joined=joined):
+    for line in _four_lines(bottom_line(result), min(console.width, SCREEN_WIDTH_MAX), joined=joined):
         console.print(line, soft_wrap=True)
 
 
@@ -93,7 +92,7 @@ def next_lines(command: str, *, joined: bool) -> Iterator[str]:
 
 
 def _warning(text: str, width: int) -> Text:
-    return Text(fitted(f"warning {text}", width), style="yellow")
+    return Text(cut_to(f"warning {text}", width), style="yellow")
 
 
 def _title(result: Result) -> str:
@@ -241,9 +240,3 @@ def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
 def bar(share: float, room: int) -> str:
     """A bar of `share` of `room` columns, one at least."""
     return "█" * max(1, round(share * room)) if room else ""
-
-
-def fitted(text: str, width: int) -> str:
-    """The text on one line, cut where it is longer."""
-    line = plain_text.as_line(text)
-    return line if len(line) <= width else line[: width - 1] + "…"

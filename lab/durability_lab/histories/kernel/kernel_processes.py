@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -30,9 +29,9 @@ from durability_client.link.credential import load_credential, save_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
 from durability_lab.support.cleanup import PID_SUFFIX, watched
+from durability_lab.support.command_line import COMMAND
 from durability_lab.support.local_server import join_server
 
-_COMMAND = (sys.executable, "-c", "from durability_cli.main import main; main()")
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BOOTED = (
     *("unshare", "--mount", "--propagation", "slave", "--time", "--boottime"),
@@ -69,7 +68,7 @@ class KernelMachine:
         """A `durability` command on it."""
         self._begun += 1
         name = f"command-{self._begun}"
-        words = watched(self._directory, name, (*self._before, *_COMMAND, *words))
+        words = watched(self._directory, name, (*self._before, *COMMAND, *words))
         return BegunCommand(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -134,7 +133,7 @@ class ServerProcess:
     async def start(self) -> None:
         """Start it, and wait until it listens. Raises SetupError."""
         store = f"sqlite:///{self._directory}/store"
-        command = (*_COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}", "--store", store)
+        command = (*COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}", "--store", store)
         process = await asyncio.create_subprocess_exec(
             *watched(self._directory, "server", command),
             stdin=asyncio.subprocess.DEVNULL,

@@ -8,14 +8,12 @@ machine that loses its power says nothing, and one that has started anew resets 
 from __future__ import annotations
 
 import asyncio
-import socket
-import struct
 from dataclasses import dataclass, field
 
 from durability.units import format_address
+from durability_lab.support import tcp_proxy
 
 _CHUNK_BYTES = 1 << 16
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, for 0 s
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +75,7 @@ class RealNetwork:
         """The machine has started anew, and knows nothing of the connections that it had."""
         for connection in self._connections:
             if connection.dark.is_set() and connection.server is not None:
-                _reset(connection.server)
+                tcp_proxy.reset(connection.server)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -97,7 +95,7 @@ class RealNetwork:
             self._connections.discard(connection)
             self._tasks.discard(task)
             for end in filter(None, (connection.client, connection.server)):
-                _reset(end)
+                tcp_proxy.reset(end)
 
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
@@ -119,10 +117,3 @@ class RealNetwork:
                 await writer.drain()
             elif writer.can_write_eof():
                 writer.write_eof()
-
-
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """Close the connection with an RST, if it is still open."""
-    if not writer.transport.is_closing():
-        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    writer.transport.abort()

@@ -11,7 +11,7 @@ from durability.bench.catalogue import HEADLINE, STANDARD
 from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
 from durability_client.bench.report.comparison_screen import show_comparison_screen
-from durability_client.bench.report.one_screen import HEIGHT_MAX
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, simulate
 
 CONSUMER = simulate(Device(write_ns=25_000, dirty_ns=1.2e6, dirty_bytes_per_s=4e8), cells=STANDARD)
@@ -33,7 +33,7 @@ def _shown(comparison: Comparison, width: int) -> list[str]:
 def test_a_screen_fits(proofs: tuple[Proof | None, ...], width: int) -> None:
     """At 80 and at 120 columns nothing is longer than a line, and there are at most 22 lines."""
     lines = _shown(compare([("ssd1", CONSUMER), ("ssd2", PROTECTED)], proofs), width)
-    assert len(lines) <= HEIGHT_MAX and max(map(len, lines)) <= width
+    assert len(lines) <= SCREEN_HEIGHT_MAX and max(map(len, lines)) <= width
     assert lines[0].startswith("answer  ")
 
 
@@ -79,5 +79,5 @@ def test_classic_rows_stand_by_their_labels() -> None:
     """Of two results of the profile; the answer is still about commits."""
     first, second = classic_result(), classic_result(Device(write_ns=40_000, noise=0.0))
     lines = _shown(compare([("ssd1", first), ("ssd2", second)], (PROVEN, PROVEN)), 80)
-    assert "SEQ1M Q8T1 read (fio)" in lines and len(lines) <= HEIGHT_MAX
+    assert "SEQ1M Q8T1 read (fio)" in lines and len(lines) <= SCREEN_HEIGHT_MAX
     assert "commits" in lines[0]

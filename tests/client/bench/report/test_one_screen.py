@@ -10,7 +10,8 @@ from rich.console import Console
 
 from durability.bench.catalogue import CLASSIC, STANDARD, accept
 from durability.bench.result import Result, decode
-from durability_client.bench.report.one_screen import HEIGHT_MAX, show_screen
+from durability_client.bench.report.one_screen import show_screen
+from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
 
@@ -37,7 +38,7 @@ def _shown(result: Result, width: int) -> list[str]:
 def test_a_screen_fits(name: str, width: int) -> None:
     """At 80 and at 120 columns no line but the command is longer, and there are at most 22 lines."""
     lines = _shown(RESULTS[name], width)
-    assert len(lines) <= HEIGHT_MAX
+    assert len(lines) <= SCREEN_HEIGHT_MAX
     assert [line for line in lines if len(line) > width and "next: durability" not in line] == []
     assert not any("\x1b" in line for line in lines)
 
@@ -63,7 +64,7 @@ def test_a_machine_without_a_server_is_told_to_get_one_first() -> None:
         "next: durability serve  # on a machine that stays up; type here the line that it prints"
     )
     assert lines[at + 1] == "then: durability run /srv/disk/durability-run"
-    assert len(lines) <= HEIGHT_MAX
+    assert len(lines) <= SCREEN_HEIGHT_MAX
 
 
 def test_classic_rates_stand_beside_the_same_with_syncs() -> None:

@@ -83,14 +83,6 @@ class Killer:
                     os.kill(process, signal.SIGKILL)
 
 
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
-
-
 @pytest.mark.timeout(1000 * CUTS)
 async def test_kills_of_every_process(seed: int) -> None:
     """Server, agent and power controller are killed again and again: all cuts are made, each is counted

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import pty
-import random
 import re
 import signal
 import subprocess
@@ -56,14 +55,6 @@ class Machine:
         with self.start(line) as process:
             stdout, stderr = process.communicate(timeout=DEADLINE_S)
             return process.returncode, stdout + stderr
-
-
-@pytest.fixture
-def seed() -> int:
-    """Another seed in every session, printed when a test fails."""
-    value = random.SystemRandom().getrandbits(32)
-    print(f"seed {value}")
-    return value
 
 
 @pytest.fixture
