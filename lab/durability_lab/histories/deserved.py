@@ -23,12 +23,11 @@ from durability_client.target.storage import Storage
 from durability_client.verify.target_reader import block_bytes_of
 from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.steps import History
-from durability_lab.histories.world import PlayedCut, VerifyAnswer
+from durability_lab.histories.world import CUT_SUBJECTS, PlayedCut, VerifyAnswer
 from durability_lab.truth.comparison import Claims
 from durability_lab.truth.reference_judge import Label, Place, ReferenceJudge
 
 _AT_RISK_NS = 1_000_000_000  # what the judge calls at risk
-_STRENGTH = {"os": ("guest", "machine", "drive"), "vm": ("machine", "drive"), "power": ("machine", "drive")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +199,7 @@ def _owed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int
     """Whether durable is the only right answer: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(world) and run in world.sound
-    return plain and newest and answer.attested and run in damage and not damage[run].any
+    return plain and newest and _attested_power(answer) and run in damage and not damage[run].any
 
 
 def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
@@ -211,11 +210,16 @@ def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
     broken = run in damage and damage[run].any
     if broken:
         return "loss" if _damaged(world, answer, run) else ""
-    shown = answer.attested or world.history.counters
+    shown = _attested_power(answer) or world.history.counters
     if shown and _qualifying(world, run, "power"):
         return "durable"
     restarted = any(cut.what != "drive" for cut in world.cuts)
     return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
+
+
+def _attested_power(answer: VerifyAnswer) -> bool:
+    """Whether the operator said that the power was cut."""
+    return answer.attested and answer.step["cut_class"] == "power"
 
 
 def _newest(world: KnownTruth) -> int:
@@ -252,7 +256,7 @@ def _second_reading(world: KnownTruth, answer: VerifyAnswer, run: int) -> Refere
 
 def _qualifying(world: KnownTruth, run: int, cut_class: str) -> bool:
     """Whether something of that class was cut while the run made the drive promise."""
-    return any(_met(world, cut, run) and cut.what in _STRENGTH.get(cut_class, ()) for cut in world.cuts)
+    return any(_met(world, cut, run) and cut.what in CUT_SUBJECTS.get(cut_class, ()) for cut in world.cuts)
 
 
 def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:

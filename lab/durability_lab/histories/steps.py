@@ -69,9 +69,9 @@ KINDS: Final[Mapping[str, StepKind]] = {
     "network": StepKind(does="the network dies or is back", words={"up": ("no", "yes")}),
     "copy": StepKind(does="the server's store is copied, and an export of its newest run is taken"),
     "server": StepKind(
-        does="the server is killed, started, or started on a copy of its store; `age`: so many before the"
-        " newest",
-        words={"how": ("kill", "start", "newest", "oldest"), "age": _AGES},
+        does="the server is killed, started, or started on a copy of its store (`age`: so many before the"
+        " newest); its machine restarts, or its store is moved to another machine, and it starts there",
+        words={"how": ("kill", "start", "newest", "oldest", "restarted", "moved"), "age": _AGES},
     ),
     "unmount": StepKind(does="the file system is unmounted in order, and mounted again"),
     "move": StepKind(does="someone gives the target another name"),
@@ -83,6 +83,7 @@ KINDS: Final[Mapping[str, StepKind]] = {
         does="the operator verifies the target",
         words={
             "attest": ("true", "none", "false"),  # true: as far as it is true
+            "cut_class": ("power", "vm", "os"),  # what the operator attests
             "require": ("power", "os"),
             "min_cuts": ("1", "10"),
             "run": ("found", "older"),

@@ -29,7 +29,8 @@ from typing import Any
 import greenlet
 
 from durability_lab.histories.virtual_network import VirtualNetwork
-from durability_lab.histories.virtual_process import CURRENT
+from durability_lab.histories.virtual_process import CURRENT, Process
+from durability_server import clock
 
 _START_NS = 1_000 * 10**9
 _JOIN_S = 0.001
@@ -289,6 +290,13 @@ def _submit(_: ThreadPoolExecutor, function: Callable[..., Any], /, *args: Any, 
     return future
 
 
+_NOBODY = Process("the history itself")
+
+
+def _current() -> Process:
+    return CURRENT.get() or _NOBODY
+
+
 @contextmanager
 def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
     """Within the block, this process's clocks are those of `loop`, sleeping is a matter for fibers, and
@@ -304,7 +312,8 @@ def virtual_time(loop: VirtualLoop, *, seed: int) -> Iterator[None]:
         for owner, name, replacement in (
             (time, "monotonic", loop.time),
             (time, "monotonic_ns", lambda: loop.now_ns),
-            (time, "clock_gettime_ns", lambda _: loop.now_ns),
+            (time, "clock_gettime_ns", lambda _: loop.now_ns + _current().ahead_ns),
+            (clock, "read_boot_id", lambda: _current().boot_id),
             (time, "sleep", sleep),
             (threading, "Thread", _FiberThread),
             (ThreadPoolExecutor, "submit", _submit),

@@ -73,9 +73,8 @@ class VirtualNetwork:
         ours, theirs = End(self, loop, owner), End(self, loop, self._owner)
         ours.peer, theirs.peer = theirs, ours
         self._ends |= {ours: None, theirs: None}
-        theirs.protocol, ours.protocol = self._factory(), factory()
-        theirs.protocol.connection_made(theirs)
-        ours.protocol.connection_made(ours)
+        theirs.begin(self._factory)
+        ours.begin(factory)
         return ours, ours.protocol
 
     def delay_s(self) -> float:
@@ -246,6 +245,12 @@ class End(asyncio.Transport):
                 self._loop.call_soon(self._lose, None)
 
     # What the network does.
+
+    def begin(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        """The connection is made: give this end its protocol."""
+        context = self._context()
+        self.protocol = context.run(factory)
+        context.run(self.protocol.connection_made, self)
 
     def vanish(self, *, with_its_queue: bool = False) -> None:
         """Whoever had this end is no more; nor is what its machine had to send, if that is gone as well."""

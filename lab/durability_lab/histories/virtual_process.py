@@ -9,10 +9,13 @@ from typing import Any
 
 
 class Process:
-    """A program on a machine of the history: its task, its fibers and its connections end with it."""
+    """A program on a machine of the history: its task, its fibers and its connections end with it. `boot_id`:
+    of that machine, whose clock is ahead of the history's by `ahead_ns`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, boot_id: str = "", ahead_ns: int = 0) -> None:
         self.name = name
+        self.boot_id = boot_id
+        self.ahead_ns = ahead_ns
         self.dead = False
         self.frozen = False
         self.tasks: set[asyncio.Task[Any]] = set()

@@ -43,6 +43,12 @@ from durability_server.server import Server
 
 MS, S = 1_000_000, 1_000_000_000
 ATTESTATION = "the operator pulled the plug"
+# What must have lost its power, or died, for a cut of a class to have happened.
+CUT_SUBJECTS = {
+    "os": ("guest", "machine", "drive"),
+    "vm": ("machine", "drive"),
+    "power": ("machine", "drive"),
+}
 
 # Steps that leave a sound run sound, and those that do after its client is gone.
 _HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})
@@ -52,6 +58,7 @@ _CREDIT_GROUPS = 24  # with fewer a writer may always be waiting for the server 
 _BEGIN_NS = 200 * 1_000_000  # after the first one the first acknowledgements have been granted
 _UNSHOWN_NS = 3 * 1_000_000_000  # a client that is frozen for longer must not look like a cut
 _BOOT_S = 2.0
+_UP_FOR_NS = 10**6 * 1_000_000_000  # another machine that takes over the server's store
 _ARMING_S = 3.0
 _WRITING_S = 0.03
 _PATIENCE_S = 20.0  # of the operator with a command that gives no answer
@@ -141,6 +148,8 @@ class World:
     boots: int = 1
     booted_ns: int = 0
     drives: int = 1
+    server_boots: int = 1
+    server_ahead_ns: int = 0  # the clock of the server's machine, of this history's
     server: Server | None = None
     server_process: Process | None = None
     client: Process | None = None
@@ -444,10 +453,14 @@ class World:
 
     async def start(self) -> None:
         """Start the server."""
-        process = Process("server")
-        server = Server(store_url=f"sqlite:///{self._store}")
-        await self._begin(process, server.start_locally(self.directory, PORT))
-        self.server, self.server_process = server, process
+        process = Process("server", boot_id=f"server-boot-{self.server_boots}", ahead_ns=self.server_ahead_ns)
+
+        async def started() -> Server:
+            server = Server(store_url=f"sqlite:///{self._store}")
+            await server.start_locally(self.directory, PORT)
+            return server
+
+        self.server, self.server_process = await self._begin(process, started()), process
 
     async def _server(self, step: Step) -> None:
         how = step["how"]
@@ -460,6 +473,10 @@ class World:
             self.known, self.standing = set(copy.known), dict(copy.standing)
             for file in copy.path.iterdir():
                 shutil.copy(file, self.directory / file.name)
+        if how in ("restarted", "moved"):
+            self.server_boots += 1
+            await asyncio.sleep(_BOOT_S)
+            self.server_ahead_ns = _UP_FOR_NS if how == "moved" else -self.loop.now_ns
         if self.server is None and how != "kill":
             await self.start()
 
@@ -530,7 +547,11 @@ class World:
             return None
         older = step["run"] == "older" and len(self.plans) > 1
         judged = list(self.plans)[-2 if older else -1 :][:1]
-        true = any(cut.what != "guest" and run in cut.promised_ns for cut in self.cuts for run in judged)
+        true = any(
+            run in cut.promised_ns and cut.what in CUT_SUBJECTS[step["cut_class"]]
+            for cut in self.cuts
+            for run in judged
+        )
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         export = of_age(self.exports, step) if exported else None
         options = VerifyOptions(
@@ -538,6 +559,7 @@ class World:
             endpoint=None if exported else self._endpoint,
             run=list(self.plans)[-2] if older and not exported else 0,
             attest_cut=ATTESTATION if attested else None,
+            cut_class=step["cut_class"] if attested and step["cut_class"] != "power" else None,
             require_cut="os" if step["require"] == "os" else "power",
             min_cuts=int(step["min_cuts"]),
             from_export=export,

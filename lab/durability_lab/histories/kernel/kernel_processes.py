@@ -37,6 +37,7 @@ _BOOTED = (
     *("unshare", "--mount", "--propagation", "slave", "--time", "--boottime"),
     *("{offset_s}", "sh", "-c", f'mount --bind "$0" {_BOOT_ID} && exec "$@"', "{boot_id}"),
 )
+_UP_FOR_S = 10**6
 _DEADLINE_S = 120.0
 _ASK_S = 10.0
 _POLL_S = 0.01
@@ -46,29 +47,48 @@ class DefectError(AssertionError):
     """A command ended with the exit code that is for defects."""
 
 
+class _Boots:
+    """The boots of one machine. `before`: what its commands begin with, so that they are in the newest."""
+
+    def __init__(self, directory: Path, name: str, *, seed: int) -> None:
+        self.count = 1
+        self.before: tuple[str, ...] = ()
+        self._directory = directory
+        self._name = name
+        self._draw = Random(f"{seed} {name}")
+
+    def add(self, *, up_s: int) -> None:
+        """One more, which began `up_s` seconds ago."""
+        self.count += 1
+        boot_id = self._directory / f"{self._name}-{self.count}"
+        boot_id.write_text(f"{uuid.UUID(int=self._draw.getrandbits(128), version=4)}\n")
+        # Rounded towards a longer uptime.
+        offset_s = up_s - int(time.clock_gettime(time.CLOCK_BOOTTIME))
+        self.before = tuple(word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
+
+
 class KernelMachine:
-    """The machine under test. `boots`: how often it was started."""
+    """The machine under test."""
 
     def __init__(self, directory: Path, *, seed: int) -> None:
-        self.boots = 1
         self._directory = directory
-        self._draw = Random(f"{seed} boots")
-        self._before: tuple[str, ...] = ()
+        self._boots = _Boots(directory, "boot", seed=seed)
         self._begun = 0
+
+    @property
+    def boots(self) -> int:
+        """How often it was started."""
+        return self._boots.count
 
     def start_anew(self) -> None:
         """The operating system starts now."""
-        self.boots += 1
-        boot_id = self._directory / f"boot-{self.boots}"
-        boot_id.write_text(f"{uuid.UUID(int=self._draw.getrandbits(128), version=4)}\n")
-        offset_s = str(-int(time.clock_gettime(time.CLOCK_BOOTTIME)))  # rounded towards a longer uptime
-        self._before = tuple(word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
+        self._boots.add(up_s=0)
 
     async def begin(self, *words: str) -> BegunCommand:
         """A `durability` command on it."""
         self._begun += 1
         name = f"command-{self._begun}"
-        words = watched(self._directory, name, (*self._before, *COMMAND, *words))
+        words = watched(self._directory, name, (*self._boots.before, *COMMAND, *words))
         return BegunCommand(
             await asyncio.create_subprocess_exec(
                 *words,
@@ -119,7 +139,8 @@ class BegunCommand:
 class ServerProcess:
     """`durability serve` on a store in `directory`; always on the same port of loopback."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, seed: int) -> None:
+        self._boots = _Boots(directory, "server-boot", seed=seed)
         self.port = 0
         self.credential = directory / "credential.json"  # of the client, which joins at the first start
         self._directory = directory
@@ -133,7 +154,15 @@ class ServerProcess:
     async def start(self) -> None:
         """Start it, and wait until it listens. Raises SetupError."""
         store = f"sqlite:///{self._directory}/store"
-        command = (*COMMAND, "serve", "--listen", f"127.0.0.1:{self.port}", "--store", store)
+        command = (
+            *self._boots.before,
+            *COMMAND,
+            "serve",
+            "--listen",
+            f"127.0.0.1:{self.port}",
+            "--store",
+            store,
+        )
         process = await asyncio.create_subprocess_exec(
             *watched(self._directory, "server", command),
             stdin=asyncio.subprocess.DEVNULL,
@@ -149,6 +178,10 @@ class ServerProcess:
         if not found:
             raise SetupError("`durability serve` ended before it listened")
         self.port = int(found[1])
+
+    def machine_changes(self, *, moved: bool) -> None:
+        """Its machine has just restarted, or it is to start on another one, which has been up for long."""
+        self._boots.add(up_s=_UP_FOR_S if moved else 0)
 
     async def join(self, address: str) -> None:
         """Have the client join; it reaches the server at `address`."""

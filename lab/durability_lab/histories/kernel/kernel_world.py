@@ -35,7 +35,7 @@ from durability_lab.drive.drive_log import Broken
 from durability_lab.histories.kernel.kernel_processes import BegunCommand, KernelMachine, ServerProcess, until
 from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
-from durability_lab.histories.world import ATTESTATION, Copy, PlayedCut, VerifyAnswer, of_age
+from durability_lab.histories.world import ATTESTATION, CUT_SUBJECTS, Copy, PlayedCut, VerifyAnswer, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
 from durability_lab.support.loads import NAMES_MIB, FileSystemName
 
@@ -93,7 +93,7 @@ class KernelWorld:
             history.drive, self.file_system, seed=history.seed, size_bytes=self.size_bytes, disturbed=True
         )
         self.machine = KernelMachine(directory, seed=history.seed)
-        self.server = ServerProcess(directory)
+        self.server = ServerProcess(directory, seed=history.seed)
         self.network = RealNetwork()
         self._directory = directory
         self._client: BegunCommand | None = None
@@ -393,6 +393,8 @@ class KernelWorld:
             copy = of_age(self.copies, step) if how == "newest" else self.copies[0]
             self.server.restore(copy.path)
             self.known, self.standing = set(copy.known), dict(copy.standing)
+        if how in ("restarted", "moved"):
+            self.server.machine_changes(moved=how == "moved")
         if not self.server.runs and how != "kill":
             await self._start_server()
 
@@ -436,14 +438,18 @@ class KernelWorld:
         older = step["run"] == "older" and len(self.armed) > 1 and not exported
         run = self.armed[-2] if older else self.armed[-1] if unmounted and not exported else 0
         judged = self.armed[-2 if older else -1 :][:1]
-        true = any(cut.what != "guest" and one in cut.promised_ns for cut in self.cuts for one in judged)
+        true = any(
+            one in cut.promised_ns and cut.what in CUT_SUBJECTS[step["cut_class"]]
+            for cut in self.cuts
+            for one in judged
+        )
         attested = step["attest"] == "false" or (step["attest"] == "true" and true)
         export = of_age(self.exports, step) if exported else Path()
         options = (
             *(("--from-export", str(export)) if exported else self._common),
             *(("--run", format_run(run)) if run else ()),
             *(("--device", self.rig.loop) if unmounted else ()),
-            *(("--attest-cut", ATTESTATION, "--cut-class", "power") if attested else ()),
+            *(("--attest-cut", ATTESTATION, "--cut-class", step["cut_class"]) if attested else ()),
             *("--require-cut", step["require"], "--min-cuts", step["min_cuts"], "--json"),
         )
         smaller = frozenset(armed for armed in self.armed if self.smaller(armed))
