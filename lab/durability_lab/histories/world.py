@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from durability.errors import DurabilityError, TargetBusyError
 from durability.formats import facts
-from durability.formats.case import Case, case_from_value, case_to_value
+from durability.formats.case import Case, ClassOfCut, case_from_value, case_to_value
 from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT
 from durability.protocol.local_address import PORT, socket_name
@@ -43,12 +43,10 @@ from durability_server.server import Server
 
 MS, S = 1_000_000, 1_000_000_000
 ATTESTATION = "the operator pulled the plug"
+_HARDWARE = ("machine", "drive")
 # What must have lost its power, or died, for a cut of a class to have happened.
-CUT_SUBJECTS = {
-    "os": ("guest", "machine", "drive"),
-    "vm": ("machine", "drive"),
-    "power": ("machine", "drive"),
-}
+CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWARE}
+_LESSER: dict[str, ClassOfCut] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
 # Steps that leave a sound run sound, and those that do after its client is gone.
 _HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})
@@ -559,7 +557,7 @@ class World:
             endpoint=None if exported else self._endpoint,
             run=list(self.plans)[-2] if older and not exported else 0,
             attest_cut=ATTESTATION if attested else None,
-            cut_class=step["cut_class"] if attested and step["cut_class"] != "power" else None,
+            cut_class=_LESSER.get(step["cut_class"]) if attested else None,
             require_cut="os" if step["require"] == "os" else "power",
             min_cuts=int(step["min_cuts"]),
             from_export=export,

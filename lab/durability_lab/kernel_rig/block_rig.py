@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from durability.errors import SetupError
+from durability_client.system import device_users
 from durability_lab.drive import NBDKIT_PLUGIN, faults
 from durability_lab.drive.drive_check import DriveCheck, check_drive
 from durability_lab.drive.drive_events import NOT, DriveEvents
@@ -212,7 +213,7 @@ class BlockRig:
     def attach(self) -> None:
         """Attach the block device of a drive that has power, after `detach`. Raises as `power_on`."""
         if self.loop:
-            _wait_for(self._released, f"every user of {self.loop} to let go of it")
+            self._await_release()
         listener = self._listener
         self._nbdfuse = _Program(self._directory, "nbdfuse", str(self._device_file), "--unix", str(listener))
         self._nbdfuse.wait_for(
@@ -372,6 +373,15 @@ class BlockRig:
         if self._nbdfuse is not None:
             self._nbdfuse.kill()
             self._nbdfuse = None
+
+    def _await_release(self) -> None:
+        """Wait until nobody holds the loop device of before. Raises SetupError, with who does."""
+        try:
+            _wait_for(self._released, f"every user of {self.loop} to let go of it")
+        except SetupError as error:
+            name = Path(self.loop).name
+            use = device_users.writer_of(name) or device_users.use_of_device(name)
+            raise SetupError(f"{error}: {use.text if use else 'none is found'}") from error
 
     def _released(self) -> bool:
         """Whether the kernel has let go of the loop device of before, which it does after its last user."""

@@ -115,6 +115,29 @@ def test_two_verify_at_once() -> None:
     ] * 3
 
 
+def test_a_run_outlives_a_restart_of_the_servers_machine() -> None:
+    """The run goes on with the clock of another boot, is cut, and is judged there and on a third machine."""
+    found = played(
+        *(*LOADED, "server how=restarted", "pass ms=1500", "cut", "boot", "verify"),
+        *("server how=moved", "verify attest=none require=os", "verify cut_class=os require=os"),
+    )
+    assert found.wrong == ()
+    assert [grade.word for grade in found.grades] == ["durable"] * 4, found.told
+
+
+def test_no_cut_before_a_restart_of_the_servers_machine_is_shown_after_it() -> None:
+    """When the client fell silent is then unknown: it may have been closed in order."""
+    found = played(*LOADED, "cut", "server how=restarted", "boot", "verify", "server how=moved", "verify")
+    assert found.wrong == ()
+    assert {grade.word for grade in found.grades} == {"inconclusive"}, found.told
+
+
+def test_a_lesser_attestation_shows_less() -> None:
+    """An attested end of a guest is no power cut."""
+    found = played(*LOADED, "cut", "boot", "verify cut_class=vm", "verify")
+    assert [grade.word for grade in found.grades][:2] == ["inconclusive", "durable"], found.told
+
+
 def test_exports_and_copies_of_any_age() -> None:
     """An export, or a copy of the store, is of the age that the step says."""
     copies = ("copy", "pass ms=100", "copy", "pass ms=100", "copy")

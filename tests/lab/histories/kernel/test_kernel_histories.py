@@ -36,6 +36,10 @@ CASES = {
         "run workload=append; copy; hang; pass ms=1500; cut; server how=oldest; boot; verify",
         ["inconclusive"] * 2,
     ),
+    "with a server whose machine restarts, and on another one": (
+        "run; server how=restarted; pass ms=1500; cut; boot; verify cut_class=vm; verify; server how=moved",
+        ["inconclusive", "durable", "durable"],
+    ),
     "in a dead network": (
         "run; network; pass ms=4000; pass ms=4000; cut; boot; network up=yes; verify",
         ["inconclusive"] * 2,
