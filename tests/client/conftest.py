@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support import privileges
 
 
@@ -73,7 +73,7 @@ def make_mount(make_loop: Callable[..., Path], tmp_path: Path) -> Iterator[Calla
             device = make_loop(384 << 20)  # the least that mkfs.xfs takes is 300 MiB
             # Or the kernel would go on writing to a new ext4 while tests measure.
             whole = ("-E", "lazy_itable_init=0,lazy_journal_init=0") if kind == "ext4" else ()
-            _output(*WITHOUT_LOOP_MOUNTS, f"mkfs.{kind}", "-q", *whole, *mkfs, str(device))
+            _output(*without_loop_mounts(), f"mkfs.{kind}", "-q", *whole, *mkfs, str(device))
             directory = tmp_path / f"mount-{device.name}"
             directory.mkdir()
             _output("mount", "-t", kind, "-o", options, str(device), str(directory))

@@ -30,7 +30,7 @@ from durability.protocol.local_address import socket_name
 from durability.protocol.messages import Message, decode
 from durability.protocol.secure_stream import PlainStream, SecureStream, Stream, client_context
 from durability.protocol.state_machine import ClientProtocol
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support.postgresql import PostgreSQL, postgresql_is_installed, postgresql_server
 from durability_server.announcements import Announce, silence
 from durability_server.server import Server
@@ -535,7 +535,7 @@ def mount_small(tmp_path: Path) -> Iterator[MountSmall]:
                 image = tmp_path / f"{kind}.img"
                 with image.open("wb") as file:
                     file.truncate(_SMALL_MIB[kind] << 20)
-                subprocess.run([*WITHOUT_LOOP_MOUNTS, f"mkfs.{kind}", "-q", str(image)], check=True)
+                subprocess.run([*without_loop_mounts(), f"mkfs.{kind}", "-q", str(image)], check=True)
                 command = ["mount", "-o", "loop", str(image), str(directory)]
             subprocess.run(command, check=True)
             stack.callback(subprocess.run, ["umount", str(directory)], check=True)

@@ -65,23 +65,30 @@ _MKFS: dict[FileSystemName, tuple[str, ...]] = {
 }
 # On sectors of 4096 bytes. What xfs and btrfs are made on at least; ext4 below this has no journal.
 LEAST_BYTES: Final[dict[FileSystemName, int]] = {"ext4": 8 << 20, "xfs": 300 << 20, "btrfs": 109 << 20}
-# Goes before mkfs: that of btrfs looks at what backs each mounted loop device, and gives up at a dead one.
-WITHOUT_LOOP_MOUNTS: Final = (
-    *("unshare", "--mount", "sh", "-c"),
-    """
+_WITHOUT_LOOP_MOUNTS: Final = """
+    kept=$1
+    shift
     while read -r device directory rest; do
-        case "$device $directory" in /dev/loop*" "/?*) umount --lazy "$directory" ;; esac
+        case "$device $directory" in
+            *" $kept") ;;
+            /dev/loop*" "/?*) umount --lazy "$directory" ;;
+        esac
     done </proc/self/mounts
     exec "$@"
-    """,
-    "sh",
-)
+"""
 _DEVICES = (Path("/dev/fuse"), Path("/dev/loop-control"))
 _PACKAGES = "nbdkit nbdkit-plugin-python libnbd-bin fuse3 e2fsprogs xfsprogs btrfs-progs util-linux"
 
 
 class MountError(SetupError):
     """The file system on the drive cannot be mounted, which after a cut may be the loss itself."""
+
+
+def without_loop_mounts(*, but: Path | None = None) -> tuple[str, ...]:
+    """What goes before a command that must not see mounted loop devices, or keep them, but for the one at
+    `but`. mkfs of btrfs looks at what backs each, and gives up at a dead one. A program in a mount namespace
+    of its own keeps the drives of others busy, until it ends."""
+    return ("unshare", "--mount", "sh", "-c", _WITHOUT_LOOP_MOUNTS, "sh", str(but or ""))
 
 
 def missing(file_system: FileSystemName | None = None) -> str:
@@ -171,7 +178,7 @@ class BlockRig:
             self.power_on()
             if self.file_system:
                 mkfs = (f"mkfs.{self.file_system}", *_MKFS[self.file_system], self.loop)
-                _run(*mkfs, before=WITHOUT_LOOP_MOUNTS)
+                _run(*mkfs, before=without_loop_mounts())
                 self.mount()
         except BaseException as error:
             full = isinstance(error, SetupError | OSError) and _free_bytes(self._directory) < _NO_ROOM_BYTES

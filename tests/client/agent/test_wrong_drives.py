@@ -16,7 +16,7 @@ import pytest
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.agent import same_drive
 from durability_client.agent.drives import DriveError, FoundDrive, find
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from tests.client.agent.task_server import (
     Tasks,
     TaskServer,
@@ -295,8 +295,8 @@ async def test_a_target_whose_file_system_is_not_mounted_waits_for_it(
 async def test_half_of_a_btrfs_mirror_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
     """A btrfs of several devices shows no holder while it is not mounted; one of a single device may go."""
     one, two, single = make_loop(SIZE_BYTES), make_loop(SIZE_BYTES), make_loop(SIZE_BYTES)
-    await tool(*WITHOUT_LOOP_MOUNTS, "mkfs.btrfs", "-q", "-d", "raid1", "-m", "raid1", one, two)
-    await tool(*WITHOUT_LOOP_MOUNTS, "mkfs.btrfs", "-q", single)
+    await tool(*without_loop_mounts(), "mkfs.btrfs", "-q", "-d", "raid1", "-m", "raid1", one, two)
+    await tool(*without_loop_mounts(), "mkfs.btrfs", "-q", single)
     for number, device in enumerate((one, two)):
         tasks = Tasks((drive_on(device),), number=10 * number, ready_within_s=1.0)
         refused(await server.do(tasks.make("examine")), "in-use", "part of something else (btrfs)")

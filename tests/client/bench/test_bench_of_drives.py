@@ -26,7 +26,7 @@ from durability.bench.result import Result
 from durability.bench.summary import disks_per_operation
 from durability_client.bench.runner import Options, measure
 from durability_client.target.safety_checks import Consent
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from tests.client.bench.conftest import declare
 
 
@@ -103,7 +103,7 @@ def test_a_compressing_file_system_is_flagged(
     memory_drive: Path, tmp_path: Path, options: str, flagged: set[str]
 ) -> None:
     """Data that never reach the drive are seen not to; unique data reach it whole."""
-    subprocess.run((*WITHOUT_LOOP_MOUNTS, "mkfs.btrfs", "-q", memory_drive), check=True)
+    subprocess.run((*without_loop_mounts(), "mkfs.btrfs", "-q", memory_drive), check=True)
     directory = tmp_path / "mount"
     directory.mkdir()
     subprocess.run(("mount", "-o", options, memory_drive, directory), check=True)

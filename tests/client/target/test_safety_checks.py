@@ -28,7 +28,7 @@ from durability_client.target.safety_checks import (
     name_bytes,
 )
 from durability_client.target.target_files import TargetFiles
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from tests.loop_devices import looped, wait_until_unused
 
 MakePlan = Callable[..., Plan]
@@ -157,7 +157,7 @@ def test_a_device_with_a_signature_needs_force(make_loop: Callable[..., Path], k
             file.write(bytes(446) + linux_partition + bytes(48) + b"\x55\xaa")
     else:
         program = "/usr/sbin/mkswap" if kind == "swap" else f"/usr/sbin/mkfs.{kind}"
-        subprocess.run([*WITHOUT_LOOP_MOUNTS, program, "-q", str(device)], check=True)
+        subprocess.run([*without_loop_mounts(), program, "-q", str(device)], check=True)
     with pytest.raises(NotOursError, match=f"carries {kind}"):
         check_path(device, DESTROY)
     check_path(device, Consent(destroy_data=True, force=True))

@@ -16,7 +16,7 @@ from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.safety_checks import Consent, check_contents, check_path
 from durability_client.target.signatures import signature_of
 from durability_client.target.target_files import TargetFiles
-from durability_lab.kernel_rig.block_rig import WITHOUT_LOOP_MOUNTS
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 
 MakeLoop = Callable[..., Path]
 MakePlan = Callable[..., Plan]
@@ -82,7 +82,9 @@ def _make(device: Path, kind: str) -> None:
     elif kind == "dos":
         _write(device, {0: _mbr(0x83)})
     else:
-        subprocess.run((*WITHOUT_LOOP_MOUNTS, *_PROGRAMS[kind], str(device)), check=True, capture_output=True)
+        subprocess.run(
+            (*without_loop_mounts(), *_PROGRAMS[kind], str(device)), check=True, capture_output=True
+        )
 
 
 @pytest.mark.parametrize("kind", ["gpt", "dos", "swap", "LVM2_member", "zfs_member", "ext4", "xfs", "btrfs"])

@@ -28,6 +28,7 @@ from durability.protocol.messages import Invite, Invited
 from durability_client.link.credential import load_credential, save_credential
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
+from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support.cleanup import PID_SUFFIX, watched
 from durability_lab.support.command_line import COMMAND
 from durability_lab.support.local_server import join_server
@@ -57,14 +58,15 @@ class _Boots:
         self._name = name
         self._draw = Random(f"{seed} {name}")
 
-    def add(self, *, up_s: int) -> None:
-        """One more, which began `up_s` seconds ago."""
+    def add(self, *, up_s: int, mounted: Path | None = None) -> None:
+        """One more, which began `up_s` seconds ago, with what is mounted at `mounted`."""
         self.count += 1
         boot_id = self._directory / f"{self._name}-{self.count}"
         boot_id.write_text(f"{uuid.UUID(int=self._draw.getrandbits(128), version=4)}\n")
         # Rounded towards a longer uptime.
         offset_s = up_s - int(time.clock_gettime(time.CLOCK_BOOTTIME))
-        self.before = tuple(word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
+        booted = (word.format(offset_s=offset_s, boot_id=boot_id) for word in _BOOTED)
+        self.before = (*booted, *without_loop_mounts(but=mounted))
 
 
 class KernelMachine:
@@ -80,9 +82,9 @@ class KernelMachine:
         """How often it was started."""
         return self._boots.count
 
-    def start_anew(self) -> None:
-        """The operating system starts now."""
-        self._boots.add(up_s=0)
+    def start_anew(self, mounted: Path) -> None:
+        """The operating system starts now, with the drive's file system at `mounted`."""
+        self._boots.add(up_s=0, mounted=mounted)
 
     async def begin(self, *words: str) -> BegunCommand:
         """A `durability` command on it."""

@@ -335,7 +335,7 @@ class KernelWorld:
     async def _start_machine(self) -> None:
         await asyncio.sleep(_BOOT_S)
         self._machine_up = True
-        self.machine.start_anew()
+        self.machine.start_anew(self.rig.mount_point)
         self.network.reset_dark()
 
     async def _reboot(self, step: Step) -> None:
