@@ -95,8 +95,9 @@ class NameOracle(ProvenOperations):
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
-        self._removed = [0] * plan.writers  # names absent that the next operation on them removes
-        self._removed_last = [0] * plan.writers  # the newest of those operations
+        # Slots whose names are absent and that the next operation on them removes, and those operations.
+        self._removed: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
+        self._removing: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
@@ -202,27 +203,42 @@ class NameOracle(ProvenOperations):
         """Take in names of distinct `slots` that were found to be absent though they must not be."""
         newest = self._versions.newest(writer, slots, self._proven[writer])
         following = self._versions.following(writer, slots, newest)
-        self._removed[writer] += int(np.count_nonzero(self._versions.removals(writer, slots, following)))
-        self._removed_last[writer] = max(self._removed_last[writer], int(following.max()))
+        removed = self._versions.removals(writer, slots, following)
+        self._removed[writer] = np.append(self._removed[writer], slots[removed])
+        self._removing[writer] = np.append(self._removing[writer], following[removed])
 
     def removed_beyond(self) -> int:
         """How many names are absent because operations beyond the ceiling removed them, for all that can be
-        known. Removals leave no proof, but they are done in order: all operations up to the last of them are
-        done, but perhaps of its group. A writer for which that does not hold explains no absence."""
+        known. Removals leave no proof, but operations are done in order: all up to some later one are done,
+        but perhaps of its group. A writer for which that does not hold explains no absence."""
         return sum(
-            count
-            for writer, count in enumerate(self._removed)
-            if count
-            and self._removed_last[writer] < self.ceiling(writer) + count + self.plan.group
-            and self._removals_done(writer)
+            len(slots)
+            for writer, slots in enumerate(self._removed)
+            if len(slots) and self._is_as_left_later(writer, int(self._removing[writer].max()))
         )
 
-    def _removals_done(self, writer: int) -> bool:
-        """Whether no name is there that an operation up to the ceiling may have removed last."""
-        slots = self.in_flight_slots(writer)
-        latest = self._versions.newest(writer, slots, self.ceiling(writer))
-        gone = self._held[writer] == GONE
-        return bool((gone | ~self._versions.removals(writer, slots, latest)).all())
+    def _is_as_left_later(self, writer: int, least: int) -> bool:
+        """Whether the names are as the operations up to some one from `least` on leave them."""
+        versions, in_flight, last = self._versions, self.in_flight_slots(writer), least
+        gone = np.union1d(self._removed[writer], in_flight[self._held[writer] == GONE])
+        while last <= self.ceiling(writer) + 2 * self.plan.slots:
+            beyond = versions.touched(writer, np.arange(self.ceiling(writer) + 1, last + 1, dtype=U64))
+            slots = np.union1d(in_flight, beyond)
+            # A name that is made beyond the ceiling has a record that shows it, or is gone.
+            known = np.isin(slots, in_flight) | self._legal(writer, slots, self._proven[writer]).holds
+            absent = np.isin(slots, gone) | ~known
+            latest = versions.newest(writer, slots, last)
+            made = absent & ~versions.removals(writer, slots, latest)
+            if not made.any():
+                return self._has_none_left(writer, slots[~absent], last)
+            last = int(versions.following(writer, slots[made], latest[made]).max())
+        return False
+
+    def _has_none_left(self, writer: int, present: Words, last: int) -> bool:
+        """Whether none of the names `present` was removed before the group of `last`."""
+        before = (last - 1) // self.plan.group * self.plan.group
+        latest = self._versions.newest(writer, present, before)
+        return not self._versions.removals(writer, present, latest).any()
 
     # -- judging -------------------------------------------------------------------------------------------
 

@@ -204,11 +204,12 @@ def test_a_target_that_fills_up_ends_with_a_sentence(
 
     cells = (tiny(rounds=5, file_state="sparse", block_bytes=64 << 10, seconds=0.1),)
     outcome = measure(
-        _options(directory, *cells), Ear(lambda number: _fill(directory) if number == 2 else None)
+        _options(directory, *cells), Ear(lambda number: _fill(directory) if number >= 2 else None)
     )
     assert isinstance(outcome.ending, TargetError)
     assert "is full (No space left on device): free some space, or lower --size" in str(outcome.ending)
-    assert len(outcome.result.order) == 1
+    # A slow machine writes little in a round: there may be room for it that ext4 gave back late.
+    assert 1 <= len(outcome.result.order) < 5
     assert sorted(path.name for path in directory.iterdir()) == ["lost+found", "theirs"]
 
 

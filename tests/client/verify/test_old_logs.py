@@ -37,6 +37,7 @@ WRITERS = st.builds(Writer, st.integers(0, 80), st.frozensets(st.integers(1, 4))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(writers=st.lists(WRITERS, min_size=2, max_size=2), group=st.sampled_from([1, 4]), pattern=PATTERNS)
 @example(writers=[Writer(32, frozenset(), 32), Writer(0, frozenset(), 0)], group=1, pattern="random")
+@example(writers=[Writer(74, frozenset(), 11), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=[Writer(5, frozenset({1, 4}), 5), Writer(9, frozenset(), 0)], group=4, pattern="random")
 def test_log_of_any_age_is_never_a_loss(
     make_plan: MakePlan, workload: str, writers: list[Writer], group: int, pattern: str

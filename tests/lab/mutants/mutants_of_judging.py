@@ -294,8 +294,8 @@ JUDGING = (
         noticed_by=("name-that-no-removal-explains",),
         change=without(
             NameOracle.removed_beyond,
-            "and self._removed_last[writer] < self.ceiling(writer) + count + self.plan.group",
-            "and True",
+            "and self._is_as_left_later(writer, int(self._removing[writer].max()))",
+            "",
         ),
     ),
     Mutant(
