@@ -1,6 +1,6 @@
 """Sizes, addresses, times and run ids as people type and read them.
 
-Refuses what can mean two things: a size in "K" or "MB" (1000 or 1024?), an IPv6 address with no brackets.
+Refuses what can mean two things: an IPv6 address with no brackets.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _BYTES_PER_UNIT: dict[str, int] = {"": 1, "B": 1} | {
 }
 _SIZE = re.compile(r"(\d+)\s*([A-Za-z]*)")
 _ADDRESS = re.compile(r"(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^:\[\]\s]+))(?::(?P<port>\d{1,5}))?")
+_TENTH = 0.0995  # from here on a share rounds to 10 % at least, and needs no fraction
 _RUN = re.compile(r"[0-9a-fA-F]{16}")
 
 
@@ -78,7 +79,12 @@ def verify_device_line(device: str = "DEVICE", run: str = "RUN") -> str:
 
 def percent(share: float) -> str:
     """A share with two digits, a large one without a fraction: "0.98 %", "5.0 %", "63 %"."""
-    return f"{100 * share:#.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
+    return f"{100 * share:#.2g} %" if share < _TENTH else f"{100 * share:.0f} %"
+
+
+def table_percent(share: float) -> str:
+    """A share in a table, to the tenth, a large one without a fraction: "0.9%", "5.0%", "63%"."""
+    return f"{share:.1%}" if share < _TENTH else f"{share:.0%}"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -15,6 +15,7 @@ from durability.bench.cells import Cell
 from durability.bench.measurement import Engine
 from durability.bench.result import Result
 from durability.bench.summary import CellSummary, summarise
+from durability.units import table_percent
 
 _COMPARED = ("RND4K Q1T1", "SEQ1M Q1T1")  # one write at a time, with and without a sync
 
@@ -74,7 +75,7 @@ def _pair(row: ClassicRow) -> str:
 def _per_cent(share: float) -> str:
     if share >= 1:
         return "all"
-    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+    return table_percent(share)
 
 
 def _row(result: Result, one: Classic) -> ClassicRow:

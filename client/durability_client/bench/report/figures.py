@@ -18,7 +18,7 @@ from durability.bench.plausibility import ControlTime
 from durability.bench.result import CellRounds, Result
 from durability.bench.steady_state import RANGE_MAX
 from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
-from durability.units import duration
+from durability.units import duration, table_percent
 
 DASH = "\N{EN DASH}"
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
@@ -54,7 +54,7 @@ def classic(row: ClassicRow) -> tuple[str, ...]:
 
 def share(part: float | None) -> str:
     """A part of a whole in per cent."""
-    return DASH if part is None else f"{part:.1%}" if part < 0.0995 else f"{part:.0%}"
+    return DASH if part is None else table_percent(part)
 
 
 def interval(spread: Spread | None) -> str:
