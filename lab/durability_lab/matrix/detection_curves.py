@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from durability.evidence.strength import upper_bound
+from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability_lab.simulated_rig.scenario import Scenario
 
 DELAYS_MS = (1, 10, 100, 1000)
@@ -18,7 +18,7 @@ ONE_IN = (10, 100, 1000)
 PACED_RATE = 50.0
 LOADS = ((1, PACED_RATE), (1, 0.0), (4, 0.0), (16, 0.0))  # writers, and the rate of each (0: flat out)
 
-_CONFIDENCE = 0.95
+
 # One sector to a record and a target that no run covers: neither changes what is caught, both save time.
 _LOAD = Scenario(record_bytes=512, slots=1024, operations=(100, 400), control=False)
 
@@ -49,5 +49,5 @@ def flush_skipped_scenarios() -> Iterator[Scenario]:
 def interval(count: int, cuts: int) -> tuple[float, float]:
     """Where the probability lies of what happened in `count` of `cuts` cuts: two-sided at 95 %
     (Clopper-Pearson)."""
-    one_sided = (1 + _CONFIDENCE) / 2
+    one_sided = (1 + CONFIDENCE) / 2
     return 1 - upper_bound(cuts - count, cuts, one_sided), upper_bound(count, cuts, one_sided)
