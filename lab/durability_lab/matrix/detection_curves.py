@@ -18,7 +18,6 @@ ONE_IN = (10, 100, 1000)
 PACED_RATE = 50.0
 LOADS = ((1, PACED_RATE), (1, 0.0), (4, 0.0), (16, 0.0))  # writers, and the rate of each (0: flat out)
 
-
 # One sector to a record and a target that no run covers: neither changes what is caught, both save time.
 _LOAD = Scenario(record_bytes=512, slots=1024, operations=(100, 400), control=False)
 
