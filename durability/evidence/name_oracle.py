@@ -10,7 +10,7 @@ this order:
 2. Look up every slot of `slots_to_check`, and `screen` what was found. What it calls wrong has the same legal
    content whatever A' becomes: `judge_all` it at once.
 3. `judge_all` what `in_flight()` gives, with the proven frontiers (A').
-4. `note_absent` which names were missing; `removed_beyond` says whether a log that is behind explains it.
+4. `note_findings` what was wrong; `done_beyond` says how much of it a log that is behind explains.
 
 Without a server's log (`acked` None) nothing bounds what is in flight. `survey` every name before step 2.
 Then a name of `rename` must still hold one whole version, no older than the target proves to be acknowledged;
@@ -95,9 +95,8 @@ class NameOracle(ProvenOperations):
 
     def __init__(self, plan: Plan, acked: Sequence[int] | None) -> None:
         super().__init__(plan, acked)
-        # Slots whose names are absent and that the next operation on them removes, and those operations.
-        self._removed: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
-        self._removing: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
+        self._absent: list[Words] = [np.empty(0, dtype=U64)] * plan.writers  # slots of findings
+        self._odd_names: list[Words] = [np.empty(0, dtype=U64)] * plan.writers
 
     def slots_to_check(self, writer: int, listed: Words) -> Words:
         """The slots whose names must be looked up, ascending: those that the rules ask for, and `listed`.
@@ -191,54 +190,84 @@ class NameOracle(ProvenOperations):
     def _see_removals(self, writer: int, slots: Words) -> None:
         """Note the newest removals that the absence of `slots` may come from. Absence proves nothing; but a
         writer that may have got so far may have had to wait there (rule 12)."""
-        if self.plan.contract.absence_may_stall and len(slots):
-            latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        if not (self.plan.contract.absence_may_stall and len(slots)):
+            return
+        ceiling = self.ceiling(writer)
+        # The last pass that ended may have removed what the one after it has not made yet.
+        for frontier in (ceiling, ceiling // self.plan.slots * self.plan.slots):
+            latest = self._versions.newest(writer, slots, frontier)
             done = latest[self._versions.removals(writer, slots, latest)]
             if len(done):
                 self._newest_seen[writer] = max(self._newest_seen[writer], int(done.max()))
 
     # -- a log that is behind ------------------------------------------------------------------------------
 
-    def note_absent(self, writer: int, slots: Words) -> None:
-        """Take in names of distinct `slots` that were found to be absent though they must not be."""
-        newest = self._versions.newest(writer, slots, self._proven[writer])
-        following = self._versions.following(writer, slots, newest)
-        removed = self._versions.removals(writer, slots, following)
-        self._removed[writer] = np.append(self._removed[writer], slots[removed])
-        self._removing[writer] = np.append(self._removing[writer], following[removed])
+    def note_findings(self, writer: int, absent: Words, odd: Words) -> None:
+        """Take in findings of distinct slots: names that are absent though they must not be, and those that
+        hold no version of any age. No other finding can come from a later operation."""
+        self._absent[writer] = np.append(self._absent[writer], absent)
+        self._odd_names[writer] = np.append(self._odd_names[writer], odd)
 
-    def removed_beyond(self) -> int:
-        """How many names are absent because operations beyond the ceiling removed them, for all that can be
-        known. Removals leave no proof, but operations are done in order: all up to some later one are done,
-        but perhaps of its group. A writer for which that does not hold explains no absence."""
-        return sum(
-            len(slots)
-            for writer, slots in enumerate(self._removed)
-            if len(slots) and self._is_as_left_later(writer, int(self._removing[writer].max()))
-        )
+    def done_beyond(self) -> int:
+        """How many findings come from operations beyond the ceiling, for all that is known. Removals leave
+        no proof, but operations are done in order: all up to some later one are done, but perhaps of its
+        group and the next. A writer for which that does not hold explains nothing."""
+        if self.plan.contract.whole_at_all_times:
+            return 0
+        return sum(self._explained(writer) for writer in range(self.plan.writers))
 
-    def _is_as_left_later(self, writer: int, least: int) -> bool:
-        """Whether the names are as the operations up to some one from `least` on leave them."""
+    def _explained(self, writer: int) -> int:
+        """The same of one writer."""
+        versions, absent, odd = self._versions, self._absent[writer], self._odd_names[writer]
+        found = np.append(absent, odd)
+        if not len(found):
+            return 0
+        if self._is_after_a_removing_pass(writer):
+            return len(found)
+        following = versions.following(writer, found, versions.newest(writer, found, self._proven[writer]))
+        removing = versions.removals(writer, found, following)
+        making = self._makes_up_to(writer, max(self.ceiling(writer), *following[removing].tolist(), 0))
+        if making is None:
+            return 0
+        removed = removing[: len(absent)] & np.isin(absent, making, invert=True)
+        return int(np.count_nonzero(removed) + np.count_nonzero(np.isin(found, making)))
+
+    def _is_after_a_removing_pass(self, writer: int) -> bool:
+        """Whether no name is left but those that the first operations of the next pass are just making. The
+        log may be any number of passes older."""
+        if not self.plan.contract.absence_may_stall or len(self._odd_names[writer]) > 2 * self.plan.group:
+            return False
+        slots = np.arange(self.plan.slots, dtype=U64)
+        in_flight = self.in_flight_slots(writer)
+        known = np.isin(slots, in_flight) | self._legal(writer, slots, self._proven[writer]).holds
+        gone = np.isin(slots, np.append(self._absent[writer], self._odd_names[writer]))
+        gone |= np.isin(slots, in_flight[self._held[writer] == GONE])
+        return not (known & ~gone).any()
+
+    def _makes_up_to(self, writer: int, least: int) -> Words | None:
+        """The slots whose names are just being made, if all are as the operations up to some one from `least`
+        on leave them; else None."""
         versions, in_flight, last = self._versions, self.in_flight_slots(writer), least
-        gone = np.union1d(self._removed[writer], in_flight[self._held[writer] == GONE])
+        gone = np.union1d(self._absent[writer], in_flight[self._held[writer] == GONE])
+        odd = np.union1d(self._odd_names[writer], in_flight[self._held[writer] == UNSEEN])
         while last <= self.ceiling(writer) + 2 * self.plan.slots:
+            before = (last - 1) // self.plan.group * self.plan.group
+            under_way = np.arange(before + 1, before + 2 * self.plan.group + 1, dtype=U64)
+            touched = versions.slots_of(writer, under_way)
+            making = touched[~versions.removals(writer, touched, under_way)]
             beyond = versions.touched(writer, np.arange(self.ceiling(writer) + 1, last + 1, dtype=U64))
             slots = np.union1d(in_flight, beyond)
-            # A name that is made beyond the ceiling has a record that shows it, or is gone.
+            # A name that was made beyond the ceiling has a record that shows it, or is gone.
             known = np.isin(slots, in_flight) | self._legal(writer, slots, self._proven[writer]).holds
             absent = np.isin(slots, gone) | ~known
             latest = versions.newest(writer, slots, last)
-            made = absent & ~versions.removals(writer, slots, latest)
+            made = absent & ~versions.removals(writer, slots, latest) & np.isin(slots, making, invert=True)
             if not made.any():
-                return self._has_none_left(writer, slots[~absent], last)
+                left = slots[~absent & ~np.isin(slots, np.intersect1d(making, odd))]
+                removed = versions.removals(writer, left, versions.newest(writer, left, before))
+                return None if removed.any() else making
             last = int(versions.following(writer, slots[made], latest[made]).max())
-        return False
-
-    def _has_none_left(self, writer: int, present: Words, last: int) -> bool:
-        """Whether none of the names `present` was removed before the group of `last`."""
-        before = (last - 1) // self.plan.group * self.plan.group
-        latest = self._versions.newest(writer, present, before)
-        return not self._versions.removals(writer, present, latest).any()
+        return None
 
     # -- judging -------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ class ScanReport:
     `failure` says why the scan ended before it was `finished`, for people. `prefill_lost`: findings of slots
     that no acknowledged operation had written; `superblocks_lost`: findings in copies of the superblock.
     `by_errors`: I/O errors of the drive may be all that is behind the findings, whatever their classes.
+    `failed_reads`: a read failed, be it where anything is allowed.
     """
 
     finished: bool
@@ -64,6 +65,7 @@ class ScanReport:
     prefill_lost: int
     superblocks_lost: int
     by_errors: bool = False
+    failed_reads: bool = False
 
     @property
     def convicting(self) -> dict[FindingClass, int]:

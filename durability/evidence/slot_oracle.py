@@ -366,14 +366,15 @@ class LogOracle(SlotOracle):
         return [file for writer in range(self.plan.writers) for file in self._generations(writer)]
 
     def files_beyond(self, suffixes: Iterable[str]) -> list[Extent]:
-        """The files among `suffixes`, those that exist, which only records beyond the ceiling belong in."""
+        """The files among `suffixes`, those that exist, which only records beyond the ceiling belong in, or
+        none: a writer makes its next file before it waits for credit."""
         names = filter(None, map(parse_name, suffixes))
         return [
             self.plan.extent(name.writer, name.number)
             for name in sorted(names)
             if self._is_writer(name.writer)
             and not name.temporary
-            and name.number * self.plan.slots >= self.ceiling(name.writer)
+            and name.number * self.plan.slots > self.ceiling(name.writer)
         ]
 
     def tells_of_run(self, words: Words) -> bool | None:

@@ -156,7 +156,7 @@ class _EarlierLosses:
 
 
 def _reads_everything(scan: ScanReport) -> bool:
-    return scan.finished and not scan.findings.get("unreadable")
+    return scan.finished and not scan.failed_reads
 
 
 def _earlier_losses(case: Case | None, *, complete: bool) -> _EarlierLosses:

@@ -14,6 +14,7 @@ from itertools import chain, groupby, islice
 import numpy as np
 
 from durability import limits
+from durability.evidence.judgement import Judgement
 from durability.evidence.name_oracle import Lookup, NameOracle
 from durability.evidence.observation import Observation
 from durability.evidence.scan_report import ScanReport
@@ -64,9 +65,9 @@ class NameScan(ScanBase):
         self._read_control()
         self._phase = "judging"
         self._judge_in_flight()
-        removed = self._oracle.removed_beyond() if self._oracle.logged else 0
-        if removed == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
-            self._counts.above_ceiling += removed
+        explained = self._oracle.done_beyond() if self._oracle.logged else 0
+        if explained == sum(self._counts.findings.values()):  # nothing else is wrong, so the log is behind
+            self._counts.above_ceiling += explained
         if self._unlisted is not None:  # names that should not be there may be
             raise self._unlisted
         return self._finish()
@@ -141,9 +142,10 @@ class NameScan(ScanBase):
             self._require_drive(chain.from_iterable(pairs))
             for first, second in pairs:
                 self._conclude(first, second)
-            absent = [second.judgement.slot for _, second in pairs if second.judgement.finding == "absent"]
-            if absent:
-                self._oracle.note_absent(writer, np.array(absent, dtype=U64))
+            found = [second.judgement for _, second in pairs if second.judgement.finding]
+            odd = [one for one in found if one.finding != "absent" and one.found_seq is None]
+            absent = [one for one in found if one.finding == "absent"]
+            self._oracle.note_findings(writer, _slots_of(absent), _slots_of(odd))
 
     # -- reading -------------------------------------------------------------------------------------------
 
@@ -190,3 +192,7 @@ def _content(lookup: Lookup, slot: int) -> bytes:
 
 def _data(lookup: Lookup, row: int) -> bytes:
     return bytes(lookup.words[row].tobytes()[: max(0, int(lookup.lengths[row]))])
+
+
+def _slots_of(judgements: Iterable[Judgement]) -> Words:
+    return np.array([one.slot for one in judgements], dtype=U64)

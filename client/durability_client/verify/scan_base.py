@@ -278,6 +278,7 @@ class ScanBase:
         return self._report(finished=True)
 
     def _report(self, *, finished: bool) -> ScanReport:
-        return self._counts.report(
+        counted = self._counts.report(
             proven=self._proven.proven, newest_seen=self._proven.newest_seen, finished=finished
         )
+        return replace(counted, failed_reads=self._doubted)

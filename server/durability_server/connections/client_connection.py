@@ -117,6 +117,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._silent: SilentPeer | None = None  # from when nothing comes of the session
         self._turn = asyncio.Lock()
         self._closing_ns = 0  # when the connection was refused; what comes after is thrown away
+        self._accepted_ns: int | None = None  # when it was told that it speaks for its run
         self._heard_ns = self._answered_ns = clock.now_ns()
         self._deadline_ns = self._heard_ns + int(limits.HANDSHAKE_TIMEOUT_S * 1e9)
 
@@ -253,7 +254,10 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._answer_with(partial(self._welcome, message))
         elif isinstance(message, messages.Pong):
             self._answered_ns = at_ns
-            if self.session is not None:
+            # What was sent on an earlier connection is not known to have arrived before the answer to a
+            # heartbeat that came after this one's grants.
+            if self._accepted_ns is not None and message.sent_ns >= self._accepted_ns:
+                assert self.session is not None
                 self.session.run.heartbeat_answered(at_ns, sent_ns=message.sent_ns)
         elif isinstance(message, messages.Ack):
             assert self.session is not None  # the protocol's tables: no Ack before Accepted
@@ -325,7 +329,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         async with self._services.turns.turn(self.caller.holder, type(message)):
             answer = await self._answer(self.caller, message)
             body = await self._services.encode(answer) if isinstance(answer, _LONG_ANSWERS) else b""
-        if not body:
+        if isinstance(answer, messages.Accepted) and self.session is not None:
+            self.send(self.session.run.accepted())  # a commit may have come meanwhile
+            self._accepted_ns = clock.now_ns()
+        elif not body:
             self.send(answer)
         elif not self._closing_ns:
             self._protocol.send_encoded(type(answer), body)

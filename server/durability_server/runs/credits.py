@@ -32,8 +32,8 @@ class Credits:
             self._sent.append((at_ns, grants))
 
     def begin_anew(self, at_ns: int) -> None:
-        """The clock is another one from `at_ns` on: which of the earlier credits arrived is not known before
-        a later one has."""
+        """The connection is another one from `at_ns` on, perhaps with another clock: which of the earlier
+        credits arrived is not known before a later one has."""
         self._sent = deque((at_ns, grants) for _, grants in self._sent)
 
     def forget(self, arrived_ns: int) -> None:

@@ -227,7 +227,7 @@ class Requests:
         if self._committer.failure is not None:
             # After the answer: the protocol allows no notice before it.
             asyncio.get_running_loop().call_soon(session.notice_outage, self._committer.failure)
-        return messages.Accepted(run=run.id, frontiers=run.frontiers.acked, grants=run.frontiers.grants)
+        return run.accepted()
 
     async def _arm(self, channel: Channel, message: messages.Arm) -> Message:
         session = channel.session

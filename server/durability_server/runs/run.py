@@ -19,6 +19,7 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics, statistics_from_value, statistics_to_value
+from durability.protocol import messages
 from durability.protocol.frontiers import Frontiers
 from durability.protocol.timeline import Timeline
 from durability.units import format_run
@@ -206,7 +207,6 @@ class Run:
             self.timeline_wanted = True
             if self.target_error is not None:
                 self.target_error = TargetFailure(at_ns=0, drive="unseen", text=_BEFORE_THE_REBOOT)
-            self._credits.begin_anew(at_ns)
             self.note(
                 at_ns,
                 "reboot",
@@ -214,6 +214,7 @@ class Run:
             )
         elif self.session_end == "silence":
             self.gap_max_ns = max(self.gap_max_ns, at_ns - self.last_receipt_ns)
+        self._credits.begin_anew(at_ns)
         self._credits.add(at_ns, self.frontiers.grants)
         if self.armed is not None:
             from_ns = self._framed_ns if self._framed_ns is not None else self.last_receipt_ns
@@ -224,6 +225,10 @@ class Run:
         if self.session_end not in REPORTED_ENDS:
             self.session_end = self._while_connected
         self.note(at_ns, "session", f"from {name}")
+
+    def accepted(self) -> messages.Accepted:
+        """What its client is told when it speaks for the run."""
+        return messages.Accepted(run=self.id, frontiers=self.frontiers.acked, grants=self.frontiers.grants)
 
     def silent(self, at_ns: int) -> bool:
         """Nothing has come for `limits.SILENCE_NS` although the connection is open. Whether that is new."""
@@ -320,7 +325,7 @@ class Run:
             gap_max_ns=self.gap_max_ns,
             tainted=self.frontiers.tainted,
             timeline=self.timeline.pack() if timeline else None,
-            credits=self._credits.pack() if timeline else None,
+            credits=self._credits.pack(),
             statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
             target_error=None if self.target_error is None else to_value(self.target_error),

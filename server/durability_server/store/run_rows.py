@@ -54,11 +54,18 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
     ]
     if frontiers:
         db.execute(_UPDATE_FRONTIER, frontiers)
+    # In each commit: a credit of which nothing is stored is one that `verify` does not know of.
+    credits = [
+        {"run": key, "data": snapshot.credits}
+        for key, snapshot in by_key.items()
+        if snapshot.credits is not None
+    ]
+    if credits:
+        db.execute(delete(tables.credits).where(tables.credits.c.run.in_([row["run"] for row in credits])))
+        db.execute(insert(tables.credits), credits)
     for key, snapshot in by_key.items():
         if snapshot.timeline is not None:
             _replace(db, tables.timelines, key, snapshot.timeline)
-        if snapshot.credits is not None:
-            _replace(db, tables.credits, key, snapshot.credits)
         if snapshot.statistics is not None:
             _replace(db, tables.statistics, key, pack(snapshot.statistics))
         if snapshot.target_error is not None:

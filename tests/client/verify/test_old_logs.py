@@ -23,21 +23,30 @@ WORKLOADS = ("overwrite", "append", "create", "rename", "unlink")
 @dataclass(frozen=True, slots=True)
 class Writer:
     """What a writer did: groups `done` and synced, operations of the next one `under_way`, counted from 1;
-    and how many of the newest groups are `missing` in the log."""
+    how many of the newest groups are `missing` in the log; and what a name holds that is just being `made`:
+    the first one of that group that is not there yet."""
 
     done: int
     under_way: frozenset[int]
     missing: int
+    made: bytes | None = None
 
 
-WRITERS = st.builds(Writer, st.integers(0, 80), st.frozensets(st.integers(1, 4)), st.integers(0, 80))
+# Also where a pass of 32 slots ends, or three.
+DONE = st.one_of(st.integers(0, 80), st.sampled_from([8, 24, 32, 96]))
+MADE = st.sampled_from([None, b"", b"\x55" * SECTOR])
+WRITERS = st.builds(Writer, DONE, st.frozensets(st.integers(1, 4)), st.integers(0, 96), MADE)
+BORDER = [Writer(32, frozenset(), 8, b""), Writer(32, frozenset(), 19, b"\x55" * SECTOR)]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(writers=st.lists(WRITERS, min_size=2, max_size=2), group=st.sampled_from([1, 4]), pattern=PATTERNS)
 @example(writers=[Writer(32, frozenset(), 32), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=[Writer(74, frozenset(), 11), Writer(0, frozenset(), 0)], group=1, pattern="random")
+@example(writers=BORDER, group=1, pattern="random")
+@example(writers=[Writer(96, frozenset(), 47), Writer(3, frozenset(), 2)], group=1, pattern="sequential")
+@example(writers=[Writer(99, frozenset(), 95, b""), Writer(0, frozenset(), 0)], group=1, pattern="random")
 @example(writers=[Writer(5, frozenset({1, 4}), 5), Writer(9, frozenset(), 0)], group=4, pattern="random")
 def test_log_of_any_age_is_never_a_loss(
     make_plan: MakePlan, workload: str, writers: list[Writer], group: int, pattern: str
@@ -50,10 +59,24 @@ def test_log_of_any_age_is_never_a_loss(
         frontier = writer.done * group
         disk.write_to(number, frontier)
         disk.write(number, *(frontier + seq for seq in sorted(writer.under_way) if seq <= group))
+        _make(
+            disk, number, frontier + next(seq for seq in range(1, 6) if seq not in writer.under_way), writer
+        )
 
     findings, report = scanned(disk, [max(0, one.done - one.missing) * group for one in writers])
 
     assert not findings or report.above_ceiling, findings[0].text
+
+
+def _make(disk: Disk, number: int, seq: int, writer: Writer) -> None:
+    """Begin to make a name: its old name may be gone, and it may hold anything."""
+    workload, slots, group = disk.plan.workload, disk.plan.slots, disk.plan.group
+    makes = workload == "create" or (workload == "unlink" and (seq - 1) // slots % 2)
+    if makes and (seq - 1) // group == writer.done:
+        slot = disk.slot_of(number, seq)
+        disk.remove(number, slot - slots if workload == "create" else slot)
+        if writer.made is not None:
+            disk.files[f".{number}.{slot}"] = bytearray(writer.made)
 
 
 def test_files_of_a_log_beyond_the_ceiling_are_read(make_plan: MakePlan) -> None:
@@ -77,6 +100,31 @@ def test_file_of_a_log_beyond_the_ceiling_testifies_without_a_record(
     disk.files[".0.4"] = bytearray(content)
 
     assert scanned(disk, (100,))[1].above_ceiling == 1
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_file_that_is_made_before_credit_for_it_does_not_testify(make_plan: MakePlan, *, lost: bool) -> None:
+    """Credit may end where a file does: the writer has made the next one, and waits."""
+    disk = Disk(small(make_plan, workload="append", credit=16))
+    disk.write_to(0, 64)
+    disk.files[".0.1"] = bytearray()
+    if lost:
+        disk.put(0, 10, bytes(disk.plan.record_bytes))
+
+    findings, report = scanned(disk, (48,))
+
+    assert (len(findings), report.above_ceiling) == (lost, 0)
+
+
+def test_a_lost_name_is_not_one_that_a_later_pass_makes(make_plan: MakePlan) -> None:
+    """The names beside it hold what they did before: nothing was made anew."""
+    disk = Disk(small(make_plan, workload="unlink", slots=36, group=4, pattern="sequential"))
+    disk.write_to(0, 39)
+
+    findings, report = scanned(disk, (40,))
+
+    assert [finding.finding for finding in findings] == ["absent"]
+    assert report.above_ceiling == 0
 
 
 def test_file_of_an_earlier_run_does_not_testify(make_plan: MakePlan) -> None:

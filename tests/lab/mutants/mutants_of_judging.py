@@ -285,7 +285,7 @@ JUDGING = (
         rule=8,
         taken_away="names that the next operations of `unlink` remove are lost, however many",
         noticed_by=("store-that-was-rolled-back-before-removals",),
-        change=answering(NameOracle.removed_beyond, "return 0"),
+        change=answering(NameOracle.done_beyond, "return 0"),
     ),
     Mutant(
         name="any later removal explains an absence",
@@ -293,9 +293,9 @@ JUDGING = (
         taken_away="names are taken as removed later, though operations before those were not done",
         noticed_by=("name-that-no-removal-explains",),
         change=without(
-            NameOracle.removed_beyond,
-            "and self._is_as_left_later(writer, int(self._removing[writer].max()))",
-            "",
+            NameOracle._makes_up_to,
+            "return None if removed.any() else making",
+            "return making",
         ),
     ),
     Mutant(

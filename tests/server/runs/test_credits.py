@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from durability.formats.case import Case
+from durability.formats.plan import Plan
 from durability.protocol import messages
+from durability_lab.simulated_rig.virtual_time import stored_run
 from durability_server.runs.credits import Credits
+from durability_server.runs.run import Run
+from tests.conftest import PLAN_FIELDS
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -91,3 +95,38 @@ def test_credits_of_another_clock_are_forgotten_with_the_first_that_arrives() ->
         assert list(credits_.grants) == [(1,), (2,), (3,), (4,)]
         credits_.forget(1000)
         assert list(credits_.grants) == [(4,)]
+
+
+def committed(run: Run, at_ns: int) -> Credits:
+    """Save the run as it is; the credits that a server that loads it knows of."""
+    snapshot = run.snapshot(timeline=False)
+    run.saved(snapshot, at_ns)
+    return Credits.unpack(snapshot.credits, newest=run.frontiers.grants)
+
+
+def test_a_heartbeat_of_before_a_connection_shows_nothing_of_older_credits() -> None:
+    """A connection keeps the order of what is sent on it, and of nothing else."""
+    run = Run(stored_run(Plan(**{**PLAN_FIELDS, "writers": 1}), at_ns=0), boot_id="boot")
+    run.attached(1, "first")
+    run.acknowledge(10, (4,), 0)
+    committed(run, 11)
+    run.heartbeat_answered(13, sent_ns=12)
+    run.acknowledge(20, (6,), 0)
+    run.detached(21, "rst", "the connection was reset")
+    assert committed(run, 22).grants == ((4,), (6,))
+
+    run.attached(30, "second")
+    run.heartbeat_answered(31, sent_ns=29)
+    assert committed(run, 32).grants == ((4,), (6,))
+    run.heartbeat_answered(34, sent_ns=33)
+    assert committed(run, 35).grants == ((6,),)
+
+
+def test_each_commit_saves_the_credits() -> None:
+    """A server that takes the run over knows of each grant that may have been the last to arrive."""
+    run = Run(stored_run(Plan(**{**PLAN_FIELDS, "writers": 1}), at_ns=0), boot_id="boot")
+    run.attached(1, "first")
+    for acked in (2, 4, 6):
+        run.acknowledge(10 * acked, (acked,), 0)
+        known = committed(run, 10 * acked + 1)
+    assert known.grants == ((0,), (2,), (4,), (6,))
