@@ -134,6 +134,7 @@ def frontiers_at(case: Case, plan: Plan, at_ns: int) -> tuple[int, ...]:
     it, and those that came late and may be older. The receipt that brought those need not be kept."""
     if not case.timeline:
         return case.frontiers
+    at_ns = max(1, at_ns)  # a receipt of an earlier boot of the server has the time 0
     position = bisect_left(case.timeline, at_ns, key=lambda receipt: receipt.at_ns)
     frontiers = case.timeline[position - 1].frontiers if position else (0,) * plan.writers
     for held in case.held_up:

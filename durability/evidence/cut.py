@@ -159,12 +159,16 @@ def _contradictions(armed: Facts, now: Facts, claimed: CutClass, *, happened: bo
 
 
 def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
-    """Each leaf drive at arming with itself now: by serial, else by name and size."""
+    """Each leaf drive at arming with itself now: by serial, else by name and size. Of several that are alike,
+    as two paths to one drive, the one that has been there the longest."""
 
     def key(drive: Drive) -> tuple[str, ...]:
         return (drive.serial,) if drive.serial else ("", drive.name, str(drive.size_bytes))
 
-    present = {key(drive): drive for drive in now.drives}
+    def age(drive: Drive) -> tuple[int, int]:
+        return drive.diskseq or 0, drive.unsafe_shutdowns or 0
+
+    present = {key(drive): drive for drive in sorted(now.drives, key=age, reverse=True)}
     return [(drive, present.get(key(drive))) for drive in armed.drives]
 
 

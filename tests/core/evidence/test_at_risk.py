@@ -50,6 +50,13 @@ def test_load_that_ended_before_the_cut_leaves_nothing_at_risk(plan: Plan) -> No
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
 
 
+def test_what_came_before_the_servers_boot_is_of_unknown_age(plan: Plan) -> None:
+    """The server's machine restarted just before the cut: what it had heard until then may be old."""
+    timeline = (Receipt(at_ns=0, frontiers=(2990,)), Receipt(at_ns=480 * MS, frontiers=(3000,)))
+    case = make_case(plan, (3000,), timeline=timeline, last_receipt_ns=500 * MS, now_ns=60_000 * MS)
+    assert counts(case, plan, 3000) == (0, 0, 10, 10)
+
+
 def failed(drive: DriveState, *, after_ms: int = 0) -> TargetFailure:
     """An I/O error so long after the last acknowledgement, and what was seen of the drive then."""
     return TargetFailure(at_ns=LAST_NS + after_ms * MS, drive=drive, text="")

@@ -9,7 +9,7 @@ import pytest
 
 from durability.evidence.cut import CutClass, assess, at_least, outlived
 from durability.formats.case import Case, Event, PowerOff, TargetFailure
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import LAST_NS, MS, MakePlan, after_power_loss, make_case, small
 from tests.sample_facts import drive, facts
@@ -169,6 +169,20 @@ def test_a_drive_alone_may_be_cut(make_plan: MakePlan) -> None:
     assert shown(case, anew) == "none"
     assert shown(case, anew, "killed the drive") == "power"
     assert shown(case, armed, "killed the drive") == "none"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(("newest", "expected"), [((3, 9), "none"), ((8, 9), "power")])
+def test_of_drives_with_one_serial_each_must_be_new(
+    make_plan: MakePlan, newest: tuple[int, ...], order: int, expected: str
+) -> None:
+    """Two paths to one drive have one serial: the order in which they are listed decides nothing."""
+
+    def paths(numbers: tuple[int, ...]) -> tuple[Drive, ...]:
+        return tuple(drive(serial="a", diskseq=one, unsafe_shutdowns=None) for one in numbers)
+
+    case = make_case(small(make_plan), (100,), armed=facts(drives=paths((3, 4))))
+    assert shown(case, facts(drives=paths(newest[::order])), "pulled both paths") == expected
 
 
 def test_every_drive_must_be_enumerated_anew(make_plan: MakePlan) -> None:
