@@ -125,10 +125,11 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
 
 
 def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
-    """The run that a drive's part of a task names: to verify, or whose files may go, "" for none."""
+    """The run that a drive's part of a task names: to verify, or whose files may go, "" for none. In a pause
+    none may: it can last for weeks, and the next cycle uses them again."""
     if kind == "verify" and state.cycle is not None:
         return state.cycle.runs.get(drive, "")
-    if kind != "release":
+    if kind != "release" or state.state != "ended":
         return ""
     said = (mine for past in reversed(state.cycles) if (mine := past.of(drive)) is not None and mine.run)
     newest = next(said, None)

@@ -252,7 +252,8 @@ class DriveWork:
         run = self._run
         await self._leave(work)
         if work.task.kind == "release" and work.drive.target and work.mine.run:
-            await in_thread(partial(drives.remove_target, Path(work.drive.target)))
+            target = Path(work.drive.target)
+            await in_thread(partial(same_drive.remove_target, target, work.mine.run))
         said = {"run": run.run, "exit_code": run.exit_code} if run is not None else {}
         work.say(state="done", **said)
 

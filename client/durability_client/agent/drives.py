@@ -11,7 +11,6 @@ import re
 import stat
 import sys as python
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,10 @@ from durability import plain_text
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Trouble
 from durability.errors import TargetBusyError, TargetError
-from durability.formats.plan import MAIN
 from durability.units import parse_size
 from durability_client.system import block_devices, device_users
 from durability_client.system.mounts import mounts
 from durability_client.target import discovery, safety_checks
-from durability_client.target.kernel_storage import KernelStorage
 
 # A kernel's name of a whole drive: after a return the drive may have another.
 _KERNEL_NAME = re.compile(r"/dev/(sd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+)")
@@ -142,23 +139,6 @@ def check_target(path: Path) -> None:
         raise DriveError("in-use", str(error)) from error
     except TargetError as error:
         raise DriveError("not-begun", str(error)) from error
-
-
-def remove_target(path: Path) -> None:
-    """Remove the files of a run at `path`; nothing where there are none. Raises TargetError for files of
-    others."""
-    storage = KernelStorage(path)
-    if storage.kind == "device":
-        raise TargetError(f"{path} is a device")
-    storage.lock()
-    try:
-        safety_checks.check_contents(storage)
-        for suffix in (*storage.suffixes(), MAIN):
-            with suppress(FileNotFoundError):
-                storage.unlink(suffix)
-        storage.sync_directory()
-    finally:
-        storage.unlock()
 
 
 def check_size(found: FoundDrive, drive: DriveUnderTest) -> None:

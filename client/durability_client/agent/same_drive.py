@@ -1,4 +1,4 @@
-"""Whether a drive is the one that was examined, before anything is mounted from it or written to it.
+"""Whether a drive is the one that was examined, before anything is mounted from it, written or removed.
 
 A serial or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies on several
 drives, the place, model and size must be the same, and what it holds must be as examined or this campaign's
@@ -13,18 +13,21 @@ import os
 import re
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from durability import limits, plain_text
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Condition, DriveTask, Task
-from durability.errors import DurabilityError
+from durability.errors import DurabilityError, TargetError
+from durability.formats.plan import MAIN
 from durability.formats.record import read_superblock
 from durability.units import format_run
 from durability_client.agent import drives
 from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.system import block_devices
 from durability_client.target import discovery, safety_checks
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.signatures import file_system_uuid
 
 # Names that the kernel gives in the order in which it finds drives.
@@ -180,6 +183,25 @@ def run_on(path: Path) -> str:
     finally:
         os.close(fd)
     return format_run(plan.run) if plan is not None else ""
+
+
+def remove_target(path: Path, run: str) -> None:
+    """Remove the files of `run` at `path`; nothing where there are none, or another run was begun there since,
+    whose files are evidence. Raises TargetError for files of others."""
+    storage = KernelStorage(path)
+    if storage.kind == "device":
+        raise TargetError(f"{path} is a device")
+    storage.lock()
+    try:
+        safety_checks.check_contents(storage)
+        if run_on(path) != run:
+            return
+        for suffix in (*storage.suffixes(), MAIN):  # MAIN names the run, so it goes last
+            with suppress(FileNotFoundError):
+                storage.unlink(suffix)
+        storage.sync_directory()
+    finally:
+        storage.unlock()
 
 
 def pin(found: FoundDrive) -> int:
