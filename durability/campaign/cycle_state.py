@@ -224,10 +224,12 @@ class CycleState:
         self.statuses[status.drive, report.task] = status
         if report.what == "run":
             self._run_reported(entry, status)
-        elif report.what == "verify" and status.state == "done" and status.drive not in self.verified:
-            self.verified[status.drive] = status
-            if (judged := self.judged.get(status.drive)) is not None and not judged.verdict:
-                del self.judged[status.drive]  # it was looked up after a verify that failed
+        elif report.what == "verify" and status.state in ("done", "failed"):
+            if status.state == "done":
+                self.verified.setdefault(status.drive, status)
+            # What was looked up after an earlier verify may be less than this one found.
+            if (judged := self.judged.get(status.drive)) is not None and judged.verdict != "loss":
+                del self.judged[status.drive]
 
     def _run_reported(self, entry: Entry, status: DriveStatus) -> None:
         """A run is of the drive for which it was named first: one run is never two cuts."""

@@ -12,6 +12,7 @@ from durability.campaign.happenings import (
     CutDue,
     CycleEnded,
     DriveLeft,
+    Ended,
     NotBack,
     PauseAsked,
     Paused,
@@ -19,7 +20,7 @@ from durability.campaign.happenings import (
 )
 from durability.campaign.next_steps import Ask, LookUp
 from durability.campaign.results import results
-from durability.campaign.tasks import Status
+from durability.campaign.tasks import Status, WorkState
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 
 RUN, OTHER_RUN = "00000000000000aa", "00000000000000bb"
@@ -386,7 +387,48 @@ def test_machine_that_is_not_back_shows_nothing() -> None:
     assert said.text == "machine b did not come back"
 
 
+def test_release_names_a_run_only_once_the_campaign_is_over() -> None:
+    """A pause may last for weeks, in which somebody runs by hand on the same path."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.judge(verdict="durable")
+    told.add(PauseAsked(stop=False))
+    told.ended()
+    assert isinstance(told.note(), Paused)
+    assert [(told.task().kind, mine.run) for mine in told.task().drives] == [("release", "")]
+    told.add(PauseAsked(stop=True))
+    assert isinstance(told.note(), Ended)
+    assert [(told.task().kind, mine.run) for mine in told.task().drives] == [("release", RUN)]
+
+
 # What a verdict may not hide.
+
+
+@pytest.mark.parametrize("first", ["", "inconclusive"])
+@pytest.mark.parametrize("second", ["done", "failed"])
+def test_loss_that_a_second_verify_found_counts(first: str, second: WorkState) -> None:
+    """The drive went away in its first verify, whose verdict was looked up, while another machine still boots.
+    After a restart it is verified again: that verdict is looked up too, though the agent fails after it."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    failed = part("failed", run=RUN, trouble="in-use", text="it cannot be unmounted")
+    told.say(failed, boot="boot-2")
+    told.judge(verdict=first)
+    told.say(boot="boot-3")
+    told.say(part("done", run=RUN) if second == "done" else failed, boot="boot-3")
+    told.judge(verdict="loss")
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", drive="d1", run=OTHER_RUN), boot="boot-2", machine="c")
+    told.judge(verdict="durable")
+    assert [mine.word for mine in told.ended().drives] == ["loss", "durable"]
 
 
 @pytest.mark.parametrize(
