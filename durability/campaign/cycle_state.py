@@ -51,14 +51,20 @@ Phase: TypeAlias = Literal["examine", "run", "load", "held", "shutdown", "off", 
 @dataclass(slots=True)
 class Switch:
     """What a switch was asked last, and answered last to that, since the phase began. `boot_id`: of the
-    server, when it answered. `requested`: it took the request; whether it did what it says is to be seen.
-    `attempts`: its failures."""
+    server, when it answered. `done_ns`: when it said that it did what was asked, by the clock of the boot
+    `done_boot_id` of the server; "" for not yet. `attempts`: its failures."""
 
     asked: Operation | None = None
     answered: PowerAnswered | None = None
     boot_id: str = ""
-    requested: bool = False
+    done_ns: int = 0
+    done_boot_id: str = ""
     attempts: int = 0
+
+    @property
+    def requested(self) -> bool:
+        """Whether it took the request; whether it did what it says is to be seen."""
+        return bool(self.done_boot_id)
 
 
 @dataclass(slots=True)
@@ -255,6 +261,8 @@ class CycleState:
 
     def _abandon(self, entry: Entry, abandoned: Abandoned) -> None:
         self.abandoned = abandoned
+        if self.phase == "shutdown":
+            return  # the power goes all the same: a machine that was shut down needs it to start
         self._settle(entry)
         self._begin("back", entry)
 
@@ -273,7 +281,7 @@ class CycleState:
         if answered.outcome == "failed":
             switch.attempts += 1
         elif answered.operation in ("on", "off"):
-            switch.requested = True
+            switch.done_ns, switch.done_boot_id = answered.ended_ns, entry.boot_id
 
     def _went_off(self, entry: Entry, _: PowerWentOff) -> None:
         self.went_off = entry

@@ -88,11 +88,13 @@ FOREVER = WaitFor(3600.0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTime:
     """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
-    said nothing to any server of the store, since this one runs at most."""
+    said nothing to any server of the store, since this one runs at most. `began_ns`: when this server began
+    to conduct the campaign."""
 
     now_ns: int
     boot_id: str
     silent_s: Mapping[str, float]
+    began_ns: int = 0
 
     def since_s(self, entry: Entry) -> float:
         """Seconds since an entry. One of an earlier boot of the server is as old as the server's boot."""
@@ -167,13 +169,18 @@ def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
 
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    done = _statuses(cycle, cycle.shutdown)
-    quiet_s = min(moment.silent_s.get(machine, 0.0) for machine in _machines(state, cycle))
-    waited_s = moment.since_s(cycle.since)
-    gone = len(done) == len(cycle.began.drives) and quiet_s >= AFTER_SHUTDOWN_S
-    if gone or waited_s >= SHUTDOWN_WITHIN_S:
-        return _ask_all(cycle, "off")
-    return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
+    """A server that was away begins anew to wait: meanwhile it heard of no machine."""
+    loud = [one for one in _machines(state, cycle) if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
+    waiting = [drive for drive in cycle.began.drives if drive not in _statuses(cycle, cycle.shutdown)]
+    waited_s = min(moment.since_s(cycle.since), (moment.now_ns - moment.began_ns) / _S)
+    if (loud or waiting) and waited_s < SHUTDOWN_WITHIN_S:
+        return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
+    # A machine whose drives were not left in order is left out by that alone.
+    went_on = set(loud) - {state.machine_of(drive) for drive in waiting}
+    if went_on and cycle.abandoned is None:
+        text = f"machine {min(went_on)} was to shut down, and was heard after that"
+        return _give_up("agent", text)
+    return _ask_all(cycle, "off")
 
 
 def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -382,7 +389,6 @@ def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
 def _power_failure(state: CampaignState, cycle: CycleState, moment: ServerTime, wanted: Operation) -> str:
     """Why a switch cannot be believed to be as `wanted` any more; "" while it can. Switching on is not given
     up while one of the switches may still do it: its machine must not stay off for another's failure."""
-    late = moment.since_s(cycle.since) >= CONFIRM_WITHIN_S
     failures: list[str] = []
     for number in cycle.involved:
         switch, power = cycle.switches[number], state.plan.power[number]
@@ -391,27 +397,40 @@ def _power_failure(state: CampaignState, cycle: CycleState, moment: ServerTime, 
             continue
         if answer is not None and switch.attempts >= ATTEMPTS:
             failures.append(f"{power.name} failed {counted(switch.attempts, 'time')}: {answer.text}")
-        elif answer is not None and late:
+        elif answer is not None and _is_late(switch, answer, moment):
             failures.append(f"{power.name} did not say within {CONFIRM_WITHIN_S:.0f} s that it is {wanted}")
         elif wanted == "on":
             return ""
     return failures[0] if failures else ""
 
 
+def _is_late(switch: Switch, answer: PowerAnswered, moment: ServerTime) -> bool:
+    """Whether a switch that said that it did it was asked for its state so long after that, and this is its
+    answer. A slow switch and a server that was away are no failure: only time in which it is asked counts."""
+    done_ns = switch.done_ns if switch.done_boot_id == moment.boot_id else 0
+    asked_for_s = (answer.began_ns - max(done_ns, moment.began_ns)) / _S
+    return answer.operation == "status" and asked_for_s >= CONFIRM_WITHIN_S
+
+
 def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
-    """What to do where a machine is not back from its cut; nothing where all are."""
-    left_s = state.plan.boot_within_s - moment.since_s(cycle.since)
-    missing = [machine for machine in _machines(state, cycle) if not cycle.back_task(machine)]
-    if not missing:
+    """What to do where a machine is not back from its cut; nothing where all are. Time in which no server
+    could have heard it does not count."""
+    since_s, within_s = moment.since_s(cycle.since), state.plan.boot_within_s
+    waited_s = {
+        machine: min(since_s, moment.silent_s.get(machine, since_s))
+        for machine in _machines(state, cycle)
+        if not cycle.back_task(machine)
+    }
+    if not waited_s:
         return []
-    if left_s > 0:
-        return [WaitFor(left_s)]
+    missing = [machine for machine, waited in waited_s.items() if waited >= within_s]
+    if not missing:
+        return [WaitFor(within_s - max(waited_s.values()))]
     if others := _not_heard(state, missing[0]):
         return _stuck(state, cycle, others)
     untried = [machine for machine in missing if cycle.tries_of(machine) < BOOTS_MAX - 1]
     if untried and state.asked is None:
         return [Note(NotBack(machine=untried[0]))]
-    within_s = state.plan.boot_within_s
     times = counted(cycle.tries_of(missing[0]) + 1, "time")
     reason = (
         f"machine {missing[0]} did not come back within {within_s:.0f} s, though it was switched on {times}:"

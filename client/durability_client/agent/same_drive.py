@@ -186,8 +186,8 @@ def run_on(path: Path) -> str:
 
 
 def remove_target(path: Path, run: str) -> None:
-    """Remove the files of `run` at `path`; nothing where there are none, or another run was begun there since,
-    whose files are evidence. Raises TargetError for files of others."""
+    """Remove the files of `run` at `path`. Nothing if there are none, or another run was begun there since:
+    its files are evidence. Raises TargetError for files of others."""
     storage = KernelStorage(path)
     if storage.kind == "device":
         raise TargetError(f"{path} is a device")

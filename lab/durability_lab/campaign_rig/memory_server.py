@@ -191,7 +191,7 @@ class MemoryServer:
         silent_s = {
             machine: (now_ns - self._heard_ns.get(machine, self._began_ns)) / S for machine in machines
         }
-        moment = ServerTime(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s)
+        moment = ServerTime(now_ns=now_ns, boot_id=self.boot_id, silent_s=silent_s, began_ns=self._began_ns)
         for step in next_steps(self.state, moment):
             match step:
                 case Note(happening=happening):

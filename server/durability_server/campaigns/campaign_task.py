@@ -47,8 +47,9 @@ def hold_writers(state: CampaignState, hold: Callable[[int], None]) -> None:
 
 
 class CampaignTask:
-    """Conducts one campaign until it is over. `claim`: whether this server conducts it, or still does, asked
-    before each step. `case`: looks up a run. `hold`: whether the writers of a run may have credit."""
+    """Conducts one campaign until it is over and its news are told. `claim`: whether this server conducts it,
+    or still does, asked before each step. `case`: looks up a run. `hold`: whether the writers of a run may
+    have credit."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class CampaignTask:
         self._boot_id = boot_id
         self._look_s = LOOK_S if shared else 3600.0
         self._said = ""
+        self._began_ns = clock.now_ns()
         self._asking: dict[int, asyncio.Task[None]] = {}
 
     async def work(self) -> None:
@@ -83,6 +85,8 @@ class CampaignTask:
                 if self._log.state.state == "ended":
                     await self._until_changed_or(telling)
                     continue
+                if telling.done():  # all was told, and just then the campaign began again
+                    telling = asyncio.get_running_loop().create_task(self._news.work())
                 try:
                     if not await self._claim():
                         return
@@ -135,7 +139,12 @@ class CampaignTask:
         return await self._log.add(lambda state: [happening] if state.number == after else [])
 
     def _moment(self) -> ServerTime:
-        return ServerTime(now_ns=clock.now_ns(), boot_id=self._boot_id, silent_s=self._log.silent_s())
+        return ServerTime(
+            now_ns=clock.now_ns(),
+            boot_id=self._boot_id,
+            silent_s=self._log.silent_s(),
+            began_ns=self._began_ns,
+        )
 
     def _begin_asking(self, switch: int, operation: Operation, after: int) -> None:
         if switch in self._asking:

@@ -40,7 +40,7 @@ from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSw
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
 ENTRIES_AT_ONCE_MAX = 100  # without any time between them
-ASKS_IN_A_ROW_MAX = 120  # of one switch, in one phase of one cycle
+ASKS_IN_A_ROW_MAX = 600  # of one switch, in one phase of one cycle; each start of the server has 90
 
 FILE = """
 [campaign]

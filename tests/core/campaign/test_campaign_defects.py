@@ -159,6 +159,59 @@ def test_answer_of_an_earlier_boot_of_the_server_confirms_no_off() -> None:
     assert off.asked_ns <= off.confirmed_ns
 
 
+def test_server_that_was_away_gives_a_machine_its_time_to_be_heard() -> None:
+    """It was away for longer than a boot may take, and the machine had been up all the time: it is not cut
+    for that."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, "back")
+    offs = world.switches[0].asked.count(("off", "obeys"))
+    world.down_s = 200.0
+    world.kill_server()
+    assert world.finish() == "complete"
+    assert not any(isinstance(one, NotBack) for one in log_of(world))
+    assert world.switches[0].asked.count(("off", "obeys")) == offs
+
+
+@pytest.mark.parametrize("phase", ["off", "on"])
+@pytest.mark.parametrize("reboot", [False, True])
+def test_server_that_was_away_asks_a_switch_for_its_state(phase: str, reboot: bool) -> None:
+    """It was away for longer than a switch has to confirm: that time does not count."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, phase)
+    world.switches[0].answer_s = lambda: 1.0
+    world.down_s, world.reboot = 200.0, reboot
+    world.kill_server()
+    assert world.finish() == "complete"
+    assert not any(isinstance(one, PowerFailed) for one in log_of(world))
+    assert words(world) == [["durable"]]
+
+
+@pytest.mark.parametrize("after_s", [1.0, 100.0])
+def test_server_that_was_away_after_the_switch_said_done_asks_for_its_state(after_s: float) -> None:
+    """The switch took the request, and does it while no server asks: it has all its time again."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, "off")
+    world.switches[0].answer_s = lambda: 1.0
+    world.switches[0].manner = "idles"
+    world.advance(10.0)
+    world.down_s = 200.0
+    world.kill_server()
+    world.advance(200.0 + after_s)
+    assert not any(isinstance(one, PowerFailed) for one in log_of(world))
+    world.advance(200.0 - after_s)
+    assert any(isinstance(one, PowerFailed) for one in log_of(world))
+    assert world.finish() == "complete"
+
+
+def test_slow_switch_is_no_failure() -> None:
+    """Each request to it takes longer than it has to confirm after it said that it is done."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    world.switches[0].answer_s = lambda: 190.0
+    assert world.finish() == "complete"
+    assert not any(isinstance(one, PowerFailed) for one in log_of(world))
+    assert words(world) == [["durable"]]
+
+
 def test_check_goes_on_though_the_server_died_before_the_switch_answered() -> None:
     """A request that died with its server is made again."""
     world = World(settings_of(drives=("b",), switches=1))

@@ -142,11 +142,13 @@ class ToldCampaign:
         """It begins."""
         self.add(Began(settings=settings, check_only=check_only))
 
-    def steps(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> list[Step]:
-        """What is to be done next."""
+    def steps(self, *, later_s: float = 0.0, silent_s: float = 0.0, up_s: float | None = None) -> list[Step]:
+        """What is to be done next. `up_s`: for how long the server runs, None for all the time."""
         silent = dict.fromkeys(self.state.plan.machines, silent_s)
         now_ns = self.now_ns + int(later_s * S)
-        return next_steps(self.state, ServerTime(now_ns=now_ns, boot_id="server", silent_s=silent))
+        began_ns = now_ns - int(up_s * S) if up_s is not None else 0
+        moment = ServerTime(now_ns=now_ns, boot_id="server", silent_s=silent, began_ns=began_ns)
+        return next_steps(self.state, moment)
 
     def note(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> Happening:
         """The next step is an entry: it is added."""
