@@ -76,6 +76,7 @@ class Campaigns:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work: asyncio.Task[None] | None = None
         self._unread: set[str] = set()
+        self._told: dict[str, int] = {}  # of campaigns that are over: up to which entry news were given
 
     def begin(self) -> None:
         """Conduct what is to be conducted, from now on."""
@@ -313,10 +314,12 @@ class Campaigns:
         return task is not None and not task.done()
 
     async def _claim(self, campaign: CampaignLog) -> None:
-        """Conduct the campaign, if it is not over and this server may; if not, do what each server does. Its
-        state is the newest."""
+        """Conduct the campaign, if this server may and it is not over, or has news to tell; if not, do what
+        each server does. Its state is the newest."""
         name, state = campaign.name, campaign.state
-        if self._is_conducted(name) or state.settings is None or state.state == "ended":
+        if self._is_conducted(name) or state.settings is None:
+            return
+        if state.state == "ended" and await self._is_told(campaign):
             return
         hold_writers(state, self._hold)
         await campaign.look_for_signs()
@@ -339,6 +342,14 @@ class Campaigns:
         task = asyncio.get_running_loop().create_task(steps.work())
         task.add_done_callback(partial(_tell_defect, name))
         self._tasks[name] = task
+
+    async def _is_told(self, campaign: CampaignLog) -> bool:
+        """Whether all news of a campaign that is over were given: a server may have died meanwhile. Asked of
+        the store until it is so. Raises StoreError."""
+        name, number = campaign.name, campaign.state.number
+        if self._told.get(name, 0) < number:
+            self._told[name] = await self._thread.look_up(self._store.told, name)
+        return self._told[name] >= number
 
 
 def _tell_defect(name: str, task: asyncio.Task[None]) -> None:

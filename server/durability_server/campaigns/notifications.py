@@ -69,7 +69,8 @@ class News:
                 await asyncio.sleep(RETRY_S)
             else:
                 self._said = ""
-                if not self._waits(self._log.state):
+                state = self._log.state
+                if state.state != "ended" and not self._waits(state):
                     await self._log.news.wait()
 
     def _waits(self, state: CampaignState) -> bool:

@@ -284,6 +284,26 @@ async def test_a_campaign_begins_while_news_of_its_check_are_told(
         ]
 
 
+async def test_news_of_a_campaign_that_is_over_are_told_after_a_restart(
+    lab: Lab, sqlite_url: str, power: Path, tmp_path: Path
+) -> None:
+    """The server ends while the command has the news of the campaign's end: the next one gives them once, and
+    then nothing of the campaign is at work any more."""
+    gate, told = tmp_path / "gate", tmp_path / "told"
+    waits = f"sh -c 'until [ -e {gate} ]; do sleep 0.05; done; echo \"$0\" >> {told}'"
+    running = await lab.start(sqlite_url)
+    await begin(lab, running, settings_of(power, notify=waits), check_only=True)
+    local = await lab.connect(running.address, "operate", local=True)
+    await local.ask(messages.SteerCampaign(name="trial", action="stop"), messages.Stored)
+    await until(lab, running, lambda state: state.state == "ended")
+    await running.server.stop()
+    open_(gate)
+    await lab.start(sqlite_url)
+    assert await until_lines(told, 1) == ["campaign trial: over: stopped"]
+    await waiting.until(lambda: not any("CampaignTask.work" in str(one) for one in asyncio.all_tasks()))
+    assert len(told.read_text().splitlines()) == 1
+
+
 async def test_a_lost_run_of_a_campaign_is_left_to_it(lab: Lab, sqlite_url: str, power: Path) -> None:
     """After the cut, `serve` says which campaign verifies the run, and tells nobody to type that."""
     told: list[str] = []
