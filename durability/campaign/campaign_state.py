@@ -28,6 +28,7 @@ from durability.campaign.happenings import (
     MachineSeen,
     PauseAsked,
     Paused,
+    PowerCameBack,
     Resumed,
     StrangerHeard,
 )
@@ -145,6 +146,8 @@ class CampaignState:
         be repaired."""
         if drive.target or drive.name not in self.conditions:
             return False
+        if not self.has_run_on(drive):
+            return True
         for past in reversed(self.cycles):
             status = past.statuses.get(drive.name)
             if past.began.cycle and status is not None:
@@ -256,8 +259,13 @@ class CampaignState:
     def _turn_away(self, _: Entry, stranger: StrangerHeard) -> None:
         self.strangers[stranger.machine] = (*self.strangers.get(stranger.machine, ()), stranger.text)
 
+    def _come_back(self, _: Entry, __: PowerCameBack) -> None:
+        """Only who is heard from now on may be why a machine is not."""
+        self.strangers.clear()
+
     def _report(self, _: Entry, report: DriveReported) -> None:
         """The first word on a drive binds the machine: another one must not go on with the check."""
+        self.strangers.pop(report.machine, None)
         status = report.status
         if report.what != "examine":
             return
@@ -279,5 +287,6 @@ _CHANGES: dict[type, Callable[[CampaignState, Entry, Any], None]] = {
     Ended: CampaignState._end,
     MachineSeen: CampaignState._see,
     StrangerHeard: CampaignState._turn_away,
+    PowerCameBack: CampaignState._come_back,
     DriveReported: CampaignState._report,
 }

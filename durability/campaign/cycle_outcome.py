@@ -56,7 +56,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
         if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
             return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
         return says(word, cause, text)
-    if arm.moment == "prefill" and status is not None:
+    if arm.moment == "prefill" and status is not None and status.state == "done":
         return says("kept")
     return says("nothing", "no-verdict", _why(status))
 
@@ -74,7 +74,27 @@ def _why_not_counted(state: CampaignState, cycle: CycleState, drive: str) -> tup
     without_cut = _without_cut(cycle, machine, cycle.judged.get(drive))
     if without_cut is None and not cycle.back_task(machine):
         return "no-verdict", f"machine {machine} did not come back"
-    return ("no-verdict", failed.text) if without_cut is None and failed is not None else without_cut
+    if without_cut is None and failed is not None:
+        return "no-verdict", failed.text
+    return without_cut or _not_shut_down(state, cycle, drive)
+
+
+def _not_shut_down(state: CampaignState, cycle: CycleState, drive: str) -> tuple[Cause, str] | None:
+    """Why the drive was not left in order before the power went, and in words; None if it was, or was not to
+    be. A drive that keeps its machine from that must not look good by it."""
+    if not cycle.shutdown:
+        return None
+    mine = cycle.status(drive, cycle.shutdown)
+    if mine is not None and mine.state == "failed":
+        return "drive" if mine.trouble in OF_THE_DRIVE else "no-verdict", mine.text
+    machine = state.machine_of(drive)
+    for other in (one for one in cycle.began.drives if state.machine_of(one) == machine):
+        status = cycle.status(other, cycle.shutdown)
+        if status is None:
+            return "agent", f"machine {machine} was not shut down: its agent did not begin to"
+        if status.state == "working":
+            return "no-verdict", f"machine {machine} was not shut down: {other} was still at work"
+    return None
 
 
 def _without_cut(cycle: CycleState, machine: str, judged: Judged | None) -> tuple[Cause, str] | None:

@@ -74,7 +74,8 @@ class MachineSeen:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrangerHeard:
     """Somebody asks for the machine's task who must not have it: another machine than the one that was
-    checked, or one whose power must not be cut. Said once, until the machine itself is heard."""
+    checked, or one whose power must not be cut. Said once, until the machine itself is heard or its
+    power is back."""
 
     machine: Text
     text: Text

@@ -28,7 +28,7 @@ class Tally:
     whose outcome is not known, for a cause that may lie in the drive. `bound`: the largest probability of a
     loss per cut that the cuts do not exclude, one-sided 95 %; None where nothing may be said.
     `bound_if_lost`: the same if each unknown cut had been a loss. `low`, `high`: the two-sided 95 % interval
-    of the rate, None without a loss."""
+    of the rate, whatever the unknown cuts were, None without a loss."""
 
     cuts: int
     losses: int
@@ -109,14 +109,15 @@ def tally(cycles: list[DriveCycle]) -> Tally:
     losses, cuts = words["loss"], words["loss"] + words["durable"] + words["kept"]
     unknown = sum(mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT for mine in cycles)
     two_sided = 1 - (1 - CONFIDENCE) / 2
+    made = cuts + unknown
     return Tally(
         cuts=cuts,
         losses=losses,
         unknown=unknown,
         bound=upper_bound(losses, cuts) if cuts and not unknown else None,
-        bound_if_lost=upper_bound(losses + unknown, cuts + unknown) if cuts and unknown else None,
-        low=1 - upper_bound(cuts - losses, cuts, two_sided) if losses else None,
-        high=upper_bound(losses, cuts, two_sided) if losses else None,
+        bound_if_lost=upper_bound(losses + unknown, made) if cuts and unknown else None,
+        low=1 - upper_bound(made - losses, made, two_sided) if losses else None,
+        high=upper_bound(losses + unknown, made, two_sided) if losses else None,
     )
 
 
@@ -129,8 +130,11 @@ def sentence(result: DriveResult) -> str:
     if tally.losses:
         assert tally.low is not None and tally.high is not None
         cycle = result.first_loss[0] if result.first_loss is not None else 0
+        unknown = (
+            f", and the outcome of {counted(tally.unknown, 'more cut')} is not known" if tally.unknown else ""
+        )
         return (
-            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}:"
+            f"LOSS in {tally.losses} of {counted(tally.cuts, 'cut')}, first in cycle {cycle}{unknown}:"
             f" {percent(tally.low)} to {percent(tally.high)} of cuts lose data {sure}.{left}"
         )
     if not tally.cuts:

@@ -155,8 +155,9 @@ def _rates(result: DriveResult) -> Iterator[str]:
     for arm in result.arms if len(result.arms) > 1 else ():
         tally = arm.tally
         if tally.low is not None and tally.high is not None:
+            unknown = f" and {tally.unknown} not known," if tally.unknown else ""
             yield (
-                f"  {result.drive}, arm {arm.arm}: {tally.losses} of {counted(tally.cuts, 'cut')},"
+                f"  {result.drive}, arm {arm.arm}: {tally.losses} of {counted(tally.cuts, 'cut')},{unknown}"
                 f" {percent(tally.low)} to {percent(tally.high)}"
             )
 

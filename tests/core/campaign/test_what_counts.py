@@ -11,16 +11,19 @@ from durability.campaign.happenings import (
     Checked,
     CutDue,
     CycleEnded,
+    DriveCycle,
     DriveLeft,
     Ended,
     NotBack,
     PauseAsked,
     Paused,
+    ShutdownDue,
     StrangerHeard,
+    Word,
 )
 from durability.campaign.next_steps import Ask, LookUp
-from durability.campaign.results import results
-from durability.campaign.tasks import Status, WorkState
+from durability.campaign.results import DriveResult, results, sentence, tally
+from durability.campaign.tasks import DriveStatus, Status, WorkState
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 
 RUN, OTHER_RUN = "00000000000000aa", "00000000000000bb"
@@ -98,6 +101,31 @@ def test_drive_that_the_check_found_gets_its_file_system() -> None:
     assert (told.task().kind, mine.serial, mine.fresh) == ("run", "S7", True)
 
 
+def test_drive_whose_first_run_did_not_begin_gets_its_first_run_afresh() -> None:
+    """Its agent did not reach the server in the first cycle: what it holds may still go."""
+    told = ToldCampaign()
+    told.begin(told_settings(devices=("/dev/sdb", "/dev/sdc")))
+    told.note()
+    for boot in ("boot-1", "boot-2"):
+        if boot == "boot-2":
+            told.cut()
+        told.say(boot=boot)
+        parts = (part("done", drive=drive, found=condition(drive, unsafe=None)) for drive in ("d0", "d1"))
+        told.say(*parts, boot=boot)
+    for _ in range(3):
+        told.note()
+    failed = part("failed", drive="d1", trouble="agent", text="it could not reach the server")
+    told.say(part("armed", run=RUN), failed, boot="boot-2")
+    told.note()
+    told.cut()
+    told.say(boot="boot-3")
+    told.say(part("done", run=RUN), part("done", drive="d1"), boot="boot-3")
+    told.judge(verdict="durable")
+    told.ended()
+    told.note()
+    assert [(mine.fresh, mine.again) for mine in told.task().drives] == [(False, True), (True, False)]
+
+
 # Another machine than the one that was checked.
 
 
@@ -159,6 +187,21 @@ def test_another_machine_after_the_cut_of_the_check_is_not_heard() -> None:
     assert task.kind == "wait"
     paused = told.note(later_s=121, silent_s=121)
     assert isinstance(paused, Paused) and paused.reason.startswith("machine b is not heard: another machine")
+
+
+@pytest.mark.parametrize("still_there", [False, True])
+def test_stranger_is_why_a_machine_is_not_back_only_if_heard_since(still_there: bool) -> None:
+    """A copy was on for a moment before the cut; or it goes on asking after it."""
+    told = checked()
+    told.say(boot="boot-9", machine_id="another")
+    told.say(part("armed", run=RUN), boot="boot-2")
+    told.say(boot="boot-9", machine_id="another")
+    told.note()
+    told.cut()
+    if still_there:
+        told.say(boot="boot-9", machine_id="another")
+    found = told.note(later_s=121, silent_s=121)
+    assert isinstance(found, Paused if still_there else NotBack)
 
 
 def test_machine_that_joined_anew_is_bound_by_the_next_check() -> None:
@@ -378,9 +421,9 @@ def test_machine_that_is_not_back_shows_nothing() -> None:
     whatever verify, is none on this cut."""
     told = cut_under_load(moment="idle")
     told.add(PauseAsked(stop=True))
-    assert told.steps(later_s=121) == [LookUp("d0", RUN)]
+    assert told.steps(later_s=121, silent_s=121) == [LookUp("d0", RUN)]
     told.add(judged("d0", RUN, "inconclusive", reasons=("nothing-at-risk",)))
-    over = told.note(later_s=121)
+    over = told.note(later_s=121, silent_s=121)
     assert isinstance(over, CycleEnded)
     (said,) = over.drives
     assert (said.word, said.cause, said.cut) == ("nothing", "no-verdict", True)
@@ -405,13 +448,129 @@ def test_release_names_a_run_only_once_the_campaign_is_over() -> None:
     assert [(told.task().kind, mine.run) for mine in told.task().drives] == [("release", RUN)]
 
 
+def test_prefill_whose_drive_hangs_in_its_mount_is_not_kept() -> None:
+    """People stop the campaign as the mount never ends: the drive did not come back, and that voids the bound
+    of the arm."""
+    told = cut_under_load(moment="prefill")
+    told.say(boot="boot-2")
+    told.say(part("working", run=RUN, text="mounting"), boot="boot-2")
+    assert isinstance(told.note(later_s=3 * 86_400), Paused)
+    told.add(PauseAsked(stop=True))
+    (look_up,) = told.steps(later_s=3 * 86_400)
+    assert isinstance(look_up, LookUp)
+    told.add(judged("d0", RUN, ""))
+    over = told.note(later_s=3 * 86_400)
+    assert isinstance(over, CycleEnded)
+    assert [(mine.word, mine.cause) for mine in over.drives] == [("nothing", "no-verdict")]
+    assert results(told.state)[0].arms[0].tally.unknown == 1
+
+
+# What was to be shut down, and was not.
+
+
+def shut_down() -> ToldCampaign:
+    """Two drives of two machines, which are to shut down."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"), moment="shutdown")
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    told.note()
+    assert isinstance(told.note(later_s=100), ShutdownDue)
+    return told
+
+
+def verified(told: ToldCampaign, verdict: str) -> list[tuple[str, str | None]]:
+    """Word and cause of each drive, whose run gets the verdict after the cut."""
+    told.cut()
+    for machine, drive, run in (("b", "d0", RUN), ("c", "d1", OTHER_RUN)):
+        told.say(boot="boot-2", machine=machine)
+        told.say(part("done", drive=drive, run=run), boot="boot-2", machine=machine)
+    told.judge(verdict=verdict, reasons=("nothing-at-risk",) if verdict == "inconclusive" else ())
+    return [(mine.word, mine.cause) for mine in told.ended().drives]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (None, "agent"),
+        (part("working", text="stopping the run"), "no-verdict"),
+        (part("failed", trouble="missing", text="it does not answer"), "drive"),
+        (part("failed", trouble="agent", text="a defect"), "no-verdict"),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["durable", "inconclusive", "loss"])
+def test_machine_that_was_not_shut_down_is_left_out(
+    said: DriveStatus | None, cause: str, verdict: str
+) -> None:
+    """It was cut while it was at work, so nothing is kept by a normal end; a loss counts all the same, and so
+    does the other machine's drive."""
+    told = shut_down()
+    told.say(part("done", drive="d1"), machine="c")
+    if said is not None:
+        told.say(said)
+    assert not any(isinstance(step, Ask) for step in told.steps(later_s=250, silent_s=1))
+    assert all(isinstance(step, Ask) for step in told.steps(later_s=301, silent_s=100))
+    first, second = verified(told, verdict)
+    assert first == (("loss", None) if verdict == "loss" else ("nothing", cause))
+    assert second == ({"inconclusive": "kept"}.get(verdict, verdict), None)
+
+
+def test_machine_that_goes_on_after_its_shutdown_leaves_the_cycle_out() -> None:
+    """Its drives were left in order, and its power off did not work: it is still heard. The other machine,
+    which is off, starts again with its power."""
+    told = shut_down()
+    told.say(part("done"))
+    told.say(part("done", drive="d1"), machine="c")
+    given_up = told.note(later_s=301, silent_s=1)
+    assert isinstance(given_up, Abandoned) and given_up.cause == "agent"
+    assert given_up.text == "machine b was to shut down, and was heard after that"
+    assert all(isinstance(step, Ask) for step in told.steps(later_s=301, silent_s=1))
+    assert verified(told, "inconclusive") == [("nothing", "agent")] * 2
+
+
+def test_server_that_was_away_waits_for_silence_before_it_switches_off() -> None:
+    """It was killed while the machines shut down, and is back later than they may take: it does not know yet
+    whether they are off."""
+    told = shut_down()
+    told.say(part("done"))
+    told.say(part("done", drive="d1"), machine="c")
+    assert not any(isinstance(step, Ask) for step in told.steps(later_s=400, silent_s=10, up_s=10))
+    assert all(isinstance(step, Ask) for step in told.steps(later_s=461, silent_s=61, up_s=61))
+
+
+# Cuts whose outcome is not known.
+
+
+def test_interval_of_the_rate_has_the_cuts_whose_outcome_is_not_known() -> None:
+    """One loss in 19 cuts, and 40 more that said nothing: they may all have lost data, or none."""
+
+    def cuts(word: Word, count: int) -> list[DriveCycle]:
+        cause = "no-verdict" if word == "nothing" else None
+        one = DriveCycle(drive="d0", word=word, cause=cause, text="", run="", cut=True)  # type: ignore[arg-type]
+        return [one] * count
+
+    known = tally([*cuts("loss", 1), *cuts("durable", 18)])
+    found = tally([*cuts("loss", 1), *cuts("durable", 18), *cuts("nothing", 40)])
+    assert (found.cuts, found.losses, found.unknown) == (19, 1, 40)
+    assert found.low == tally([*cuts("loss", 1), *cuts("durable", 58)]).low
+    assert found.high == tally([*cuts("loss", 41), *cuts("durable", 18)]).high
+    assert known.low is not None and found.low is not None and found.low < known.low
+    assert known.high is not None and found.high is not None and found.high > known.high
+    result = DriveResult(
+        drive="d0", machine="b", tally=found, kept=0, arms=(), first_loss=(1, RUN), left_out=(), left=""
+    )
+    assert sentence(result) == (
+        "LOSS in 1 of 19 cuts, first in cycle 1, and the outcome of 40 more cuts is not known:"
+        " 0.043 % to 81 % of cuts lose data (95 %)."
+    )
+
+
 # What a verdict may not hide.
 
 
 @pytest.mark.parametrize("first", ["", "inconclusive"])
 @pytest.mark.parametrize("second", ["done", "failed"])
 def test_loss_that_a_second_verify_found_counts(first: str, second: WorkState) -> None:
-    """The drive went away in its first verify, whose verdict was looked up, while another machine still boots.
+    """The drive went away in its first verify, whose verdict was looked up while another machine still boots.
     After a restart it is verified again: that verdict is looked up too, though the agent fails after it."""
     told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
     told.say(part("armed", run=RUN))
@@ -528,7 +687,7 @@ def test_check_counts_a_second_switching_on(risen: int, passes: bool) -> None:
     told.say()
     told.say(part("done", found=condition(unsafe=5)))
     told.cut()
-    assert isinstance(told.note(later_s=121), NotBack)
+    assert isinstance(told.note(later_s=121, silent_s=121), NotBack)
     told.cut()
     told.say(boot="boot-2")
     told.say(part("done", found=condition(unsafe=5 + risen)), boot="boot-2")
@@ -547,7 +706,7 @@ def test_second_switching_on_is_of_the_missing_machine_alone() -> None:
         told.say(part("done", drive=drive, found=condition(drive)), machine=machine)
     told.cut()
     told.say(boot="boot-2")
-    missing = told.note(later_s=121)
+    missing = told.note(later_s=121, silent_s=121)
     assert missing == NotBack(machine="c")
     assert {step.switch for step in told.steps() if isinstance(step, Ask)} == {1}
     told.cut(1)
