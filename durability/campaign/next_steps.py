@@ -134,9 +134,10 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     statuses = _statuses(cycle, cycle.number)
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
-    restarted = _restarted(cycle, state)
-    if restarted:
-        return _give_up("agent", restarted)
+    # What is armed would write on in a pause. That comes later, if the machine is still not heard.
+    no_cut = _restarted(cycle, state) or (_unheard(state, cycle, moment) if cycle.armed else "")
+    if no_cut:
+        return _give_up("agent", no_cut)
     late = _late(state, cycle, moment)
     if late:
         return _stuck(state, cycle, late)
@@ -273,16 +274,25 @@ def _machines(state: CampaignState, cycle: CycleState) -> list[str]:
 
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
+    return _unheard(state, cycle, moment) or _stuck_at_work(state, cycle, moment, "get ready")
+
+
+def _unheard(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
+    """Which machine has not asked for its task for too long, as a sentence; "" for none."""
     within_s = state.plan.boot_within_s
     if moment.since_s(cycle.since) < within_s:
         return ""
     for machine in _machines(state, cycle):
         if moment.silent_s.get(machine, within_s) >= within_s:
-            return _not_heard(state, machine) or (
-                f"machine {machine} has not asked for its task for {within_s:.0f} s: is it on, and does its"
-                " agent run (`durability agent install`)?"
-            )
-    return _stuck_at_work(state, cycle, moment, "get ready")
+            return _not_heard(state, machine) or _asks_nothing(machine, within_s)
+    return ""
+
+
+def _asks_nothing(machine: str, for_s: float) -> str:
+    return (
+        f"machine {machine} has not asked for its task for {for_s:.0f} s: is it on, and does its"
+        " agent run (`durability agent install`)?"
+    )
 
 
 def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, what: str) -> str:
@@ -297,12 +307,16 @@ def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, 
 
 def _silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
-    within_s = state.plan.boot_within_s
-    if moment.since_s(cycle.since) < within_s:
+    within_s, since_s = state.plan.boot_within_s, moment.since_s(cycle.since)
+    if since_s < within_s:
         return ""
     for machine in _machines(state, cycle):
-        if moment.silent_s.get(machine, 0.0) >= within_s:
-            return _not_heard(state, machine) or f"machine {machine} fell silent while it verified"
+        silent_s = moment.silent_s.get(machine, 0.0)
+        if silent_s >= within_s:
+            never_asked = cycle.first_off is None and silent_s >= since_s  # for its run either
+            fell = f"machine {machine} fell silent while it verified"
+            why = _asks_nothing(machine, within_s) if never_asked else fell
+            return _not_heard(state, machine) or why
     return ""
 
 

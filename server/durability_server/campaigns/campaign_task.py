@@ -26,6 +26,7 @@ from durability_server.campaigns.notifications import News
 from durability_server.power.exchange import SwitchAnswer
 
 LOOK_S = 0.5  # at which what another server added is seen
+HOLD_S = 0.5  # at which writers are held anew: a run that comes back to a server has its credit again
 RETRY_S = 2.0  # after the store failed
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,8 @@ class CampaignTask:
         state = await self._log.refresh()
         hold_writers(state, self._hold)
         await self._log.look_for_signs()
-        wait_s = self._look_s
+        held = state.cycle is not None and state.cycle.phase == "held"
+        wait_s = min(self._look_s, HOLD_S) if held else self._look_s
         for step in next_steps(state, self._moment()):
             match step:
                 case Note(happening=happening):

@@ -465,6 +465,20 @@ def test_prefill_whose_drive_hangs_in_its_mount_is_not_kept() -> None:
     assert results(told.state)[0].arms[0].tally.unknown == 1
 
 
+def test_runs_do_not_write_on_while_a_machine_is_missing() -> None:
+    """One run is armed and the other machine is away: the campaign pauses, but lets the run end first."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    given_up = told.note(later_s=200, silent={"b": 0.0, "c": 200.0})
+    assert isinstance(given_up, Abandoned) and given_up.cause == "agent"
+    assert told.task().kind == "verify"
+    told.say(part("done", run=RUN))
+    told.judge(verdict="durable")
+    paused = told.note(later_s=200, silent={"b": 0.0, "c": 400.0})
+    assert isinstance(paused, Paused)
+    assert paused.reason.startswith("machine c has not asked for its task for 120 s")
+
+
 # What was to be shut down, and was not.
 
 

@@ -4,6 +4,7 @@ else is said by the test.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from durability.campaign.assignments import Speaker, answer_to, hear
@@ -142,17 +143,27 @@ class ToldCampaign:
         """It begins."""
         self.add(Began(settings=settings, check_only=check_only))
 
-    def steps(self, *, later_s: float = 0.0, silent_s: float = 0.0, up_s: float | None = None) -> list[Step]:
-        """What is to be done next. `up_s`: for how long the server runs, None for all the time."""
-        silent = dict.fromkeys(self.state.plan.machines, silent_s)
+    def steps(
+        self,
+        *,
+        later_s: float = 0.0,
+        silent_s: float = 0.0,
+        silent: Mapping[str, float] | None = None,
+        up_s: float | None = None,
+    ) -> list[Step]:
+        """What is to be done next. `silent`: of each machine, in place of `silent_s` for all; `up_s`: for how
+        long the server runs, None for all the time."""
+        silent = silent or dict.fromkeys(self.state.plan.machines, silent_s)
         now_ns = self.now_ns + int(later_s * S)
         began_ns = now_ns - int(up_s * S) if up_s is not None else 0
         moment = ServerTime(now_ns=now_ns, boot_id="server", silent_s=silent, began_ns=began_ns)
         return next_steps(self.state, moment)
 
-    def note(self, *, later_s: float = 0.0, silent_s: float = 0.0) -> Happening:
+    def note(
+        self, *, later_s: float = 0.0, silent_s: float = 0.0, silent: Mapping[str, float] | None = None
+    ) -> Happening:
         """The next step is an entry: it is added."""
-        (step,) = self.steps(later_s=later_s, silent_s=silent_s)
+        (step,) = self.steps(later_s=later_s, silent_s=silent_s, silent=silent)
         assert isinstance(step, Note), step
         self.add(step.happening)
         return step.happening

@@ -21,6 +21,7 @@ from durability.formats.documents import to_value
 from durability.protocol import messages
 from durability.units import format_run
 from durability_client.campaigns.entry_lines import entry_line
+from tests import waiting
 from tests.server.campaigns.played_machine import Machine, switch
 from tests.server.conftest import DEADLINE_S, Lab, Running
 
@@ -291,6 +292,21 @@ async def test_arms_with_a_question_of_their_own_are_counted_apart(
     ]
     assert result.tally.cuts == 1 and result.tally.bound == pytest.approx(0.95)
     assert [task.kind for task in machine.tasks].count("shutdown") == 1
+
+
+async def test_a_run_that_comes_back_at_idle_is_held_again(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """Its client has resumed it at a server that was started anew: without new entries in the log its writers
+    get no credit either."""
+    running = await lab.start(sqlite_url)
+    settings = settings_of(power)
+    arm = replace(settings.arms[0], name="idle", moment="idle", idle_s=10 * DEADLINE_S)
+    async with living(Machine(lab, running.address, power)) as machine:
+        await begin(lab, running, replace(settings, arms=(arm,)))
+        await until(lab, running, lambda state: state.cycle is not None and state.cycle.phase == "held")
+        (run,) = (run for run in running.server.runs if format_run(run.id) == machine.armed[-1])
+        await waiting.until(lambda: run.held)
+        run.held = False  # as one that was loaded anew
+        await waiting.until(lambda: run.held)
 
 
 async def test_news_go_to_the_operators_command(
