@@ -118,7 +118,8 @@ class ShutdownDue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """There will be no cut in this cycle, for the cause that is named. Its runs are stopped and verified."""
+    """There will be no cut in this cycle, for the cause that is named. Its runs are stopped and verified. In
+    the phase `shutdown` the power goes all the same, and only a loss counts."""
 
     cause: Cause
     text: Text
