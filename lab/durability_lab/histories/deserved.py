@@ -46,8 +46,8 @@ class KnownTruth(Protocol):
     """What a world knows of its history. `armed`: the runs that the server armed on the drive as it is, and
     `known`: those that the store has as it is now;
     `ended_unheard`: those that stopped writing in a dead network; `failed_with_power`: those whose drive
-    failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut;
-    `renamed`: someone gave the target another name; `sound`: the runs that
+    failed everything, with power; `frozen_shortly`: those whose client was frozen just before a cut, or
+    before the server's end; `renamed`: someone gave the target another name; `sound`: the runs that
     nothing happened to but one cut of the power under load, and what follows it; `lossy`: those of which an
     earlier verify may have found a loss rightly. `unheard_ns`: the most that may lie between a promise and
     the receipt of its acknowledgement, and between the last frame and the cut, together."""
@@ -271,7 +271,7 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     if run in world.failed_with_power:
         return "a drive without a link looks dead"
     if run in world.frozen_shortly:
-        return "a client frozen shortly before the cut"
+        return "a client frozen shortly before the cut, or the server's end"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"

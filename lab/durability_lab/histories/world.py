@@ -139,7 +139,7 @@ class World:
     lossy: set[int] = field(default_factory=set)
     metadata_lost: set[int] = field(default_factory=set)  # runs whose file system lost what they rest on
     frozen_ns: dict[int, int] = field(default_factory=dict)  # by run, since when its client is frozen
-    frozen_shortly: set[int] = field(default_factory=set)  # runs whose client was frozen just before a cut
+    frozen_shortly: set[int] = field(default_factory=set)  # runs whose client froze just before a cut
     pending: list[int] = field(default_factory=list)  # signals to a frozen client
     unheard_ns: int = 60 * MS
     machine_up: bool = True
@@ -305,14 +305,18 @@ class World:
         self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
         self._note_load(what)
         drive.node = step["node"]
-        run = next(reversed(self.plans), 0)
-        if self.client_alive and self.loop.now_ns - self.frozen_ns.get(run, 0) <= _UNSHOWN_NS:
-            self.frozen_shortly.add(run)
+        self._note_frozen()
         if what != "guest":
             self._lose_power()
         if what != "drive":
             self._die(silent=True)
             self.machine_up = False
+
+    def _note_frozen(self) -> None:
+        """The machine or the server goes: whether the server had no time to see that the client is frozen."""
+        run = next(reversed(self.plans), 0)
+        if self.client_alive and self.loop.now_ns - self.frozen_ns.get(run, 0) <= _UNSHOWN_NS:
+            self.frozen_shortly.add(run)
 
     def _note_load(self, what: str) -> None:
         """The cut comes: whether the newest run is a sound one."""
@@ -482,6 +486,7 @@ class World:
         if self.server is None or self.server_process is None:
             return
         self._armed()
+        self._note_frozen()
         self.server_process.end()
         self.network.kill(self.server_process)
         self.network.close()

@@ -132,6 +132,15 @@ def test_no_cut_before_a_restart_of_the_servers_machine_is_shown_after_it() -> N
     assert {grade.word for grade in found.grades} == {"inconclusive"}, found.told
 
 
+@pytest.mark.parametrize("server", ["server how=restarted", "server; server how=start"])
+def test_a_client_that_froze_just_before_the_servers_end_is_a_known_limit(server: str) -> None:
+    """The server had no time to see that its kernel lives, and another one does not hear of it."""
+    steps = ("run size_kib=1024", "freeze", "pass ms=1500", *server.split("; "), "pass ms=4000")
+    found = played(*steps)
+    assert found.wrong == ()
+    assert found.grades[-1].word == "inconclusive" or found.grades[-1].limit
+
+
 def test_a_lesser_attestation_shows_less() -> None:
     """An attested end of a guest is no power cut."""
     found = played(*LOADED, "cut", "boot", "verify cut_class=vm", "verify")
