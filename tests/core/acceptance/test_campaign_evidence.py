@@ -28,7 +28,7 @@ def cycle(told: ToldCampaign, number: int, *, back: bool, found: Condition | Non
     else:
         told.add(PauseAsked(stop=True), judged("d0", run, ""))
     while told.state.cycle is not None:
-        told.note(later_s=121)
+        told.note(later_s=121, silent_s=121)
 
 
 def two_cycles(*, back: bool) -> CampaignEvidence:
