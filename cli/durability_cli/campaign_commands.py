@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from durability_cli import options
-
-if TYPE_CHECKING:
-    pass
 
 campaign = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

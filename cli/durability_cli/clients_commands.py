@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
 
 import typer
 
 from durability.errors import UsageError
 from durability_cli import options
-
-if TYPE_CHECKING:
-    pass
 
 clients = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
 

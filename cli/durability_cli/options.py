@@ -144,7 +144,7 @@ class ServerOptions:
 
 
 def operator_endpoint(context: typer.Context) -> Endpoint:
-    """The server of a group's options, for its operator if he is here. Raises as `ServerOptions.endpoint`."""
+    """The server of a group's options, for the operator first. Raises as `ServerOptions.endpoint`."""
     connection: ServerOptions = context.obj
     return connection.endpoint(as_operator=True)
 
