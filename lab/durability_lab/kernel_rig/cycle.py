@@ -56,6 +56,11 @@ class CommandAnswer:
     document: dict[str, Any]
     said: str
 
+    def __repr__(self) -> str:
+        """What a failed test shows of it, within the length that pytest leaves whole."""
+        codes = [reason["code"] for reason in self.document.get("reasons", ())]
+        return f"<exit {self.exit_code}, {self.document.get('verdict')}, {codes}, said {self.said!r}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleResult:

@@ -24,6 +24,7 @@ from sqlalchemy import (
     insert,
     or_,
     select,
+    text,
     true,
     update,
 )
@@ -40,6 +41,22 @@ from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, 
 
 _PLACES_MAX = 256  # of other targets on the drives of a run, newest first
 
+# What has a row of its own beside that of its run, and its name in a snapshot.
+_NAMES: Final = {
+    tables.timelines: "timeline",
+    tables.credits: "credits",
+    tables.statistics: "statistics",
+    tables.errors: "target_error",
+}
+PARTS: Final = tuple(_NAMES)
+# Made once, since credits are in each commit: `verify` does not know a credit of which nothing is stored.
+_REPLACE: Final = {
+    part: text(
+        f"INSERT INTO {part.name} (run, data) VALUES (:run, :data)"
+        " ON CONFLICT (run) DO UPDATE SET data = excluded.data"
+    )
+    for part in PARTS
+}
 _UPDATE_FRONTIER = update(tables.frontiers).where(
     tables.frontiers.c.run == bindparam("key"), tables.frontiers.c.writer == bindparam("number")
 )
@@ -54,22 +71,15 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
     ]
     if frontiers:
         db.execute(_UPDATE_FRONTIER, frontiers)
-    # In each commit: a credit of which nothing is stored is one that `verify` does not know of.
-    credits = [
-        {"run": key, "data": snapshot.credits}
-        for key, snapshot in by_key.items()
-        if snapshot.credits is not None
-    ]
-    if credits:
-        db.execute(delete(tables.credits).where(tables.credits.c.run.in_([row["run"] for row in credits])))
-        db.execute(insert(tables.credits), credits)
+    for part in PARTS:
+        rows = [
+            {"run": key, "data": data}
+            for key, snapshot in by_key.items()
+            if (data := _data_in(snapshot, part)) is not None
+        ]
+        if rows:
+            db.execute(_REPLACE[part], rows)
     for key, snapshot in by_key.items():
-        if snapshot.timeline is not None:
-            _replace(db, tables.timelines, key, snapshot.timeline)
-        if snapshot.statistics is not None:
-            _replace(db, tables.statistics, key, pack(snapshot.statistics))
-        if snapshot.target_error is not None:
-            _replace(db, tables.errors, key, pack(snapshot.target_error))
         if snapshot.events:
             _save_events(db, key, snapshot.events)
 
@@ -80,10 +90,10 @@ def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
     return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
 
 
-def _replace(db: Connection, table: Table, key: str, data: bytes) -> None:
-    """Makes `data` the one row of the run."""
-    db.execute(delete(table).where(table.c.run == key))
-    db.execute(insert(table).values(run=key, data=data))
+def _data_in(snapshot: RunSnapshot, part: Table) -> bytes | None:
+    """What the run's row in `part` is to have; None where the stored row stays."""
+    value: Value = getattr(snapshot, _NAMES[part])
+    return value if value is None or isinstance(value, bytes) else pack(value)
 
 
 def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
@@ -186,10 +196,6 @@ def newest_over(db: Connection, stored: StoredRun, *where: Any) -> Row[Any] | No
             if overlap(facts, from_value(Facts, unpack(row.armed))):
                 return row
     return None
-
-
-# What has a row of its own beside that of its run.
-PARTS: Final = (tables.timelines, tables.credits, tables.statistics, tables.errors)
 
 
 def data_of(part: Table) -> ColumnElement[Any]:

@@ -30,6 +30,7 @@ from durability_lab.kernel_rig.cycle import (
 )
 from durability_lab.support.loads import Load
 from durability_lab.support.local_server import LocalServer, local_server
+from tests.lab.kernel_rig.under_load import codes
 
 pytestmark = [pytest.mark.usefixtures("rig_machine"), pytest.mark.timeout(900)]
 
@@ -47,11 +48,6 @@ LOADS = [
 def disturbed(drive: str, load: Load, seed: int) -> BlockRig:
     """A rig whose drive can fail and hang."""
     return BlockRig(drive, load.file_system, seed=seed, disturbed=True)
-
-
-def codes(answer: CommandAnswer) -> list[str]:
-    """The codes of the verdict's reasons."""
-    return [reason["code"] for reason in answer.document["reasons"]]
 
 
 async def drained() -> None:

@@ -218,7 +218,7 @@ async def test_a_server_starts_with_a_full_disk(
     assert (await client.get(messages.Credit)).grants == (6, 6)
     assert (await client.get(messages.Notice)).code == "store-recovered"
     assert ": works again" in server.log
-    assert (await asker.export(second)).session_end != "live"
+    assert (await lab.exported(server.address, second, lambda case: True)).session_end != "live"
     await client.acknowledge(7, 7)
     server.end()
     server.start()

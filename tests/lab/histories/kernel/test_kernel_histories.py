@@ -40,10 +40,6 @@ CASES = {
         "run; server how=restarted; pass ms=1500; cut; boot; verify cut_class=vm; verify; server how=moved",
         ["inconclusive", "durable", "durable"],
     ),
-    "in a dead network": (
-        "run; network; pass ms=4000; pass ms=4000; cut; boot; network up=yes; verify",
-        ["inconclusive"] * 2,
-    ),
 }
 
 
@@ -66,6 +62,18 @@ def test_verdicts_of_a_cut(name: str) -> None:
             break
     assert [grade.word for grade in played.grades] == verdicts, "\n".join(played.told)
     assert played.wrong == ()
+
+
+def test_cut_in_a_dead_network_is_inconclusive() -> None:
+    """Writers that had used up their credit met no cut. The slower the machine, the later that is."""
+    for pauses in (2, 4, 8, 16, 32):
+        steps = ("run", "network", *["pass ms=4000"] * pauses, "cut", "boot", "network up=yes", "verify")
+        played = play_on_kernel(history("; ".join(steps)))
+        assert played.wrong == (), "\n".join(played.told)
+        words = [grade.word for grade in played.grades]
+        if words != ["durable"] * 2:
+            break
+    assert words == ["inconclusive"] * 2, "\n".join(played.told)
 
 
 def test_liar_is_loss() -> None:
