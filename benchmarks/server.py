@@ -155,7 +155,7 @@ async def begin(clients: list[Endpoint], number: int) -> Client:
         force=False,
     )
     await client.ask(register)
-    await client.ask(messages.Arm(facts=facts))
+    await client.ask(messages.ArmRun(facts=facts))
     return client
 
 

@@ -204,7 +204,7 @@ class Accepted(ServerMessage):
 
 @_wire(0x13)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm(ClientMessage):
+class ArmRun(ClientMessage):
     """The target is prefilled and synced; `facts` as they are now."""
 
     facts: Facts
@@ -339,7 +339,7 @@ class Stored(ServerMessage):
 
 @_wire(0x24)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict(ClientMessage):
+class GiveVerdict(ClientMessage):
     """The document of a verify, as `verify --json` prints it."""
 
     run: RunId
@@ -440,7 +440,7 @@ class Campaign(ServerMessage):
 
 @_wire(0x3A)
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Campaigns(ServerMessage):
+class CampaignNames(ServerMessage):
     """The names of all campaigns, in the order in which they began."""
 
     names: Names

@@ -158,7 +158,7 @@ class Client:
     async def begin(self, plan: Plan, facts: Facts, *, force: bool = False, label: str = "label") -> None:
         """Registers and arms a run."""
         await self.register(plan, facts, force=force, label=label)
-        await self.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
+        await self.ask(messages.ArmRun(facts=to_value(facts)), messages.Armed)
 
     async def resume(self, run: int, secret: bytes = SECRET) -> messages.Accepted:
         """Goes on with a run."""

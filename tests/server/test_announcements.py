@@ -67,7 +67,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
         "at_risk": {"ms1000": 1},
         "reasons": [],
     }
-    await verifier.ask(messages.Verdict(run=plan.run, document=document), messages.Stored)
+    await verifier.ask(messages.GiveVerdict(run=plan.run, document=document), messages.Stored)
     await server.stop()
     expected = (
         r"b7: joined as client",

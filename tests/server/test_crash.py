@@ -82,7 +82,7 @@ async def test_a_killed_server_keeps_every_run(
         "at_risk": {"ms1000": 0},
         "reasons": [],
     }
-    await verifier.ask(messages.Verdict(run=3, document=document), messages.Stored)
+    await verifier.ask(messages.GiveVerdict(run=3, document=document), messages.Stored)
     server.end(signal.SIGKILL)
     server.start()
     asker = await lab.connect(server.address, "query")

@@ -52,7 +52,7 @@ class Tenant:
         await client.close()
         judge = await self.lab.connect(where, "verify", member=self.member)
         await judge.fetch(run, on, end=True)
-        given = messages.Verdict(run=run, document=verdict_document(verdict))
+        given = messages.GiveVerdict(run=run, document=verdict_document(verdict))
         await judge.ask(given, messages.Stored)
         await judge.close()
 

@@ -193,7 +193,7 @@ async def _one_run(where: Endpoint, plan: Plan) -> Connection:
                 run=plan.run, plan=plan.encode(), facts=FACTS, secret=bytes(32), label="label", force=True
             )
             await connection.request(register, messages.Accepted)
-            await connection.request(messages.Arm(facts=FACTS), messages.Armed)
+            await connection.request(messages.ArmRun(facts=FACTS), messages.Armed)
             for frontiers in FRONTIERS[1:]:
                 connection.send(messages.Ack(frontiers=frontiers, control=0))
                 while (granted := await connection.receive()) != messages.Credit(grants=frontiers):

@@ -31,7 +31,7 @@ from durability.bench.serials import hashed
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.facts import Facts
 from durability.plain_text import owner_label
-from durability.protocol.messages import Campaigns, ListCampaigns, Listing, ListResults
+from durability.protocol.messages import CampaignNames, ListCampaigns, Listing, ListResults
 from durability_client.bench import saved_results
 from durability_client.bench.cut_verdicts import facts_of, verdicts_of_runs
 from durability_client.bench.kept_results import fetch_over
@@ -307,7 +307,7 @@ async def _search_campaigns(
     unfinished: list[str] = []
     try:
         with closing(await connect(endpoint, "query")) as connection:
-            names = (await connection.request(ListCampaigns(), Campaigns)).names
+            names = (await connection.request(ListCampaigns(), CampaignNames)).names
             for name in names:  # all: an old one may have seen the drive vanish
                 try:
                     await _add_campaign(connection, name, found, only_known=only_known)

@@ -31,7 +31,7 @@ from durability.campaign.results import results
 from durability.errors import FormatError, PeerError, RefusedError, UsageError
 from durability.formats.case import Case, case_from_value
 from durability.formats.facts import Facts
-from durability.protocol.messages import Campaigns, ListCampaigns, ListClaims, Listing, Show, Shown
+from durability.protocol.messages import CampaignNames, ListCampaigns, ListClaims, Listing, Show, Shown
 from durability.units import parse_run
 from durability_client.link.campaign_log import FetchedLog, read_log
 from durability_client.link.endpoint import Endpoint
@@ -107,7 +107,7 @@ async def _named(connection: Connection, name: str) -> list[KnownDrive]:
 
 async def _look_at_campaigns(connection: Connection, known: list[KnownDrive]) -> tuple[str, ...]:
     """Add what the newest campaigns say. A sentence if there are more than those."""
-    names = (await connection.request(ListCampaigns(), Campaigns)).names
+    names = (await connection.request(ListCampaigns(), CampaignNames)).names
     for name in names[-CAMPAIGNS_MAX:]:
         with suppress(FormatError):  # of a later release: others can be read
             known += await _of_campaign(connection, name)

@@ -23,7 +23,7 @@ from durability.campaign.progress import took_s
 from durability.errors import EXIT_ENVIRONMENT, EXIT_OK, FormatError, RefusedError, SetupError, UsageError
 from durability.formats.documents import to_json, to_value
 from durability.protocol.messages import (
-    Campaigns,
+    CampaignNames,
     ListCampaigns,
     Show,
     Shown,
@@ -95,7 +95,7 @@ async def start(endpoint: Endpoint, path: Path, *, yes: bool, out: TextIO, err: 
 async def _state_before(endpoint: Endpoint, settings: Settings) -> CampaignState:
     """What is known of the campaign before it begins. Raises RefusedError if it must not, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
-        names = (await connection.request(ListCampaigns(), Campaigns)).names
+        names = (await connection.request(ListCampaigns(), CampaignNames)).names
         if settings.name not in names:
             return CampaignState()
         state = (await _log(connection, settings.name)).state
@@ -114,7 +114,7 @@ async def status(endpoint: Endpoint, name: str | None, *, json: bool, out: TextI
     """Write how far campaigns are to `out`: those that are not over and the newest one, or the one with that
     name. Raises RefusedError, PeerError."""
     with closing(await connect(endpoint, "query")) as connection:
-        names = (await connection.request(ListCampaigns(), Campaigns)).names
+        names = (await connection.request(ListCampaigns(), CampaignNames)).names
         logs = [await _readable_log(connection, one) for one in ((name,) if name is not None else names)]
     if name is None:
         newest = logs[-1:]

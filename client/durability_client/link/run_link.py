@@ -26,8 +26,8 @@ from durability.protocol import auth
 from durability.protocol.messages import (
     Accepted,
     Ack,
-    Arm,
     Armed,
+    ArmRun,
     ClientFailed,
     Credit,
     DriveSeen,
@@ -67,7 +67,7 @@ class RunLink:
         self._connection: Connection | None = None
         self._run = 0
         self._secret = secrets.token_bytes(auth.SECRET_BYTES)
-        self._arm: Arm | None = None
+        self._arm: ArmRun | None = None
         self._ack: Ack | None = None
         self._ending: Ending | None = None
         self._drive_seen: Callable[[], DriveSeen] | None = None
@@ -111,7 +111,7 @@ class RunLink:
     async def arm(self, facts: Mapping[str, Value]) -> None:
         """Ask for the run to be armed until the server has it durably. Raises PeerError where the run is
         over."""
-        self._arm = Arm(facts=facts)
+        self._arm = ArmRun(facts=facts)
         self._say(self._arm)
         await self._until(self._armed)
 
@@ -154,7 +154,7 @@ class RunLink:
             self._connection.close()
             self._connection = None
 
-    def _say(self, message: Arm | Ending) -> None:
+    def _say(self, message: ArmRun | Ending) -> None:
         connection = self._connection
         if connection is not None and connection.session.may_send(type(message)):
             self._send(connection, message)
@@ -165,7 +165,7 @@ class RunLink:
         if self._drive_seen is not None and connection is not None and connection.session.may_send(DriveSeen):
             connection.send(self._drive_seen())
 
-    def _send(self, connection: Connection, message: Arm | Ending) -> None:
+    def _send(self, connection: Connection, message: ArmRun | Ending) -> None:
         self._stop_sent |= isinstance(message, Stop)
         connection.send(message)
 

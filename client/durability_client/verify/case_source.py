@@ -18,7 +18,7 @@ from durability.formats.case import Case, case_from_value
 from durability.formats.documents import from_json, to_value
 from durability.formats.facts import Facts
 from durability.formats.packing import Value
-from durability.protocol.messages import CaseFile, Evidence, Fetch, Stored, Verdict
+from durability.protocol.messages import CaseFile, Evidence, Fetch, GiveVerdict, Stored
 from durability.units import format_run
 from durability_client.link.endpoint import Endpoint
 from durability_client.link.server_connection import connect
@@ -62,7 +62,7 @@ class ServerCaseSource:
                 piece = Evidence(run=run, name=_name_of(number, example), data=example.data)
                 assert len(piece.data) <= limits.EVIDENCE_BYTES_MAX
                 await connection.request(piece, Stored)
-            await connection.request(Verdict(run=run, document=document), Stored)
+            await connection.request(GiveVerdict(run=run, document=document), Stored)
 
 
 class ExportCaseSource:

@@ -117,7 +117,7 @@ class Campaigns:
                 return messages.AgentTask(task=to_value(await self._task(caller, status)))
             case messages.ListCampaigns():
                 _require_not_client(caller)
-                return messages.Campaigns(names=await self._thread.ask(self._store.names))
+                return messages.CampaignNames(names=await self._thread.ask(self._store.names))
             case messages.ShowCampaign():
                 _require_not_client(caller)
                 return await self._show(message)

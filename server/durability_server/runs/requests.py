@@ -147,7 +147,7 @@ class Requests:
                 reply = await self._register(channel, message)
             case messages.Resume():
                 reply = await self._resume(channel, message)
-            case messages.Arm():
+            case messages.ArmRun():
                 reply = await self._arm(channel, message)
             case messages.Stop() | messages.TargetFailed() | messages.ClientFailed() | messages.DriveSeen():
                 if channel.session is not None:
@@ -158,7 +158,7 @@ class Requests:
                 reply = await self._case_file(await self._fetch(caller, message))
             case messages.Evidence():
                 reply = await self._take_evidence(caller, message)
-            case messages.Verdict():
+            case messages.GiveVerdict():
                 reply = await self._take_verdict(caller, message)
             case messages.List() | messages.ListClaims():
                 reply = await self._listing(caller, message)
@@ -229,14 +229,14 @@ class Requests:
             asyncio.get_running_loop().call_soon(session.notice_outage, self._committer.failure)
         return run.accepted()
 
-    async def _arm(self, channel: Channel, message: messages.Arm) -> Message:
+    async def _arm(self, channel: Channel, message: messages.ArmRun) -> Message:
         session = channel.session
-        assert session is not None  # the protocol's tables: no Arm before Accepted
+        assert session is not None  # the protocol's tables: no ArmRun before Accepted
         run = session.run
         await self._thread.ask(self._store.require_bytes_left, run.stored.client)
         if run.state not in ("registered", "armed") or any(run.frontiers.acked):
             raise ProtocolError(
-                f"Arm for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
+                f"ArmRun for run {format_run(run.id)}, which is {run.state} and has acknowledged operations"
             )
         facts = from_value(Facts, message.facts)
         stored = replace(
@@ -268,7 +268,7 @@ class Requests:
             await self._thread.call(self._store.add_evidence, *piece, others=others)
         return messages.Stored()
 
-    async def _take_verdict(self, caller: Caller, message: messages.Verdict) -> Message:
+    async def _take_verdict(self, caller: Caller, message: messages.GiveVerdict) -> Message:
         past = _past_verdict(message)
         head = await self._owned(caller, message.run)
         if head.state != "ended":
@@ -357,7 +357,7 @@ def _require_not_ended(head: RunHead) -> None:
         raise RefusedError("run-ended", f"run {format_run(head.run)} was ended by verify; begin a new one")
 
 
-def _past_verdict(message: messages.Verdict) -> PastVerdict:
+def _past_verdict(message: messages.GiveVerdict) -> PastVerdict:
     """What the store needs to know of a verdict document (the output of `verify --json`)."""
     match message.document:
         case {

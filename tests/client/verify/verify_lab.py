@@ -16,8 +16,8 @@ from durability.formats.plan import Plan
 from durability.protocol.messages import (
     Accepted,
     Ack,
-    Arm,
     Armed,
+    ArmRun,
     CaseFile,
     DriveSeen,
     Export,
@@ -66,7 +66,7 @@ class Lab:
             run=plan.run, plan=plan.encode(), facts=known, secret=bytes(32), label="bench 4", force=True
         )
         await connection.request(register, Accepted)
-        await connection.request(Arm(facts=known), Armed)
+        await connection.request(ArmRun(facts=known), Armed)
         connection.send(Ack(frontiers=(ACKED,), control=0))
         if ending == "live":
             self._live.append(connection)

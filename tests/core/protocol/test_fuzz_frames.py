@@ -14,8 +14,8 @@ from durability.errors import PeerError
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import (
     Accepted,
-    Arm,
     Armed,
+    ArmRun,
     ClientMessage,
     Message,
     Register,
@@ -98,7 +98,7 @@ def test_malformed_frames_are_refused_as_such(
 
 
 def begin_run(client: ClientProtocol, server: ServerProtocol, samples: dict[type[Message], Message]) -> None:
-    for kind in (Register, Accepted, Arm, Armed):
+    for kind in (Register, Accepted, ArmRun, Armed):
         source, sink = (client, server) if issubclass(kind, ClientMessage) else (server, client)
         source.send(samples[kind])
         sink.receive(source.outgoing())

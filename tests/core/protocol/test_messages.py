@@ -55,7 +55,7 @@ def test_any_ack_survives_the_wire(frontiers: tuple[int, ...], control: int) -> 
 @given(documents)
 def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
     """Whatever JSON can hold comes back."""
-    message = messages.Arm(facts=document)
+    message = messages.ArmRun(facts=document)
     assert decode(encode(message)) == message
 
 
@@ -63,8 +63,8 @@ def test_any_document_survives_the_wire(document: dict[str, Any]) -> None:
 @given(st.dictionaries(st.text(st.characters()), anything))
 def test_any_strings_of_a_document_arrive_plain(document: dict[str, Any]) -> None:
     """What a disk or a file calls itself can be sent in a document; it arrives as plain text."""
-    received = decode(encode(messages.Arm(facts=document)))
-    assert isinstance(received, messages.Arm)
+    received = decode(encode(messages.ArmRun(facts=document)))
+    assert isinstance(received, messages.ArmRun)
     assert plain_text.is_text("".join(_strings(received.facts)))
     rows = decode(encode(messages.Listing(rows=(document, {}))))
     assert isinstance(rows, messages.Listing)
@@ -153,7 +153,7 @@ def nested(depth: int) -> dict[str, Any]:
 
 def test_a_document_nested_too_deep_is_refused() -> None:
     """Nobody's later recursion over a document can be made to fail."""
-    assert decode(pack([0x13, nested(31)])) == messages.Arm(facts=nested(31))
+    assert decode(pack([0x13, nested(31)])) == messages.ArmRun(facts=nested(31))
     with pytest.raises(ProtocolError, match="nested at most 32 deep"):
         decode(pack([0x13, nested(32)]))
     with pytest.raises(ProtocolError):
@@ -225,8 +225,11 @@ def test_a_message_longer_than_it_can_be_is_refused_before_it_is_decoded() -> No
             messages.Hello(versions=(3,), purpose="run", client="", secret=b"", software="a\nb"),
             "software: expected",
         ),
-        (messages.Arm(facts={"a": b"bytes"}), "facts: expected plain values"),
-        (messages.Arm(facts={"a": "x" * limits.FACTS_BYTES_MAX}), "cannot send Arm: 524.* bytes, at most"),
+        (messages.ArmRun(facts={"a": b"bytes"}), "facts: expected plain values"),
+        (
+            messages.ArmRun(facts={"a": "x" * limits.FACTS_BYTES_MAX}),
+            "cannot send ArmRun: 524.* bytes",
+        ),
     ],
 )
 def test_a_wrong_value_fails_where_it_was_made(message: Message, problem: str) -> None:

@@ -49,7 +49,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
     "run": [
         messages.Register,
         messages.Accepted,
-        messages.Arm,
+        messages.ArmRun,
         messages.Notice,
         messages.Armed,
         messages.Ack,
@@ -64,7 +64,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
     "run after an error": [
         messages.Register,
         messages.Accepted,
-        messages.Arm,
+        messages.ArmRun,
         messages.Armed,
         messages.Ack,
         messages.TargetFailed,
@@ -77,7 +77,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.CaseFile,
         messages.Evidence,
         messages.Stored,
-        messages.Verdict,
+        messages.GiveVerdict,
         messages.Stored,
         messages.KeepResult,
         messages.ResultKept,
@@ -90,7 +90,7 @@ SCRIPTS: dict[str, list[type[Message]]] = {
         messages.Show,
         messages.Shown,
         messages.ListCampaigns,
-        messages.Campaigns,
+        messages.CampaignNames,
         messages.ShowCampaign,
         messages.Campaign,
         messages.ListResults,
@@ -182,7 +182,7 @@ def test_any_split_of_the_stream_gives_the_same_conversation(
 
 def test_messages_that_cross_are_legal_at_both_ends(make_open: MakeEnds, samples: Samples) -> None:
     """A credit, a notice or an armed that was on its way when the client stopped breaks nothing."""
-    client, server = walked(make_open, samples, "run", [messages.Register, Accepted, messages.Arm])
+    client, server = walked(make_open, samples, "run", [messages.Register, Accepted, messages.ArmRun])
     client.send(samples[Stop])
     server.send(samples[messages.Armed])
     server.send(samples[Credit])
@@ -205,7 +205,7 @@ def test_a_resumed_run_may_arm_or_go_on(make_open: MakeEnds, samples: Samples, a
     server.send(samples[Credit])
     exchange(client, server)
     if not armed_before:
-        client.send(samples[messages.Arm])
+        client.send(samples[messages.ArmRun])
         server.send(samples[Credit])
         exchange(client, server)
         server.send(samples[messages.Armed])
@@ -405,7 +405,7 @@ def test_a_failure_ends_both_ends(make_open: MakeEnds, samples: Samples) -> None
 def test_what_came_before_an_error_is_not_lost(make_open: MakeEnds, samples: Samples, together: bool) -> None:
     """Whether the network joined an answer and the failure behind it makes no difference."""
     client, server = make_open("verify")
-    client.send(samples[messages.Verdict])
+    client.send(samples[messages.GiveVerdict])
     exchange(client, server)
     server.send(samples[messages.Stored])
     answer = server.outgoing()

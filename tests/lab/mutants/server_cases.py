@@ -17,7 +17,7 @@ from durability import limits
 from durability.errors import DurabilityError, RefusedError
 from durability.formats.packing import Value
 from durability.formats.plan import Plan
-from durability.protocol.messages import Ack, Credit, List, Listing, Stored, Verdict
+from durability.protocol.messages import Ack, Credit, GiveVerdict, List, Listing, Stored
 from durability.units import format_run
 from tests.lab.mutants.lab_case import lab_case
 from tests.server.conftest import SECRET, Client, Lab
@@ -72,7 +72,7 @@ def run_of_which_more_was_asked_later() -> str:
                 "cut": {"class": "power"},
                 "at_risk": {"ms1000": 5},
             }
-            await verifier.ask(Verdict(run=plan.run, document=document), Stored)
+            await verifier.ask(GiveVerdict(run=plan.run, document=document), Stored)
         asker = await lab.connect(address, "query")
         rows = (await asker.ask(List(limit=10), Listing)).rows
         (listed,) = (row["verdict"] for row in rows if row["run"] == format_run(plan.run))

@@ -182,7 +182,7 @@ class Machine:
             "at_risk": {"ms1000": 5},
             "reasons": [] if word != "inconclusive" else [{"code": "nothing-at-risk"}],
         }
-        await verifier.ask(messages.Verdict(run=parse_run(run), document=document), messages.Stored)
+        await verifier.ask(messages.GiveVerdict(run=parse_run(run), document=document), messages.Stored)
         await verifier.close()
 
     async def _ended(self, run: int) -> tuple[Client, Case]:

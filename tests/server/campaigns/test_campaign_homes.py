@@ -90,7 +90,7 @@ async def test_of_campaigns_that_begin_at_once_one_has_the_switch(
     refused = [one for one in ended if one is not None]
     assert all(isinstance(one, RefusedError) and one.code == "busy" for one in refused)
     operator_ = await lab.connect(servers[0].address, "query", local=True)
-    assert len((await operator_.ask(messages.ListCampaigns(), messages.Campaigns)).names) == 1
+    assert len((await operator_.ask(messages.ListCampaigns(), messages.CampaignNames)).names) == 1
 
 
 async def test_campaigns_without_news_are_not_read(lab: Lab, store_url: str, power: Path) -> None:
@@ -138,7 +138,7 @@ async def test_a_switch_belongs_to_one_campaign(lab: Lab, sqlite_url: str, power
     await until(lab, running, lambda state: state.state == "ended", "second")
     await begin(lab, running, first)
     asking = await lab.connect(running.address, "query", local=True)
-    names = (await asking.ask(messages.ListCampaigns(), messages.Campaigns)).names
+    names = (await asking.ask(messages.ListCampaigns(), messages.CampaignNames)).names
     assert names == ("second", "trial")
 
 

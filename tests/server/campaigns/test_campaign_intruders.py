@@ -301,7 +301,7 @@ async def test_a_secret_is_refused_by_the_server_too(lab: Lab, sqlite_url: str, 
         await begin(lab, running, replace(settings, power=(spoken,)))
     assert "HUSH" not in str(refused.value)
     operator = await lab.connect(running.address, "query", local=True)
-    assert not (await operator.ask(messages.ListCampaigns(), messages.Campaigns)).names
+    assert not (await operator.ask(messages.ListCampaigns(), messages.CampaignNames)).names
 
 
 async def test_what_an_agent_says_is_kept_to_some_kib(lab: Lab, sqlite_url: str, power: Path) -> None:

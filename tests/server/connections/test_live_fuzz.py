@@ -49,7 +49,7 @@ VALID: tuple[Message, ...] = (
     messages.Progress(statistics={"operations": [1]}),
     messages.Fetch(run=0, facts={"path": "/x"}, end=True),
     messages.Evidence(run=1, name="x", data=bytes(100)),
-    messages.Verdict(run=1, document={"verdict": "loss"}),
+    messages.GiveVerdict(run=1, document={"verdict": "loss"}),
     messages.List(limit=1),
 )
 

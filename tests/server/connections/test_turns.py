@@ -13,7 +13,7 @@ from tests.waiting import DEADLINE_S, until
 
 
 @pytest.mark.parametrize(
-    ("kind", "at_once"), [(messages.Verdict, UNDER_WAY_MAX), (messages.Evidence, 1), (messages.List, 1)]
+    ("kind", "at_once"), [(messages.GiveVerdict, UNDER_WAY_MAX), (messages.Evidence, 1), (messages.List, 1)]
 )
 async def test_the_requests_of_a_client_wait_for_each_other(kind: type[Message], at_once: int) -> None:
     """So many are under way at a time; those of another client do not wait, nor for what failed."""
@@ -56,6 +56,6 @@ async def test_long_questions_leave_turns_for_other_requests() -> None:
 
     questions = [asyncio.create_task(question()) for _ in range(3 * UNDER_WAY_MAX)]
     await asyncio.sleep(0)
-    async with asyncio.timeout(DEADLINE_S), turns.turn("b", messages.Verdict):
+    async with asyncio.timeout(DEADLINE_S), turns.turn("b", messages.GiveVerdict):
         over.set()
     await asyncio.gather(*questions)

@@ -45,7 +45,7 @@ async def _verdicts(client: Client, run: int, count: int) -> int:
     """Gives so many verdicts, one after the other; how many were taken before one was refused."""
     for number in range(count):
         try:
-            await client.ask(messages.Verdict(run=run, document=VERDICT), messages.Stored)
+            await client.ask(messages.GiveVerdict(run=run, document=VERDICT), messages.Stored)
         except RefusedError as error:
             assert error.code == "quota"
             assert "the maximum of one client" in str(error)
@@ -93,7 +93,7 @@ async def test_facts_count_in_the_quota_of_a_client(
             lab.plan(run=run), lab.facts(serial=f"S{run}"), force=True
         )
     with pytest.raises(RefusedError) as refused:
-        await early.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
+        await early.ask(messages.ArmRun(facts=to_value(facts)), messages.Armed)
     assert refused.value.code == "quota"
 
 
@@ -108,8 +108,8 @@ async def test_arming_and_verdicts_leave_some_of_the_disk_free(
     monkeypatch.setattr(store_module, "KEPT_BYTES_MAX", 1 << 60)
     monkeypatch.setattr(store_module, "KEPT_SHARE", 1)
     for asker, message, answer in (
-        (client, messages.Arm(facts=to_value(lab.facts(serial="S2"))), messages.Armed),
-        (verifier, messages.Verdict(run=1, document=VERDICT), messages.Stored),
+        (client, messages.ArmRun(facts=to_value(lab.facts(serial="S2"))), messages.Armed),
+        (verifier, messages.GiveVerdict(run=1, document=VERDICT), messages.Stored),
     ):
         with pytest.raises(RefusedError, match="make room there") as refused:
             await asker.ask(message, answer)
@@ -127,7 +127,7 @@ async def test_to_give_evidence_reads_no_timeline(lab: Lab, sqlite_url: str) -> 
     running = await lab.start(sqlite_url)
     piece = messages.Evidence(run=1, name="e", data=b"1")
     stranger = await lab.join(running.address, (await running.server.invite()).line)
-    for message in (piece, messages.Verdict(run=1, document=VERDICT), messages.Export(run=1)):
+    for message in (piece, messages.GiveVerdict(run=1, document=VERDICT), messages.Export(run=1)):
         purpose = "query" if isinstance(message, messages.Export) else "verify"
         client = await lab.connect(running.address, purpose, member=stranger)
         with pytest.raises(RefusedError) as refused:
@@ -135,4 +135,4 @@ async def test_to_give_evidence_reads_no_timeline(lab: Lab, sqlite_url: str) -> 
         assert refused.value.code == "fenced"
     verifier = await lab.connect(running.address, "verify")
     await verifier.ask(piece, messages.Stored)
-    await verifier.ask(messages.Verdict(run=1, document=VERDICT), messages.Stored)
+    await verifier.ask(messages.GiveVerdict(run=1, document=VERDICT), messages.Stored)

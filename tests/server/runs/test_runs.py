@@ -31,7 +31,7 @@ async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> N
     client = await lab.connect(running.address)
     accepted = await client.register(plan, facts)
     assert (accepted.frontiers, accepted.grants) == ((0, 0), (0, 0))
-    await client.ask(messages.Arm(facts=to_value(facts)), messages.Armed)
+    await client.ask(messages.ArmRun(facts=to_value(facts)), messages.Armed)
     await client.acknowledge(10, 20, control=3)
     statistics = make_statistics(operations=(11, 20), flushes={"sda": 31})
     stop = messages.Stop(frontiers=(11, 20), control=4, statistics=statistics_to_value(statistics))
@@ -55,7 +55,7 @@ async def test_a_run_from_registration_to_verdict(lab: Lab, store_url: str) -> N
         "cut": {"class": "power"},
         "at_risk": {"ms1000": 7},
     }
-    await verifier.ask(messages.Verdict(run=plan.run, document=document), messages.Stored)
+    await verifier.ask(messages.GiveVerdict(run=plan.run, document=document), messages.Stored)
 
     asker = await lab.connect(running.address, "query")
     (row,) = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
@@ -420,7 +420,7 @@ async def test_requests_that_make_no_sense_are_refused(lab: Lab, sqlite_url: str
         ),
         ("run", messages.Register(run=1, plan=good.plan, facts={}, secret=bytes(32), label="", force=False)),
         ("verify", messages.Fetch(run=0, facts={"path": 1}, end=False)),
-        ("verify", messages.Verdict(run=1, document={"verdict": "fine"})),
+        ("verify", messages.GiveVerdict(run=1, document={"verdict": "fine"})),
     ]
     for role, request in requests:
         client = await lab.connect(running.address, role)

@@ -215,7 +215,7 @@ async def test_verify_at_another_server(two: tuple[ServerProcess, ServerProcess]
         case = await verifier.fetch(0, lab.facts(), end=True)
     assert (case.state, case.session_end, case.frontiers) == ("ended", "silence", (7, 8))
     await verifier.ask(messages.Evidence(run=plan.run, name="lost", data=b"x"), messages.Stored)
-    await verifier.ask(messages.Verdict(run=plan.run, document=INCONCLUSIVE), messages.Stored)
+    await verifier.ask(messages.GiveVerdict(run=plan.run, document=INCONCLUSIVE), messages.Stored)
     for server in two:
         asker = await lab.connect(server.address, "query")
         (row,) = (await asker.ask(messages.List(limit=10), messages.Listing)).rows

@@ -73,7 +73,7 @@ async def test_runs_and_drives_are_those_of_the_commands(lab: Lab, store_url: st
         "findings": {"lost": 12, "torn": 0},
         "strength": {"cuts": 1, "losses": 1, "bound": 1.0},
     }
-    await judge.ask(messages.Verdict(run=7, document=document), messages.Stored)
+    await judge.ask(messages.GiveVerdict(run=7, document=document), messages.Stored)
     live = await lab.connect(running.address)
     await live.begin(lab.plan(run=8), lab.facts(serial="S8", uuid="u8"), label=HTML)
     await live.acknowledge(100, 234)
