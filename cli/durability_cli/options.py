@@ -86,7 +86,7 @@ OfClients = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 DestroyData = Annotated[
-    bool, typer.Option("--destroy-data", help="Overwrite a block device. ALL ITS DATA IS LOST.")
+    bool, typer.Option("--destroy-data", help="Overwrite a block device. ALL ITS DATA WILL BE LOST.")
 ]
 
 
@@ -207,7 +207,9 @@ JoinCode = Annotated[list[str], typer.Argument(metavar="CODE", help="Join code, 
 JoinName = Annotated[
     str, typer.Option(metavar="TEXT", help="Name of this machine on the server.", show_default="host name")
 ]
-ReplaceCredential = Annotated[bool, typer.Option("--force", help="Replace what an earlier join left.")]
+ReplaceCredential = Annotated[
+    bool, typer.Option("--force", help="Replace the credential of an earlier join.")
+]
 InvitedRole = Annotated[
     Role,
     typer.Option(

@@ -49,7 +49,7 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
 
 @kind(
     "commit-p99",
-    "99th percentile of one writer's commits under a held load",
+    "99th percentile of one writer's commits under a sustained load",
     Limit(sense="at most", unit="ms", low=0.0001, high=1e6),
 )
 def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
@@ -62,7 +62,7 @@ def _commit_p99(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 @kind(
     "commit-rate",
-    "one writer's commits per second at the end of a held load",
+    "one writer's commits per second at the end of a sustained load",
     Limit(sense="at least", unit="commits/s"),
 )
 def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
@@ -71,7 +71,7 @@ def _commit_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 @kind(
     "held-share",
-    "rate of the last third of a held load, of its first third",
+    "rate of the last third of a sustained load, as a share of its first third",
     Limit(sense="at least", unit="%", high=1000),
 )
 def _held_share(evidence: DriveEvidence, criterion: Criterion) -> Finding:
@@ -109,7 +109,7 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
 
 @kind(
     "unsynced-rate",
-    "MB/s of 16 writers without a sync at the end of a held load",
+    "MB/s of 16 writers without a sync at the end of a sustained load",
     Limit(sense="at least", unit="MB/s"),
 )
 def _unsynced_rate(evidence: DriveEvidence, criterion: Criterion) -> Finding:
@@ -178,7 +178,7 @@ def _of_load(
     figure: Callable[[Result, Round], float | None],
     text: Callable[[float], str],
 ) -> Finding:
-    """The worst figure of a held load over all results that have it."""
+    """The worst figure of a sustained load over all results that have it."""
     values: list[tuple[float, str]] = []
     lacking: BenchEvidence | None = None
     for one in evidence.results:

@@ -119,11 +119,11 @@ class DriveEvidence:
     unfinished: tuple[str, ...] = ()
 
     def unanswered(self, weakest: CutClass) -> tuple[str, str] | None:
-        """The first series of cuts, of class `weakest` or stronger, that has cuts without an answer: what is
+        """The first series of cuts, of class `weakest` or stronger, that has cuts of unknown outcome: what is
         missing in words, and where. None if each has its answer. They void the bound (rule 16)."""
         for proof in self.proofs:
             if proof.bound is None and not proof.losses and is_of_class(proof, weakest):
-                return f"{counted(proof.unknown, 'cut')} of {proof.source} without an answer", proof.source
+                return f"{counted(proof.unknown, 'cut')} of {proof.source} with unknown outcome", proof.source
         return None
 
 
@@ -155,7 +155,7 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
                 cause=mine.cause,
                 cut=one.cut and mine.cause != "not-a-cut",
                 back=drive in one.back,
-                trouble=(said or "it was not as it must be") if troubled else "",
+                trouble=(said or "it was not in the expected state") if troubled else "",
             )
         )
     return CampaignEvidence(

@@ -1,6 +1,6 @@
 """Profile: what is asked of a drive before it is taken, criterion by criterion, each with its reason.
 
-A criterion is a declaration: its kind, a limit, whether it is required or wished, and why. `criteria` knows
+A criterion is a declaration: its kind, a limit, whether it is required or optional, and why. `criteria` knows
 the kinds. Refuses a kind that does not exist, and a limit that its kind does not take.
 """
 
@@ -17,7 +17,7 @@ Word: TypeAlias = Literal["pass", "refuse", "not shown"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criterion:
     """What is asked. `limit`: in the unit of the kind, None for a kind without one. `cut_class`: the weakest
-    class of cut that counts, for kinds that count cuts. `required`: else it is wished, and decides
+    class of cut that counts, for kinds that count cuts. `required`: else it is optional, and decides
     nothing."""
 
     kind: str

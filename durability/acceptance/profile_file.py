@@ -8,7 +8,7 @@
     kind = "clean-cuts"
     limit = 59
     cut_class = "power"     # of kinds that count cuts; "power" if it is missing
-    required = true         # if it is missing; false is wished
+    required = true         # if it is missing; false is optional
     reason = "59 cuts without a loss leave at most 5 %."
 
 Every key is checked, and every criterion needs its reason. Refuses to read files: it takes text.

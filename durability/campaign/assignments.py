@@ -148,7 +148,7 @@ def stranger(state: CampaignState, machine: str, status: Status, speaker: Speake
     if known.machine_id != status.machine_id:
         return f"another machine than the one that was checked answers as {machine}; {remedy}"
     if known.client != speaker.client:
-        return f"{machine} has joined anew since it was checked; {remedy}"
+        return f"{machine} has joined again since it was checked; {remedy}"
     return ""
 
 
@@ -208,7 +208,7 @@ def hear(
             client=speaker.client,
         )
     elif _is_without_power(state, machine, status, now):
-        yield StillThere(machine=machine, text=f"machine {machine} went on without starting anew")
+        yield StillThere(machine=machine, text=f"machine {machine} kept running without a restart")
     cycle = state.cycle
     task = task_for(state, machine)
     if cycle is None or not task.number or (status.campaign, status.task) != (task.campaign, task.number):

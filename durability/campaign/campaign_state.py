@@ -124,7 +124,7 @@ class CampaignState:
             raise RefusedError(
                 "bad-request",
                 f"campaign {name} is over ({self.reason}), and its log stays as it is: give the file another"
-                " name, or say name in [campaign]",
+                " name, or set name in [campaign]",
             )
 
     def machine_of(self, drive: str) -> str:

@@ -332,7 +332,7 @@ def _restarted(cycle: CycleState, state: CampaignState) -> str:
     for drive, armed in cycle.armed.items():
         seen = cycle.seen.get(state.machine_of(drive))
         if seen is not None and seen.number > armed:
-            return f"machine {state.machine_of(drive)} started anew before the cut"
+            return f"machine {state.machine_of(drive)} was restarted before the cut"
     return ""
 
 

@@ -24,7 +24,7 @@ _PHASES: dict[Phase, str] = {
     "run": "making the targets ready",
     "load": "under load",
     "held": "holding the writers",
-    "shutdown": "shutting down in order",
+    "shutdown": "shutting down cleanly",
     "off": "switching off",
     "rest": "without power",
     "on": "switching on",

@@ -23,7 +23,7 @@ CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(CLASSES_OF_CUT))  # in ri
 
 # The time of now's boot is known from facts that may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000
-_RESTARTED = "after an I/O error of the target the machine may have been restarted in order"
+_RESTARTED = "after an I/O error of the target the machine may have been restarted cleanly"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
             return ""
     if another_kernel:
         return "every drive, recognised by its serial number, is attached to another machine than at arming"
-    return "every drive was enumerated anew: " + ", ".join(
+    return "every drive was re-enumerated: " + ", ".join(
         f"{before.name} diskseq {before.diskseq} → {after.diskseq}"
         for before, after in pairs
         if after is not None

@@ -56,7 +56,7 @@ def _note(plan: Plan, drive: Drive, *, syncs: int | None, flushes: int | None) -
     if syncs is None:
         return "flushes unknown: no statistics of this run arrived"
     if flushes is None:
-        return "flushes unknown: this system does not count them, or the drive was enumerated anew"
+        return "flushes unknown: this system does not count them, or the drive was re-enumerated"
     if flushes or not syncs:
         return ""
     if drive.write_cache == "write through":

@@ -158,7 +158,7 @@ def test_all_that_a_store_of_the_last_release_has_is_shown(upgraded: Programs, r
         assert "inconclusive" in {run["verdict"] for run in listed}
         assert "shelf-3" in upgraded.operate("clients")
         assert "campaign winter" in upgraded.operate("campaign", "show", "winter")
-    assert re.search(r"the store had format \d+ and has \d+ now; \S+\.format-\d+ has it as it was", migrated)
+    assert re.search(r"migrated from format \d+ to \d+; \S+\.format-\d+ is a copy of the old store", migrated)
 
 
 def test_the_last_release_refuses_the_migrated_store(upgraded: Programs, last: Programs) -> None:

@@ -60,7 +60,7 @@ def _one(decision: Decision, width: int) -> Iterator[Text]:
     )
     yield from (_line(line, width) for line in required)
     if wished:
-        yield Text("wished, which decides nothing:", style="dim")
+        yield Text("optional (does not affect the decision):", style="dim")
         yield from (_line(line, width) for line in wished)
 
 

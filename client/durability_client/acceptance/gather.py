@@ -42,7 +42,7 @@ from durability_client.link.server_connection import Connection, connect
 SEARCH_S = 60.0  # for what nobody named
 RESULTS_MAX = 200  # rows of a drive that are looked through for the newest result that fits
 DRIVES_MAX = 64  # on one report
-_NO_CAMPAIGNS = "this client is not shown campaigns, so none was searched"
+_NO_CAMPAIGNS = "this client may not see campaigns, so none was searched"
 
 Say = Callable[[str], None]
 _Row = Mapping[str, Any]
@@ -227,7 +227,7 @@ async def _named_campaigns(endpoint: Endpoint, names: Sequence[str], drives: lis
         if error.code != "forbidden":
             raise
         raise UsageError(
-            f"--campaign {', '.join(names)}: this client is not shown campaigns. Type this command on the"
+            f"--campaign {', '.join(names)}: this client may not see campaigns. Type this command on the"
             " server's machine, or join as viewer (`durability clients invite --role viewer`)"
         ) from error
 

@@ -1,4 +1,4 @@
-"""The three pictures of a sheet: the cuts, the drive after each cut, and the rate under a held load.
+"""The three pictures of a sheet: the cuts, the drive after each cut, and the rate under a sustained load.
 
 Each says in words what it shows, and what is missing where there is nothing to show. Judges nothing.
 """
@@ -67,7 +67,7 @@ def _cuts(evidence: DriveEvidence) -> Figure:
     parts = [
         f"{counted(clean, 'clean cut')}",
         counted(words.count("loss"), "loss", "losses"),
-        f"{words.count('nothing')} without an answer",
+        f"{words.count('nothing')} with unknown outcome",
     ]
     caption = ", ".join(part for part in parts if not part.startswith("0 ") or part.startswith("0 clean"))
     best = max((one.bound for one in evidence.proofs if one.bound is not None), default=None)

@@ -147,7 +147,7 @@ class DriveWork:
     async def _do_run(self, work: TaskPart) -> None:
         task, mine, drive = work.task, work.mine, work.drive
         if task.boot_id and task.boot_id != self._setting.boot_id:
-            raise DriveError("not-begun", "the machine was started anew since this run was planned")
+            raise DriveError("not-begun", "the machine was restarted since this run was planned")
         mark = self._setting.places.begun(task, mine)
         if (begun := read_mark(mark)) is not None:
             named = str(begun.get("run", ""))
@@ -303,7 +303,7 @@ class DriveWork:
                 await self._children.settled()
         except TimeoutError:
             raise DriveError(
-                "missing", "the drive keeps a program waiting that was ended; it does not answer"
+                "missing", "a killed program still waits for the drive, which does not answer"
             ) from None
         work.say(text="")
 

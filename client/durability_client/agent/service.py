@@ -93,7 +93,7 @@ def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _
         _systemctl(*command)
     for directory in (units / _WANTS, units):
         _sync(directory)
-    print(f"The agent runs, and starts at every boot ({path}). Its words: journalctl -u {NAME}", file=out)
+    print(f"The agent runs, and starts at every boot ({path}). Its log: journalctl -u {NAME}", file=out)
 
 
 def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
@@ -109,12 +109,12 @@ def uninstall(*, out: TextIO, units: Path = _UNITS) -> None:
         raise SetupError(f"cannot remove {path}: {error.strerror}") from error
     _sync(units)
     _systemctl("daemon-reload")
-    print("The agent is stopped, and starts no more.", file=out)
+    print("The agent is stopped, and no longer starts at boot.", file=out)
 
 
 def _require_systemd(otherwise: str) -> None:
     if os.geteuid() != 0:
-        raise SetupError("a unit of the system is root's: run this as root")
+        raise SetupError("installing or removing the systemd unit needs root")
     if not SYSTEMD.is_dir():
         raise SetupError(f"this machine does not run systemd: {otherwise}")
 

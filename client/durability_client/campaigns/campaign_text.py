@@ -22,10 +22,10 @@ from durability_client.campaigns.health_text import health_text
 from durability_client.text_tables import table
 
 AFTER: Mapping[str, str] = {
-    "pause": "Campaign {name} pauses as soon as its machines are on and its drives at rest.",
+    "pause": "Campaign {name} pauses as soon as its machines are on and its file systems unmounted.",
     "resume": "Campaign {name} continues.",
     "adopt": "This server runs campaign {name} from now on.",
-    "stop": "Campaign {name} ends as soon as its machines are on and its drives at rest.",
+    "stop": "Campaign {name} ends as soon as its machines are on and its file systems unmounted.",
 }
 CHECK_FIRST = (
     "Campaign {name} has no valid check: it comes first. Then the drives are shown, and you are asked."
@@ -34,7 +34,7 @@ CHECK_QUESTION = "Switch off and on now? [y/N]"
 START_QUESTION = "Begin? [y/N]"
 BEGUN = "Campaign {name} has begun. `durability campaign status {name}` shows how far it is."
 _COLUMNS = ("drive", "cuts", "clean", "loss", "kept", "left_out", "at_most")
-_ARM_COLUMNS = ("drive", "arm", "cut", "cuts", "clean", "loss", "kept", "left_out", "at_most")
+_ARM_COLUMNS = ("drive", "arm", "moment", "cuts", "clean", "loss", "kept", "left_out", "at_most")
 
 
 def what_check_does(settings: Settings) -> str:
@@ -56,16 +56,16 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
     for drive in settings.drives:
         where = f"{drive.machine}: {drive.device or drive.target}{_known(known.get(drive.name))}"
         if drive.file_system:
-            lines.append(f"{where}: ALL DATA ARE LOST, {drive.file_system} is made on it")
+            lines.append(f"{where}: ALL DATA WILL BE LOST; {drive.file_system} will be created on it")
         elif drive.device:
-            lines.append(f"{where}: ALL DATA ARE LOST")
+            lines.append(f"{where}: ALL DATA WILL BE LOST")
         else:
             lines.append(f"{where}: the files of the target are made and removed")
     length = settings.cuts * expected_cycle_s(settings)
     lines.append(
         f"{counted(settings.cuts, 'cut')} for each drive, about {hours(length)}; seed {settings.seed}."
         f" Without a loss they show that at most {percent(1 - (1 - CONFIDENCE) ** (1 / settings.cuts))} of"
-        f" cuts lose data ({100 * CONFIDENCE:.0f} %)."
+        f" cuts lose data ({100 * CONFIDENCE:.0f} % confidence)."
     )
     return "\n".join(lines)
 
@@ -99,7 +99,7 @@ def status(state: CampaignState, silent_s: Mapping[str, float], *, took_s: float
     yield f"campaign {state.plan.name}: {doing(state)}"
     if state.asked is not None:
         then = "ends" if state.asked.stop else "pauses"
-        yield f"it {then} as soon as its machines are on and its drives at rest"
+        yield f"it {then} as soon as its machines are on and its file systems unmounted"
     elif state.state == "running":
         yield f"time left: about {hours(left_s(state, took_s=took_s))}"
     for machine in state.plan.machines:
@@ -133,7 +133,7 @@ def page(
     rates = [line for result in found for line in _rates(result)]
     if rates:
         yield ""
-        sure = f"{100 * CONFIDENCE:.0f} %"
+        sure = f"{100 * CONFIDENCE:.0f} % confidence"
         yield f"Losses by arm, and how many cuts lose data ({sure}):"
         yield from rates
     left_out = [(result.drive, *one) for result in found for one in result.left_out]
@@ -188,7 +188,7 @@ def _arm_row(result: DriveResult, arm: ArmResult) -> dict[str, Any]:
     return {
         "drive": result.drive,
         "arm": arm.arm,
-        "cut": arm.moment,
+        "moment": arm.moment,
         **_counts(arm.tally, arm.tally.cuts - arm.tally.losses - arm.kept, arm.kept, arm.left_out),
     }
 

@@ -46,7 +46,7 @@ def _(began: CycleBegan) -> str:
 
 @_text.register
 def _(seen: MachineSeen) -> str:
-    return f"{seen.machine} is here, {seen.uptime_s:.0f} s after its start"
+    return f"{seen.machine} answers, {seen.uptime_s:.0f} s after boot"
 
 
 @_text.register
@@ -63,7 +63,7 @@ def _(report: DriveReported) -> str:
 
 @_text.register
 def _(due: CutDue) -> str:
-    return f"all that can be is armed; the cut comes in {due.in_s:.1f} s"
+    return f"every run that can be armed is armed; cut in {due.in_s:.1f} s"
 
 
 @_text.register

@@ -196,7 +196,7 @@ class RunLink:
                     return
             except AuthenticationError as error:
                 self.trouble = (
-                    f"{self._endpoint} no longer knows this client ({error}); start it on the store of before"
+                    f"{self._endpoint} no longer knows this client ({error}); start it on its earlier store"
                     " to continue the run, or stop the run"
                 )
             except PeerError as error:

@@ -68,8 +68,10 @@ _NO_IO_FAILURE = frozenset(
 _ADVICE: Mapping[DriveState, str] = {
     "answered": "So this was not a power cut. A later cut shows nothing about this run: run again",
     "dead": "If this was the cut, run `durability verify` when the target is back",
-    "silent": "So it is unknown when its power goes: after the cut, `durability verify` can show a loss only",
-    "unseen": "So it is unknown when its power went: `durability verify` can show a loss only",
+    "silent": "So it is unknown when its power goes: after the cut, `durability verify` can prove a loss,"
+    " but not durability",
+    "unseen": "So it is unknown when its power went: `durability verify` can prove a loss, but not"
+    " durability",
 }
 
 
@@ -211,7 +213,7 @@ class _Run:
             self._collector.armed(facts)
             self._watch = await asyncio.to_thread(self._storage.watch_drives, facts)
             if facts.drives and self._watch.blind:
-                self._live.say(f"no look at the drives after an I/O error: {self._watch.blind}")
+                self._live.say(f"the drives cannot be checked after an I/O error: {self._watch.blind}")
         except OSError as error:
             raise TargetError(f"{self._storage.path}: cannot be prepared: {error}") from error
         if self._signals:  # a task that is cancelled before it began leaves its coroutine unawaited

@@ -169,7 +169,7 @@ def _series(series: Strength) -> str:
     elif series.losses:
         state = f"{series.losses:,} of {counted(series.cuts, 'cut')} lost data"
     else:
-        state = f"{counted(series.cuts, 'clean cut')}, none lost"
+        state = f"{counted(series.cuts, 'cut')}, none lost data"
     return state + (f", {counted(series.left_out, 'run')} may hide a loss" if series.left_out else "")
 
 

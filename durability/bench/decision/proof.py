@@ -23,7 +23,7 @@ BOUND_MAX = 0.05  # the share of cuts that may lose data, with 95 % confidence: 
 class Proof:
     """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
     with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
-    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts without an answer. `but`: what
+    words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `but`: what
     keeps the cuts from proving the result beside which they stand, "" for nothing."""
 
     cuts: int
@@ -52,7 +52,7 @@ class Proof:
             return f"proven in {counted(self.cuts, 'cut')}"
         kind = "" if self.cut_class == "power" else f" of class {self.cut_class}"
         if not self.cuts:
-            return f"{counted(self.unknown, 'cut')}{kind} without an answer"
+            return f"{counted(self.unknown, 'cut')}{kind} with unknown outcome"
         return f"no loss in {counted(self.cuts, 'cut')}{kind}{self._why_too_few}"
 
     @property
@@ -60,7 +60,7 @@ class Proof:
         if self.but:
             return f", but {self.but}"
         if self.bound is None:
-            return f", {counted(self.unknown, 'other')} without an answer"
+            return f", {counted(self.unknown, 'other')} with unknown outcome"
         return (
             ": the drive kept its power"
             if self.cut_class != "power"
@@ -80,4 +80,4 @@ def weightiest(proofs: list[Proof]) -> Proof | None:
     void = next((one for one in proofs if one.bound is None and not one.losses and not one.but), None)
     if heaviest is None or heaviest.word != "proven" or void is None:
         return heaviest
-    return replace(heaviest, but=f"{counted(void.unknown, 'cut')} of {void.source} without an answer")
+    return replace(heaviest, but=f"{counted(void.unknown, 'cut')} of {void.source} with unknown outcome")

@@ -85,7 +85,7 @@ def _agreed(tables: tuple[Table, ...], key: str, choices: tuple[str, ...], defau
     if not said and not default and tables:
         raise UsageError(
             f'[power] {key} is missing: "power" if the drives lose their power, "vm" for a guest or a rented'
-            ' machine, "os" for a reset'
+            ' machine, "os" if the drives keep their power'
         )
     return next(iter(said), default)
 

@@ -250,16 +250,16 @@ def _check_secrets(switch: Power) -> None:
             continue
         _require(
             not plain_secrets.is_secret_option(key),
-            f"[power] {key} stands in the file: put it into a file of its own, mode 0600, and say {key}_file",
+            f"[power] {key} is in the campaign file: move it to a file with mode 0600, and set {key}_file",
         )
         _require(
             not plain_secrets.has_secret_in_url(value),
-            f"[power] {key} has a user and a password before its host: say username and password_file"
+            f"[power] {key} has a user and a password before its host: set username and password_file"
             " instead",
         )
     _require(
         not plain_secrets.has_secret_in_url(switch.agent),
-        f"[power] {switch.kind} has a user and a password before its host: say username and password_file"
+        f"[power] {switch.kind} has a user and a password before its host: set username and password_file"
         " instead",
     )
 
@@ -269,7 +269,7 @@ def _check_drive(settings: Settings, drive: DriveUnderTest) -> None:
     _require(
         drive.machine in settings.machines, f"{where} machine {drive.machine!r} is not in [campaign] machines"
     )
-    _require(bool(drive.device) != bool(drive.target), f"{where} say either device or target")
+    _require(bool(drive.device) != bool(drive.target), f"{where} set either device or target")
     _require(
         not (drive.target and (drive.file_system or drive.mount_options)),
         f"{where} file_system and mount_options are for a device, on which the agent makes a file system",

@@ -17,5 +17,6 @@ def require() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise SetupError(
-            f"histories need {' and '.join(missing)}: type `pip install '.[lab]'` in a copy of the repository"
+            f"histories need {' and '.join(missing)}: type `make setup` in a copy of the repository"
+            ", and use its `.venv/bin/durability`"
         )

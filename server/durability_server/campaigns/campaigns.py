@@ -301,11 +301,11 @@ class Campaigns:
                 away = False
             except DurabilityError as error:  # the store may be away for a while; said once
                 if not away:
-                    log.warning("campaigns stand still: %s", error)
+                    log.warning("campaigns are stalled: %s", error)
                 away = True
             except Exception:  # it must not end in silence: no campaign would be conducted any more
                 if not away:
-                    log.exception("campaigns stand still: a defect of this tool")
+                    log.exception("campaigns are stalled: a defect of this tool")
                 away = True
             await asyncio.sleep(CLAIM_S)
 

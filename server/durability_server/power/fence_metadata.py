@@ -84,7 +84,7 @@ def problems(options: Mapping[str, str], metadata: Metadata) -> list[str]:
         secret = secret_name(key, metadata)
         name = secret or key
         if name in given:
-            found.append(f"{given[name]} and {key} are two values for {name}: say one of them")
+            found.append(f"{given[name]} and {key} are two values for {name}: set only one of them")
         given[name] = key
         parameter = metadata.parameters.get(name)
         if parameter is None:
@@ -108,9 +108,9 @@ def _meant(name: str, metadata: Metadata) -> str:
 
 def _value_problems(parameter: Parameter, value: str) -> list[str]:
     if parameter.kind == "boolean" and value.lower() not in _TRUTHS:
-        return [f"{parameter.name} is {value!r}: it is true or false"]
+        return [f"{parameter.name} is {value!r}, expected true or false"]
     if parameter.kind in {"integer", "second"} and not value.replace(".", "", 1).isdecimal():
-        return [f"{parameter.name} is {value!r}: it is a number"]
+        return [f"{parameter.name} is {value!r}, expected a number"]
     if parameter.choices and value not in parameter.choices:
-        return [f"{parameter.name} is {value!r}: it is one of {', '.join(parameter.choices)}"]
+        return [f"{parameter.name} is {value!r}, expected one of {', '.join(parameter.choices)}"]
     return []

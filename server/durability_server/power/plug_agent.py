@@ -83,7 +83,7 @@ def _shelly(url: str, options: Mapping[str, str]) -> bool:
         request = {"id": 1, "src": "durability", "method": method, "params": {"id": switch, **parameters}}
         status, body = _exchange("POST", f"{url}/rpc", body=request, authentication=authentication)
         if status == 401:
-            hint = "does not take this password" if authentication else "asks for one: say password_file"
+            hint = "does not take this password" if authentication else "asks for one: set password_file"
             raise PlugError(f"it has a password and {hint} (HTTP 401)")
         value = _parsed(status, body)
         if status != 200 or not isinstance(value.get("result"), dict):

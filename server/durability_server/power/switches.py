@@ -178,7 +178,7 @@ def _check_options(switch: SwitchAccess) -> None:
     for key in ("relay", "switch"):
         number = switch.options.get(key, "1")
         if not number.isdecimal() or len(number) > 3:
-            raise SetupError(f"{key} is {number!r}: it is a number")
+            raise SetupError(f"{key} is {number!r}, expected a number")
 
 
 def _words(switch: SwitchAccess, action: str) -> tuple[str, ...]:
@@ -202,5 +202,5 @@ def _checked_address(switch: SwitchAccess) -> str:
     if not usable or parts.path or parts.query or parts.fragment:
         raise SetupError(f"{switch.agent!r} is not an address: write HOST, HOST:PORT or http://HOST")
     if parts.username is not None or parts.password is not None:
-        raise SetupError("the address holds a user or a password: say username and password_file instead")
+        raise SetupError("the address holds a user or a password: set username and password_file instead")
     return address

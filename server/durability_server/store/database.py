@@ -332,7 +332,9 @@ def _postgresql_engine(url: URL) -> Engine:
             url.set(drivername="postgresql+psycopg"), poolclass=NullPool, connect_args=_POSTGRESQL_OPTIONS
         )
     except ImportError as error:
-        raise StoreError(f"{_name(url)}: no driver; run: pip install 'durability[postgresql]'") from error
+        raise StoreError(
+            f"{_name(url)}: the PostgreSQL driver is missing: install psycopg[binary] into this environment"
+        ) from error
 
 
 def _prepare_postgresql(connection: Connection, name: str) -> None:

@@ -90,7 +90,7 @@ class MachineStore:
             of_code = select(func.count()).where(tables.machines.c.hash == hash_)
             if db.execute(of_code).scalar_one() >= code.machines:
                 raise RefusedError(
-                    "code-used", f"as many machines as it is for ({code.machines}) have this code: {_AGAIN}"
+                    "code-used", f"{code.machines} machines have joined with this code, its maximum: {_AGAIN}"
                 )
             kept = add_client(db, replace(client, name=code.name or client.name, role="client"), wall=wall)
             db.execute(insert(tables.machines).values(hash=hash_, machine=machine, client=kept.id))

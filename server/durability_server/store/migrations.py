@@ -61,7 +61,7 @@ class Migrated:
     copy: str
 
     def __str__(self) -> str:
-        return f"the store had format {self.before} and has {self.after} now; {self.copy} has it as it was"
+        return f"migrated from format {self.before} to {self.after}; {self.copy} is a copy of the old store"
 
 
 def _run(db: Connection, *statements: str) -> None:

@@ -35,8 +35,8 @@ def write(source: sqlite3.Connection, file: Path) -> None:
     free = shutil.disk_usage(file.parent).free
     if free < needed:
         raise StoreError(
-            f"{file}: it is to be migrated, and a copy of it kept: that takes {needed >> 20} MiB, and its"
-            f" file system has {free >> 20} free. Nothing was changed: make room, then start the server again"
+            f"{file}: to migrate this store and keep a copy takes {needed >> 20} MiB, and its file system"
+            f" has {free >> 20} free. Nothing was changed: make room, then start the server again"
         )
     try:
         remove(file)

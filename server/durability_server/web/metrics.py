@@ -112,7 +112,7 @@ def _of_drives(drives: dict[_Labels, DriveView]) -> Iterator[Metric]:
     )
     cuts = _gauge("drive_cuts", "Verified cuts of a drive, by result.", [*_DRIVE, "result"])
     left_out = _gauge(
-        "drive_cuts_left_out", "Cuts of a drive without a known outcome; they void its bound.", _DRIVE
+        "drive_cuts_left_out", "Cuts of a drive with unknown outcome; they void its bound.", _DRIVE
     )
     bound = _gauge(
         "drive_loss_bound_ratio",

@@ -275,7 +275,7 @@ def _lines(track: Any) -> tuple[pictures.PictureLine, ...]:
         pictures.line_of("acknowledged", [one.rate for one in samples], pictures.rate_text),
         pictures.line_of("p50 of a commit", [one.p50_us for one in samples], pictures.micros_text),
         pictures.line_of("p99 of a commit", [one.p99_us for one in samples], pictures.micros_text),
-        pictures.line_of("lag", [one.lag_s for one in samples], pictures.seconds_text),
+        pictures.line_of("frame age", [one.lag_s for one in samples], pictures.seconds_text),
     )
     return tuple(line for line in lines if line is not None)
 

@@ -139,7 +139,7 @@ async def test_a_run_of_another_boot_is_not_begun(here: LoopHere, tmp_path: Path
     async with task_server(tmp_path) as server:
         task = Tasks((drive_on("/dev/durability-none"),)).make("run", fresh=True, boot_id="another")
         status = await server.do(task, "failed")
-    assert status.trouble == "not-begun" and "started anew" in status.text
+    assert status.trouble == "not-begun" and "restarted" in status.text
 
 
 async def test_a_machine_is_shut_down_after_the_server_heard(here: LoopHere, tmp_path: Path) -> None:

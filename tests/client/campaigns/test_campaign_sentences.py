@@ -52,7 +52,7 @@ def test_a_pause_under_way_is_said(stop: bool, then: str) -> None:
     for number, happening in enumerate(told, 1):
         state.apply(Entry(number=number, at_ns=number, boot_id="boot", wall="", happening=happening))
     said = list(status(state, {}, took_s=None))
-    assert said[1] == f"it {then} as soon as its machines are on and its drives at rest"
+    assert said[1] == f"it {then} as soon as its machines are on and its file systems unmounted"
     assert not any("time left" in line for line in said)
     assert status_value(state, {}, took_s=None)["left_s"] is None
     state.apply(Entry(number=3, at_ns=3, boot_id="boot", wall="", happening=Paused(reason="")))
@@ -65,7 +65,7 @@ def test_losses_by_arm_have_their_interval() -> None:
     world.words = ["durable", "loss", "durable", "loss"]
     assert world.finish() == "complete"
     lines = list(page(world.server.state, {}, took_s=None, bars="12345678", health=False))
-    told = lines[lines.index("Losses by arm, and how many cuts lose data (95 %):") + 1 :]
+    told = lines[lines.index("Losses by arm, and how many cuts lose data (95 % confidence):") + 1 :]
     arm = next(one for one in results(world.server.state)[0].arms if one.tally.losses)
     assert told[0] == f"  d0, arm {arm.arm}: 2 of 2 cuts, 16 % to 100 %"
     assert not told[1].startswith("  d0, arm")

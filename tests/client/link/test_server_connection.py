@@ -237,7 +237,7 @@ async def test_a_client_that_is_not_known_is_waited_for_with_words(
         await served.stop()
         await served.start("earlier.sqlite")
         await until(lambda: "no longer knows this client" in heard.link.trouble)
-        assert "start it on the store of before" in heard.link.trouble
+        assert "start it on its earlier store" in heard.link.trouble
         assert heard.link.final is None
 
 

@@ -46,7 +46,7 @@ def test_durable_names_its_class_first_and_its_limits_after(make_plan: MakePlan)
 
     first, *headings, last = [line for line in text.splitlines() if line and line[0] != " "]
     assert (first, headings) == ("DURABLE across power loss", HEADINGS)
-    assert last == "verdict: durable across power loss; series: 1 clean cut, none lost"
+    assert last == "verdict: durable across power loss; series: 1 cut, none lost data"
     assert "unsafe-shutdown counter of every drive rose" in words(section(text, "Why"))
     assert "100 operations of 1 writer" in text
     assert "1 clean cut proves little: up to 95 % of cuts could still lose data" in words(
@@ -65,10 +65,10 @@ def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
 @pytest.mark.parametrize(
     ("others", "state", "says"),
     [
-        (["durable"], "2 clean cuts, none lost", "2 clean cuts prove little: up to 78 % of cuts"),
+        (["durable"], "2 cuts, none lost data", "2 clean cuts prove little: up to 78 % of cuts"),
         (
             ["durable"] * 58,
-            "59 clean cuts, none lost",
+            "59 cuts, none lost data",
             "59 clean cuts: at most 5.0 % of cuts lose data, with 95 % confidence",
         ),
         (
@@ -78,8 +78,8 @@ def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
         ),
         (
             ["unverified"],
-            "1 clean cut, none lost, 1 run may hide a loss",
-            "how rare a loss is: 1 clean cut, none lost, 1 run may hide a loss",
+            "1 cut, none lost data, 1 run may hide a loss",
+            "how rare a loss is: 1 cut, none lost data, 1 run may hide a loss",
         ),
     ],
 )

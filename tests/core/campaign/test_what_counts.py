@@ -144,7 +144,7 @@ def checked() -> ToldCampaign:
     ("machine_id", "speaker", "why"),
     [
         ("another", None, "another machine than the one that was checked answers as b"),
-        ("b", B_ANEW, "b has joined anew since it was checked"),
+        ("b", B_ANEW, "b has joined again since it was checked"),
         ("b", Speaker(client="client-b", is_server=True), "runs on the server's own machine"),
     ],
 )

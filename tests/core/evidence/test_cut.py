@@ -72,11 +72,11 @@ def test_a_counter_that_proves_nothing_is_ignored(case: Case, changes: dict[str,
 def test_another_boot_after_an_error_of_the_target_shows_nothing(
     make_plan: MakePlan, changes: dict[str, object]
 ) -> None:
-    """The machine may have been restarted in order; the operator's word and the counters still count."""
+    """The machine may have been restarted cleanly; the operator's word and the counters still count."""
     case = make_case(small(make_plan), (100,), **changes)
     cut = assess(case, NEXT_BOOT, attested=None, cut_class=None)
     assert (cut.cut_class, cut.proof) == ("none", ())
-    assert "restarted in order" in cut.unproven
+    assert "restarted cleanly" in cut.unproven
     assert shown(case, NEXT_BOOT, "forced it off", "os") == "os"
     assert shown(case, NEXT_BOOT, "forced it off", "vm") == "vm"
     counted = assess(case, after_power_loss(), attested=None, cut_class=None)

@@ -295,5 +295,6 @@ def test_the_command_names_what_is_not_installed(missing: tuple[str, ...]) -> No
     assert found.returncode == 5, found.stderr
     names = " and ".join(missing)
     assert found.stderr == (
-        f"durability: histories need {names}: type `pip install '.[lab]'` in a copy of the repository\n"
+        f"durability: histories need {names}: type `make setup` in a copy of the repository,"
+        " and use its `.venv/bin/durability`\n"
     )

@@ -223,7 +223,7 @@ def test_operating_system_that_survives_tells_the_rest(seed: int) -> None:
     assert result.exit_code == EXIT_OK
     cut = result.document["cut"]
     assert isinstance(cut, dict)
-    assert "enumerated anew" in str(cut["proof"])
+    assert "re-enumerated" in str(cut["proof"])
     assert cut["class"] == "power"
 
 

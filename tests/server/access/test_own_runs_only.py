@@ -139,7 +139,7 @@ async def test_accept_says_that_a_client_is_not_shown_campaigns(
     wanted = EvidenceWanted(campaigns=(), results=(kept,), drive="")
     told: list[str] = []
     (evidence,) = await gather(endpoint_of(honest), wanted, told.append)
-    assert evidence.unfinished == ("this client is not shown campaigns, so none was searched",)
+    assert evidence.unfinished == ("this client may not see campaigns, so none was searched",)
     assert list(evidence.unfinished) == told
     (evidence,) = await gather(operator_of(lab, honest.running), wanted, told.append)
     assert evidence.unfinished == ()

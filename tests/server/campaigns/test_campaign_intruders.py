@@ -241,7 +241,7 @@ async def test_another_client_of_the_same_name_is_a_stranger(lab: Lab, sqlite_ur
     texts = [
         e.happening.text for e in await entries_of(lab, running) if isinstance(e.happening, StrangerHeard)
     ]
-    assert len(texts) == 2 and "another machine" in texts[0] and "joined anew" in texts[1]
+    assert len(texts) == 2 and "another machine" in texts[0] and "joined again" in texts[1]
 
 
 async def test_a_status_of_another_campaign_is_not_heard(lab: Lab, sqlite_url: str, power: Path) -> None:

@@ -158,7 +158,7 @@ async def test_a_switch_that_lies_is_found_by_the_check(lab: Lab, sqlite_url: st
         await begin(lab, running, settings_of(power, off_s=(5.0, 5.0)))
         state = await until(lab, running, lambda state: state.state == "ended")
     assert state.reason == "the check failed" and state.checked is not None
-    assert "went on without starting anew" in state.checked.problems[0]
+    assert "kept running without a restart" in state.checked.problems[0]
     assert is_on(power)
 
 

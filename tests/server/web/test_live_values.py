@@ -128,7 +128,7 @@ async def test_a_run_as_it_goes(lab: Lab, sqlite_url: str, show_page: Show) -> N
     await client.acknowledge(10, 20)
     await stream.event_with("<b>30</b><span>operations acknowledged")
     client.say(messages.Progress(statistics=statistics_after(1.0, 100)))
-    await stream.event_with("lag: age of the newest stored frame")
+    await stream.event_with("frame age: of the newest stored frame")
     await page.text_with(f"/runs/{format_run(9)}", "in the last second")
     # The figures of a second need two statistics that the page has seen; then half are fast.
     event = {"now": ""}

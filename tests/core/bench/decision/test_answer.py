@@ -150,8 +150,8 @@ def test_what_a_row_says() -> None:
     assert FEW.text == "no loss in 3 cuts; up to 63% may lose"
     assert LOST.text == "lost data in cycle 3 of campaign x"
     void = replace(PROVEN, cuts=60, bound=None, unknown=2)
-    assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, 2 others without an answer"
-    assert replace(void, cuts=0).text == "2 cuts without an answer"
+    assert void.word == "too few cuts" and void.text == "no loss in 60 cuts, 2 others with unknown outcome"
+    assert replace(void, cuts=0).text == "2 cuts with unknown outcome"
 
 
 def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
@@ -160,7 +160,7 @@ def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
     for order in ([hung, PROVEN], [PROVEN, hung]):
         counts = weightiest(order)
         assert counts is not None and counts.word == "too few cuts"
-        assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung without an answer"
+        assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung with unknown outcome"
     assert weightiest([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
 
 

@@ -43,7 +43,7 @@ async def test_the_one_drive_that_lies_is_named(tmp_path: Path) -> None:
         assert check.exit_code == EXIT_OK, check
         assert "Check passed" in check.out and "power went off" in check.err
         started = await campaign.campaign("start", str(campaign.file), "--yes")
-        assert started.exit_code == EXIT_OK and "ALL DATA ARE LOST" in started.err, started
+        assert started.exit_code == EXIT_OK and "ALL DATA WILL BE LOST" in started.err, started
         state = await over(campaign)
         assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
         honest, liar = results(state)
