@@ -37,6 +37,7 @@ DRIVE_NAME_MAX = 100  # characters of a model or serial in listings: 40 and 20 f
 LISTING_ROWS_MAX = 10_000
 MARKS_MAX = 64  # drives of one target whose claims are asked for
 CAMPAIGNS_MAX = 1000  # that a store keeps
+CAMPAIGN_ENTRIES_MAX = 1_000_000  # of the log of one campaign
 MACHINES_OF_CODE_MAX = 1000  # that may join by one code for machines
 MACHINE_CODE_S_MAX = 10 * 366 * 86_400
 SERVERS_MAX = 8  # addresses of one store's servers that a client knows

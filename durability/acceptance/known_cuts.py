@@ -87,7 +87,7 @@ def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) ->
         [
             replace(one.proof, but=unlike(one.facts, result.facts))
             for one in mine
-            if one.is_campaign or one.proof.bound is not None or not one.runs <= told
+            if one.is_campaign or one.proof.bound is not None or one.proof.losses or not one.runs <= told
         ]
     )
 

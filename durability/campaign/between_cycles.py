@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from durability import limits
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import CHECK, draw_cycle
 from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happening, Paused
@@ -15,6 +16,7 @@ from durability.campaign.happenings import DriveCycle, DriveLeft, Ended, Happeni
 EMPTY_CYCLES_MAX = 5  # one after the other that say nothing of any drive, or of one
 DRIVE_TROUBLES_MAX = 2  # cycles one after the other in which a drive was not fit
 NOT_CUTS_MAX = 2
+ENTRIES_KEPT = 20_000  # of the log, for the cycle under way and its end: some 500 for each of many drives
 
 
 def between_cycles(state: CampaignState) -> Happening:
@@ -42,6 +44,13 @@ def _check(state: CampaignState) -> Happening | None:
     if state.checked.problems:
         return Ended(reason="the check failed")
     return Ended(reason="checked") if state.check_only else None
+
+
+def _log_full(state: CampaignState) -> Happening | None:
+    """No cycle begins that the log may not have room for: what it showed would be lost."""
+    if state.number < limits.CAMPAIGN_ENTRIES_MAX - ENTRIES_KEPT:
+        return None
+    return Ended(reason=f"its log has {state.number:,} entries, almost the maximum: begin another campaign")
 
 
 def _loss(state: CampaignState) -> Happening | None:
@@ -97,6 +106,7 @@ _RULES: tuple[Callable[[CampaignState], Happening | None], ...] = (
     _loss,
     _troubles,
     _over,
+    _log_full,
     _not_cuts,
     _empty,
 )

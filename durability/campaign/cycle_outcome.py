@@ -130,9 +130,13 @@ def _failed_under_load(judged: Judged) -> str:
 
 def _pass(arm: Arm, judged: Judged) -> tuple[Word, Cause | None, str]:
     """Word, cause and text of a cut after which nothing was found lost."""
+    reasons = set(judged.reasons)
+    if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_QUESTION:
+        return "nothing", "not-armed", "the writers still had credit when the power went: idle_s is too short"
     if judged.verdict == "durable" and arm.moment != "prefill":
         return "durable", None, ""
-    reasons = set(judged.reasons)
+    if arm.moment == "shutdown":  # the machine started again since, and a drive does not count a normal end
+        reasons.discard("attestation-contradicted")
     if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
         return "nothing", "not-a-cut", REASONS["attestation-contradicted"]
     if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:

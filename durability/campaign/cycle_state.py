@@ -108,6 +108,7 @@ class CycleState:
     involved: tuple[int, ...] = ()
     offs_by_switch: dict[int, tuple[int, ...]] = field(default_factory=dict)
     settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
+    went_on: set[str] = field(default_factory=set)  # machines that verify without one
 
     def __post_init__(self) -> None:
         self.involved = tuple(range(len(self.switches)))
@@ -127,13 +128,14 @@ class CycleState:
         return self.went_off is not None and self.contradiction(machine) is None
 
     def contradiction(self, machine: str) -> StillThere | None:
-        """What contradicts an off of the machine's switches: a machine that went on, unless this one has none
-        of its switches and has started anew since."""
+        """What contradicts an off of the machine's switches: a machine that has one of them, or this machine,
+        went on. One that is silent since may be kept from its start by its drive."""
         still = self.still_there
         if still is None or set(self.switches_of(machine)) & set(self.switches_of(still.machine)):
             return still
         seen = self.seen.get(machine)
-        return None if seen is not None and seen.number > self.off_of(machine) else still
+        restarted = seen is not None and seen.number > self.off_of(machine)
+        return still if machine in self.went_on and not restarted else None
 
     def tries_of(self, machine: str) -> int:
         """How often the machine was switched off and on because one was not back, since it was let go on."""
@@ -163,14 +165,21 @@ class CycleState:
 
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""
-        return max((number for offs in self._offs(machine) for number in offs), default=0)
+        return max(self._offs(machine), default=0)
 
     def offs_of(self, machine: str) -> int:
         """How often the machine's power was confirmed to be off."""
-        return max((len(offs) for offs in self._offs(machine)), default=0)
+        return len(self._offs(machine))
 
-    def _offs(self, machine: str) -> list[tuple[int, ...]]:
-        return [self.offs_by_switch.get(switch, ()) for switch in self.switches_of(machine)]
+    def _offs(self, machine: str) -> set[int]:
+        """The confirmed offs of all its switches: one of two supplies keeps a machine going."""
+        offs = [set(self.offs_by_switch.get(switch, ())) for switch in self.switches_of(machine)]
+        return set[int]().union(*offs).intersection(*offs)
+
+    def loses_power(self, machine: str) -> bool:
+        """Whether the switches that are asked now have all of the machine's power."""
+        mine = self.switches_of(machine)
+        return bool(mine) and set(mine) <= set(self.involved)
 
     def back_task(self, machine: str) -> int:
         """The number of the task with which a machine verifies, or is examined again; 0 while it is not back
@@ -230,7 +239,9 @@ class CycleState:
         self.statuses[status.drive, report.task] = status
         if report.what == "run":
             self._run_reported(entry, status)
-        elif report.what == "verify" and status.state in ("done", "failed"):
+        if self.settled and report.task == self.settled:
+            self.went_on.add(report.machine)
+        if report.what == "verify" and status.state in ("done", "failed"):
             if status.state == "done":
                 self.verified.setdefault(status.drive, status)
             # What was looked up after an earlier verify may be less than this one found.

@@ -194,7 +194,7 @@ def _off(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
         first = cycle.first_asked
         assert first is not None  # the phase began with it
         asked_ns = first.at_ns if first.boot_id == moment.boot_id else 0
-        without = [drive for drive in cycle.armed if _loses_power(state, cycle, drive)]
+        without = [drive for drive in cycle.armed if cycle.loses_power(state.machine_of(drive))]
         runs = tuple(cycle.runs[drive] for drive in without)
         return [Note(PowerWentOff(asked_ns=asked_ns, confirmed_ns=max(confirmed), runs=runs))]
     return _ask_on(cycle, moment, "off")
@@ -360,11 +360,6 @@ def _stuck(state: CampaignState, cycle: CycleState, reason: str) -> list[Step]:
     if state.asked is not None and state.asked.stop:
         return _end_cycle(state, cycle)
     return [Note(Paused(reason=reason))]
-
-
-def _loses_power(state: CampaignState, cycle: CycleState, drive: str) -> bool:
-    """Whether the switches that are asked now have the power of the drive's machine."""
-    return bool(set(cycle.switches_of(state.machine_of(drive))) & set(cycle.involved))
 
 
 def _ask_all(cycle: CycleState, operation: Operation) -> list[Step]:

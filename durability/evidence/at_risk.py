@@ -103,7 +103,8 @@ def last_power_ns(case: Case) -> int | None:
         return seen_ns
     if seen_ns is None or seen_ns + _allowance_ns(case) < case.power_off.asked_ns:
         return case.power_off.confirmed_ns
-    return min(seen_ns, case.power_off.confirmed_ns)
+    # An allowance that grew by an outage must not hide that the power was on until the controller was asked.
+    return min(max(seen_ns, case.power_off.asked_ns), case.power_off.confirmed_ns)
 
 
 def _last_seen_ns(case: Case) -> int | None:

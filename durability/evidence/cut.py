@@ -52,8 +52,10 @@ def assess(case: Case, now: Facts | None, *, attested: str | None, cut_class: Cu
     if off is not None and not attested:
         attested, cut_class = off.text, off.cut_class
     if case.armed is None or now is None:
-        why = ("the run was never armed",) if case.armed is None else ("the target cannot be examined now",)
-        return Cut(cut_class="none", proof=(), attested=attested, contradictions=why if attested else ())
+        why = ["the run was never armed"] if case.armed is None else ["the target cannot be examined now"]
+        if not attested or (by_controller and case.armed is None):
+            why.clear()  # a controller may cut a run in its prefill
+        return Cut(cut_class="none", proof=(), attested=attested, contradictions=tuple(why))
     counted = _counted_power_loss(case.armed, now)
     death = _os_death(case, case.armed, now)
     anew = _enumerated_anew(case.armed, now)

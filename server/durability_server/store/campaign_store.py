@@ -21,7 +21,6 @@ from durability_server.store import tables
 from durability_server.store.database import Database
 from durability_server.store.lease_store import LeaseStore
 
-ENTRIES_MAX = 1_000_000  # of one campaign
 ENTRIES_AT_ONCE = 1000
 _MAX = limits.CAMPAIGNS_MAX
 
@@ -121,8 +120,8 @@ class CampaignStore:
     ) -> bool:
         """Adds an entry, with what it says of the power of `runs`, if `number` follows the last one. Returns
         whether it did. Raises RefusedError "too-many"."""
-        if number > ENTRIES_MAX:
-            raise RefusedError("too-many", f"campaign {name} has {ENTRIES_MAX} entries, the maximum")
+        if number > limits.CAMPAIGN_ENTRIES_MAX:
+            raise RefusedError("too-many", f"campaign {name} has {number - 1} entries, the maximum")
         with self._database.transaction() as db:
             if _last_entry(db, name) != number - 1:
                 return False

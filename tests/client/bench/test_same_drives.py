@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from durability.acceptance.known_cuts import same_drives
+from durability.acceptance.known_cuts import KnownDrive, proof_beside, same_drives
+from durability.bench.decision.proof import Proof
 from durability.bench.serials import hash_serials
 from durability.formats.facts import Facts
 from tests.core.bench.results import Device, drive, facts, simulate
@@ -42,3 +43,20 @@ def test_a_drive_without_a_serial_must_be_named() -> None:
     assert same_drives(on("a", **bare), on("a", **bare), named=True)
     assert not same_drives(on("a", **bare), on("b", **bare), named=True)
     assert not same_drives(on("a", **bare), on("a", size_bytes=1, **bare), named=True)
+
+
+def known(*, losses: int, bound: float | None, is_campaign: bool) -> KnownDrive:
+    """What cuts said of the drive: a campaign of one run, or that run by itself."""
+    proof = Proof(cuts=59, losses=losses, bound=bound, cut_class="power", source="it", lost_in="")
+    return KnownDrive(facts=on("a"), proof=proof, runs=frozenset({"r"}), is_campaign=is_campaign)
+
+
+def test_a_loss_of_a_campaigns_run_counts_beside_the_campaign() -> None:
+    """A later verify of its last run found a loss; a cut of the same series without a verdict leaves that
+    series without a bound."""
+    campaign = known(losses=0, bound=0.0495, is_campaign=True)
+    result = replace(simulate(Device()), facts=on("a"))
+    for losses, word in ((1, "lost data"), (0, "proven")):
+        run = known(losses=losses, bound=None, is_campaign=False)
+        found = proof_beside(result, (campaign, run), named=False)
+        assert found is not None and found.word == word

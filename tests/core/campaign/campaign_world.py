@@ -109,11 +109,11 @@ def _switched(machines: list[str], switches: int, *, own: bool, group: bool) -> 
 
 @dataclass(slots=True)
 class RunTruth:
-    """A run as it was. `lost_power`: its drive lost its power while it was armed. `in_prefill`: its power is
-    to go before that."""
+    """A run as it was. `lost_power`: its drive lost its power while it was armed. `moment`: when its power is
+    to go."""
 
     drive: str
-    in_prefill: bool = False
+    moment: str = "load"
     is_armed: bool = False
     lost_power: bool = False
     verified: bool = False
@@ -241,7 +241,7 @@ class Account:
         still = any(self._switches(other) & mine for other in self.still)
         assert not still, "durable, though something went on without power"
         if self.settings.subject == "machine":
-            last = max(number for number, switches in self.offs if switches & mine)
+            last = max(number for number, switches in self.offs if mine <= switches)
             assert self.seen.get(machine, 0) > last, "durable without a new boot"
 
     def _stopped(self, reason: str, *, over: bool) -> None:
@@ -469,7 +469,7 @@ class World:
         known = cycle.runs.get(drive) if cycle is not None else None
         assert last is None or last != known, "an armed run was overwritten before its verdict"
         run = f"{len(self.runs) + 1:016x}"
-        self.runs[run] = RunTruth(drive, in_prefill=part.arm is not None and part.arm.moment == "prefill")
+        self.runs[run] = RunTruth(drive, moment="load" if part.arm is None else part.arm.moment)
         self.on_drive[drive] = self.going[drive] = run
         return run
 
@@ -498,7 +498,8 @@ class World:
         """The verdict is with the server."""
         truth = self.runs[part.run]
         truth.verified = True
-        word = self.words.pop(0) if self.words else "not-armed" if truth.in_prefill else "durable"
+        usual = {"prefill": "not-armed", "idle": "still"}.get(truth.moment, "durable")
+        word = self.words.pop(0) if self.words else usual
         self.verdicts.setdefault(
             part.run,
             Judged(
@@ -509,9 +510,10 @@ class World:
                 reasons={
                     "contradicted": ("attestation-contradicted",),
                     "inconclusive": ("scan-unfinished",),
-                    "not-armed": ("not-armed", "nothing-at-risk"),
+                    "not-armed": ("not-armed", "cut-not-shown", "nothing-at-risk"),
+                    "still": ("nothing-at-risk",),
                 }.get(word, ()),
-                at_risk_ms1000=9,
+                at_risk_ms1000=0 if word in ("not-armed", "still") else 9,
                 commit_p50_us=100.0,
                 commit_p99_us=200.0,
             ),

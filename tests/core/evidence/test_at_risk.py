@@ -250,13 +250,18 @@ def test_a_controller_that_was_asked_before_the_silence_narrows_the_cut(plan: Pl
     assert counts(case, plan, 3000) == (2, 11, 101, 1001)
     assert cut_interval_ns(case) == (LAST_NS - MS // 2, LAST_NS + 20 * MS)
     later = make_case(plan, (3000,), power_offs=power_off(5, 4000))
-    assert counts(later, plan, 3000) == (2, 11, 101, 1001)
-    assert cut_interval_ns(later) == (LAST_NS + 5 * MS, LAST_NS + 51 * MS)
+    assert counts(later, plan, 3000) == (0, 6, 96, 996)  # it had power until the controller was asked
+    assert cut_interval_ns(later) == (LAST_NS + 5 * MS, LAST_NS + 56 * MS)
 
 
-def test_a_network_that_died_before_the_controller_was_asked_leaves_nothing_at_risk(plan: Plan) -> None:
-    """History k: by the frames hundreds would be at risk; the controller knows of ten seconds with power."""
-    case = make_case(plan, (3000,), power_offs=power_off(10_000, 12_000))
+@pytest.mark.parametrize("earlier_gap_ms", [51, 12_000])
+def test_a_network_that_died_before_the_controller_was_asked_leaves_nothing_at_risk(
+    plan: Plan, earlier_gap_ms: int
+) -> None:
+    """History k: by the frames hundreds would be at risk; the controller knows of ten seconds with power,
+    also if the network had been away for as long earlier in the run."""
+    outage = {"gap_max_ns": earlier_gap_ms * MS}
+    case = make_case(plan, (3000,), power_offs=power_off(10_000, 12_000), **outage)
     assert counts(case, plan, 3000) == (0, 0, 0, 0)
     assert cut_interval_ns(case) == (LAST_NS + 10_000 * MS, LAST_NS + 12_000 * MS)
 

@@ -253,6 +253,14 @@ def test_a_controllers_log_attests_a_cut(make_plan: MakePlan) -> None:
     assert assess(lesser, bare, attested="pulled the plug", cut_class=None).attested == "pulled the plug"
 
 
+def test_a_controller_may_cut_a_run_before_it_is_armed(make_plan: MakePlan) -> None:
+    """A cut in the prefill shows no cut, and contradicts nothing; an operator who says so is mistaken."""
+    case = make_case(small(make_plan), (0,), armed=None, power_offs=switched_off())
+    cut = assess(case, NEXT_BOOT, attested=None, cut_class=None)
+    assert (cut.cut_class, cut.contradictions) == ("none", ())
+    assert assess(case, NEXT_BOOT, attested="pulled the plug", cut_class=None).contradictions
+
+
 def test_a_guest_that_a_controller_switched_off_is_a_guest(make_plan: MakePlan) -> None:
     """Whatever the campaign file states, its host may have kept its power."""
     guest = facts(boot="boot-2", uptime_s=30, virtualisation="kvm", drives=(drive(unsafe_shutdowns=None),))

@@ -17,7 +17,7 @@ from durability.evidence.identity import identify
 from durability.evidence.slot_oracle import SlotOracle
 from durability.evidence.strength import strength, upper_bound
 from durability.evidence.verdict import Word
-from durability.formats.case import Case, DriveState, PastVerdict, TargetFailure
+from durability.formats.case import Case, DriveState, PastVerdict, PowerOff, TargetFailure
 from durability.formats.plan import Plan
 from durability.protocol.frontiers import Frontiers
 from tests.core.evidence.memory_target import (
@@ -117,6 +117,9 @@ def test_rule_5_nothing_is_judged_before_arming(plan: Plan, disk: Disk) -> None:
     assert found.wrong
     verdict = judged(make_case(plan, (0,), armed=None), plan, found).verdict
     assert (verdict.word, codes(verdict)[0]) == ("inconclusive", "not-armed")
+    off = PowerOff(asked_ns=1, confirmed_ns=2, boot_id="b", subject="machine", cut_class="power", text="off")
+    by_campaign = judged(make_case(plan, (0,), armed=None, power_offs=(off,)), plan, found).verdict
+    assert codes(by_campaign) == codes(verdict) and "attestation-contradicted" not in codes(verdict)
 
 
 def test_rule_6_the_disk_testifies(plan: Plan, disk: Disk) -> None:

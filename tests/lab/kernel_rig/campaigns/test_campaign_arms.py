@@ -21,7 +21,7 @@ ARMS = """
 [[arm]]
 name = "idle"
 moment = "idle"
-idle_s = 6
+idle_s = 8
 [[arm]]
 name = "prefill"
 moment = "prefill"
@@ -33,7 +33,11 @@ again_after_s = [0.2, 1]
 name = "short"
 off_s = [0.1, 0.3]
 """
-LEFT = {"the target had been filled before the power went", NOTHING_AT_RISK}
+LEFT = {
+    "the target had been filled before the power went",
+    "the writers still had credit when the power went: idle_s is too short",
+    NOTHING_AT_RISK,
+}
 
 
 async def test_each_arm_counts_apart() -> None:
@@ -50,7 +54,8 @@ async def test_each_arm_counts_apart() -> None:
         honest, liar = results(state)
         for result in (honest, liar):
             idle, prefill, _, _ = result.arms
-            assert prefill.tally.cuts or prefill.left_out, await log_of(campaign)
+            assert prefill.kept == prefill.tally.cuts, await log_of(campaign)
+            assert prefill.kept or prefill.left_out, await log_of(campaign)
             assert idle.kept + idle.tally.losses == idle.tally.cuts > 0, await log_of(campaign)
         assert honest.tally.losses == 0, await log_of(campaign)
         assert {text for _, _, text in honest.left_out} <= LEFT, await log_of(campaign)

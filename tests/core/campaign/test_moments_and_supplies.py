@@ -1,0 +1,155 @@
+"""What a campaign makes of cuts that are not under load, of machines with two supplies, and of machines that
+stay away beside another one that was not cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from durability import limits
+from durability.campaign.between_cycles import ENTRIES_KEPT
+from durability.campaign.happenings import (
+    Checked,
+    CutDue,
+    CycleEnded,
+    Ended,
+    NotBack,
+    PauseAsked,
+    ShutdownDue,
+    StillThere,
+)
+from durability.campaign.next_steps import LookUp
+from durability.campaign.results import results
+from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun, cut_under_load
+from tests.core.campaign.told_campaign import ToldCampaign, judged, part, told_settings
+
+
+def judged_after(told: ToldCampaign, *, at_risk: int = 0, verdict: str, reasons: tuple[str, ...]) -> str:
+    """Word and cause of the drive, whose run gets this verdict after its machine has started again."""
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    (look_up,) = told.steps()
+    assert isinstance(look_up, LookUp)
+    told.add(replace(judged("d0", RUN, verdict, reasons=reasons), at_risk_ms1000=at_risk))
+    (said,) = told.ended().drives
+    return f"{said.word} {said.cause or ''}".strip()
+
+
+@pytest.mark.parametrize(
+    ("at_risk", "verdict", "reasons", "deserved"),
+    [
+        (0, "inconclusive", ("nothing-at-risk",), "kept"),
+        (40, "durable", (), "nothing not-armed"),
+        (40, "inconclusive", ("cut-class",), "nothing not-armed"),
+        (40, "inconclusive", ("scan-unfinished",), "nothing inconclusive"),
+        (40, "loss", ("findings",), "loss"),
+    ],
+)
+def test_writers_that_still_had_credit_were_not_idle(
+    at_risk: int, verdict: str, reasons: tuple[str, ...], deserved: str
+) -> None:
+    """A slow drive writes on for longer than `idle_s`: its cut says nothing of a drive at rest."""
+    told = cut_under_load(moment="idle")
+    assert judged_after(told, at_risk=at_risk, verdict=verdict, reasons=reasons) == deserved
+
+
+@pytest.mark.parametrize(
+    ("reasons", "deserved"),
+    [
+        (("session-stopped", "attestation-contradicted", "cut-class", "nothing-at-risk"), "kept"),
+        (("session-stopped", "cut-class", "nothing-at-risk"), "kept"),
+        (("session-stopped", "attestation-contradicted", "scan-unfinished"), "nothing inconclusive"),
+    ],
+)
+def test_drive_that_counts_no_normal_end_is_kept(reasons: tuple[str, ...], deserved: str) -> None:
+    """After a clean shutdown its count of unsafe shutdowns stays, and rightly."""
+    told = begun(moment="shutdown")
+    told.say(part("armed", run=RUN))
+    assert isinstance(told.note(), CutDue)
+    assert isinstance(told.note(later_s=100), ShutdownDue)
+    told.say(part("done"))
+    told.cut()
+    assert judged_after(told, verdict="inconclusive", reasons=reasons) == deserved
+
+
+def test_cut_in_the_prefill_is_kept() -> None:
+    """The verdict has what such a run has: it was never armed, and no facts at arming show a cut."""
+    told = cut_under_load(moment="prefill")
+    reasons = ("not-armed", "cut-not-shown", "nothing-at-risk")
+    assert judged_after(told, verdict="inconclusive", reasons=reasons) == "kept"
+
+
+def test_no_cycle_begins_that_the_log_may_not_have_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last one showed would be lost, and its power might stay off."""
+    told = cut_under_load()
+    monkeypatch.setattr(limits, "CAMPAIGN_ENTRIES_MAX", told.state.number + ENTRIES_KEPT)
+    assert judged_after(told, verdict="durable", reasons=()) == "durable"
+    over = told.note()
+    assert isinstance(over, Ended) and "almost the maximum" in over.reason
+
+
+def two_machines() -> ToldCampaign:
+    """Two machines with a switch and an armed run each."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    assert isinstance(told.note(), CutDue)
+    return told
+
+
+def test_machine_that_stays_away_is_not_excused_by_another_one() -> None:
+    """The outlet of b is a wrong one, and b goes on. Of c nothing is heard since its switch confirmed the
+    off: its drive may keep it from its start, so the outcome of its cut is unknown."""
+    told = two_machines()
+    told.cut()
+    told.add(StillThere(machine="b", text="machine b kept running"))
+    told.say(part("done", run=RUN))
+    told.add(PauseAsked(stop=True))
+    silent = {"b": 0.0, "c": 2000.0}
+    while isinstance(step := told.steps(later_s=2000, silent=silent)[0], LookUp):
+        told.add(judged(step.drive, step.run, "durable" if step.drive == "d0" else ""))
+    over = told.note(later_s=2000, silent=silent)
+    assert isinstance(over, CycleEnded)
+    first, second = over.drives
+    assert (first.word, first.cause, first.cut) == ("nothing", "not-a-cut", False)
+    assert (second.word, second.cause, second.cut) == ("nothing", "no-verdict", True)
+    assert results(told.state)[1].tally.unknown == 1
+
+
+def test_machine_that_went_on_as_well_was_not_cut() -> None:
+    """Both outlets are wrong ones; c is heard after b, without a new boot."""
+    told = two_machines()
+    told.cut()
+    told.add(StillThere(machine="b", text="machine b kept running"))
+    told.say(part("done", run=RUN))
+    told.say(part("done", drive="d1", run=OTHER_RUN), machine="c")
+    told.judge(verdict="durable")
+    assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("not-a-cut", False)] * 2
+
+
+def test_one_of_two_supplies_keeps_a_machine_going() -> None:
+    """Machine c has a supply of its own beside the one that it shares with b. b does not come back, and is
+    switched off once more: c goes on meanwhile, and its cut of before counts."""
+    settings = told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told = ToldCampaign()
+    told.begin(replace(settings, power=(replace(settings.power[0], machine="b c"), settings.power[1])))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(machine="c")
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    assert isinstance(told.note(), CutDue)
+    told.cut()
+    told.say(machine="c", boot="boot-2")
+    told.say(part("working", drive="d1", run=OTHER_RUN), machine="c", boot="boot-2")
+    told.add(NotBack(machine="b"))
+    told.cut(0)
+    assert told.task("c").kind == "verify"
+    told.now_ns += 10_000_000_000
+    told.say(part("done", drive="d1", run=OTHER_RUN), machine="c", boot="boot-2")
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.judge(verdict="durable")
+    assert [(mine.word, mine.cut) for mine in told.ended().drives] == [("durable", True)] * 2
