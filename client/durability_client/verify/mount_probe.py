@@ -13,6 +13,7 @@ an I/O error; `unmountable` asks the device itself.
 
 from __future__ import annotations
 
+import struct
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,11 @@ _OPTIONS = {
 }
 _IO_ERRORS = ("can't read superblock", "input/output error")  # the words of mount(8) and ls(1) for EIO
 # What the kernel says of a mount that fails whatever the drive holds.
-_NOT_DAMAGE = ("unknown filesystem type", "busy", "permission denied", "not permitted", "superuser")
+_NOT_DAMAGE = (
+    *("unknown filesystem type", "busy", "permission denied", "not permitted", "superuser"),
+    "function not implemented",  # as for blocks larger than this kernel's pages
+)
+_HAS_JOURNAL = 4  # of ext3 and ext4, among the compatible features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,11 @@ def probe_mount(device: Path) -> MountProbe:
             f"{device} is read-only, so the log of its {kind} cannot be replayed:"
             f" make it writable (blockdev --setrw {device})"
         )
+    if _has_external_log(device, kind):
+        raise TargetError(
+            f"the log of the {kind} on {device} is on another device, so a mount without that proves nothing;"
+            " mount it yourself"
+        )
     failure = _mount(device, kind, options)
     text = f"{kind} on {device} does not mount with {options}: {failure}" if failure else f"{device} mounts"
     io_error = any(words in failure.lower() for words in _IO_ERRORS)
@@ -88,6 +98,22 @@ def _recognise(device: Path) -> tuple[str, str]:
         )
     tags = dict(line.partition("=")[::2] for line in done.stdout.split("\n") if line)
     return tags.get("TYPE", ""), tags.get("UUID", "")
+
+
+def _has_external_log(device: Path, kind: str) -> bool:
+    """Whether the file system's superblock says so: XFS has a log without a start, ext4 a journal without an
+    inode. False where it cannot be read."""
+    try:
+        with device.open("rb") as file:
+            head = file.read(2048)
+    except OSError:
+        return False
+    if kind == "xfs":
+        return len(head) >= 56 and not any(head[48:56])
+    if kind not in ("ext3", "ext4") or len(head) < 2048:
+        return False
+    features, journal_inode = struct.unpack_from("<I", head, 1024 + 0x5C)[0], head[1024 + 0xE0 : 1024 + 0xE4]
+    return bool(features & _HAS_JOURNAL) and not any(journal_inode)
 
 
 def _mount(device: Path, kind: str, options: str) -> str:

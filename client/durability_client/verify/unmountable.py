@@ -10,6 +10,7 @@ mount may write.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +26,12 @@ from durability_client.target.storage import DriveWatch, PresentDrive, TargetDir
 from durability_client.verify.canary import Presence, presence_of
 from durability_client.verify.device_places import PlacesRead
 from durability_client.verify.mount_probe import MountProbe, probe_mount
+
+
+def _release(kernel: str) -> tuple[int, ...]:
+    """The version and patch level of a kernel, as far as they are numbers."""
+    found = re.match(r"(\d+)\.(\d+)", kernel)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 class UnmountableStorage:
@@ -101,6 +108,11 @@ class UnmountableStorage:
             raise WrongTargetError(
                 f"{self._probe.text}, and it is on layers ({', '.join(found.layers)}), so no offset"
                 f" shows that it is the device of run {case.run}"
+            )
+        if self._probe.type and _release(found.host.kernel) < _release(armed.host.kernel):
+            raise TargetError(
+                f"{self._probe.text}, by Linux {found.host.kernel}, which is older than that of the run:"
+                f" it may not know this file system. Verify with Linux {armed.host.kernel} or later"
             )
         file_system = FileSystem(
             type=self._probe.type or armed.file_system.type,

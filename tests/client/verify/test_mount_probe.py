@@ -102,6 +102,22 @@ def test_the_mount_probe_takes_no_set_up_for_damage(
         probe_mount(device)
 
 
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_the_mount_probe_takes_no_log_elsewhere_for_damage(make_loop: Callable[..., Path], kind: str) -> None:
+    """The log is on a device that is not named, or not there: nothing of the file system is lost."""
+    device, log = make_loop(384 << 20), make_loop(128 << 20)
+    make: list[list[object]] = [["mkfs.xfs", "-q", "-l", f"logdev={log},size=64m", device]]
+    if kind == "ext4":
+        make = [
+            ["mke2fs", "-q", "-O", "journal_dev", log],
+            ["mkfs.ext4", "-q", "-J", f"device={log}", device],
+        ]
+    for command in make:
+        subprocess.run(list(map(str, command)), check=True)
+    with pytest.raises(TargetError, match=f"the log of the {kind} on .* is on another device"):
+        probe_mount(device)
+
+
 def test_the_mount_probe_finds_a_journal_that_cannot_be_replayed(make_loop: Callable[..., Path]) -> None:
     """A file system that mounts only without its journal does not mount; the probe wrote nothing."""
     device = make_loop(64 << 20)

@@ -47,7 +47,7 @@ from tests.client.verify.targets import BadStorage, FlickeringStorage, KnownStor
 from tests.client.verify.verify_lab import ACKED, Ending, Lab
 from tests.core.evidence.memory_target import Disk, after_power_loss, make_case, small
 from tests.joined import joined
-from tests.sample_facts import drive, facts
+from tests.sample_facts import drive, facts, host
 
 MakePlan = Callable[..., Plan]
 ENVIRONMENT = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
@@ -698,3 +698,16 @@ async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
 
     with pytest.raises(WrongTargetError, match="no offset shows that it is the device of run"):
         storage.facts_as_target_of(case, facts(kind="device", file_system=None, offset_bytes=None))
+
+
+async def test_file_system_that_an_older_kernel_does_not_mount_is_no_loss(lab: Lab) -> None:
+    """`--device`: a rescue system's kernel may not know a feature of the file system."""
+    case = make_case(lab.plan, (ACKED,), armed=facts(host=host(kernel="6.12.48+deb13-amd64")))
+    probe = MountProbe(type="ext4", uuid="uuid-1", mounts=False, text="ext4 on /dev/sda1 does not mount")
+    storage = UnmountableStorage(Path("/dev/sda1"), probe)
+    with pytest.raises(TargetError, match=r"Verify with Linux 6\.12\.48"):
+        storage.facts_as_target_of(
+            case, facts(kind="device", file_system=None, host=host(kernel="6.1.0-56-amd64"))
+        )
+    newer = facts(kind="device", file_system=None, host=host(kernel="6.16.3"))
+    assert storage.facts_as_target_of(case, newer).file_system is not None
