@@ -273,11 +273,14 @@ def _what(name: str, sys: Path) -> str:
 
 
 def _serial(block: Path) -> str:
-    """Serial number or WWN of a drive; of a loop device its backing file."""
+    """Serial number or WWN of a drive; of a loop device its backing file. Namespaces of one NVMe drive share
+    its serial, so each but the first has its number behind it."""
     if backing := _text(block / "loop" / "backing_file"):
         return f"loop:{backing}"
     device = block / "device"
     plain = _first_text(block / "serial", device / "serial")
+    if plain and (_number(block / "nsid") or 1) > 1:
+        plain += f"/{_number(block / 'nsid')}"
     return plain or _vpd_serial(device) or _first_text(block / "wwid", device / "wwid", device / "cid")
 
 

@@ -269,6 +269,17 @@ def test_a_sata_drive_has_its_serial_from_the_vital_product_data(tmp_path: Path)
     assert (drive.write_cache, drive.fua, drive.diskseq, drive.flushes) == (None, None, None, None)
 
 
+def test_namespaces_of_one_drive_are_told_apart(tmp_path: Path) -> None:
+    """They share the serial of their controller, and each begins at byte 0: a run on one is not one on the
+    other."""
+    for nsid in (1, 2):
+        name = f"nvme0n{nsid}"
+        _tree(tmp_path, {f"devices/{name}/device/serial": "S1EX01  ", f"devices/{name}/nsid": str(nsid)})
+        _link(tmp_path, name, f"devices/{name}")
+    serials = [block_devices.drive(name, sys=tmp_path).serial for name in ("nvme0n1", "nvme0n2")]
+    assert serials == ["S1EX01", "S1EX01/2"]
+
+
 @pytest.mark.parametrize(
     ("name", "vendor", "model", "emulated"),
     [
