@@ -9,7 +9,7 @@ from __future__ import annotations
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import Arm
+from durability.campaign.definition.settings import Arm, Subject
 from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
 from durability.campaign.tasks import DriveStatus, Trouble
 from durability.evidence.verdict import REASONS
@@ -52,7 +52,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     if why_not is not None:
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
-        word, cause, text = _ended_early(cycle, judged) or _pass(arm, judged)
+        word, cause, text = _ended_early(cycle, judged) or _pass(arm, judged, cycle.subject)
         if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
             return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
         return says(word, cause, text)
@@ -128,22 +128,35 @@ def _failed_under_load(judged: Judged) -> str:
     return f"it failed under load, with its power on: {judged.target_error}"
 
 
-def _pass(arm: Arm, judged: Judged) -> tuple[Word, Cause | None, str]:
+def _pass(arm: Arm, judged: Judged, subject: Subject) -> tuple[Word, Cause | None, str]:
     """Word, cause and text of a cut after which nothing was found lost."""
     reasons = set(judged.reasons)
-    if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_QUESTION:
-        return "nothing", "not-armed", "the writers still had credit when the power went: idle_s is too short"
-    if judged.verdict == "durable" and arm.moment != "prefill":
-        return "durable", None, ""
     if arm.moment == "shutdown":  # the machine started again since, and a drive does not count a normal end
         reasons.discard("attestation-contradicted")
-    if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
-        return "nothing", "not-a-cut", REASONS["attestation-contradicted"]
-    if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
-        return "nothing", "not-armed", "the target had been filled before the power went"
+    left_out = _left_out(arm, judged, reasons, subject)
+    if left_out is not None:
+        return "nothing", *left_out
+    if judged.verdict == "durable":
+        return "durable", None, ""
     if arm.moment != "load" and reasons <= _BY_QUESTION | {"not-armed"}:
         return "kept", None, ""
     return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in judged.reasons)
+
+
+def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: Subject) -> tuple[Cause, str] | None:
+    """Why the cut was not the one that the arm is about, for a cause that is not the drive's; None if it
+    was."""
+    if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:
+        return "not-a-cut", REASONS["attestation-contradicted"]
+    if arm.moment == "idle" and judged.at_risk_ms1000 and reasons <= _BY_QUESTION:
+        return "not-armed", "the writers still had credit when the power went: idle_s is too short"
+    if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
+        return "not-armed", "the target had been filled before the power went"
+    load_of_a_machine = arm.moment == "load" and subject == "machine"
+    if load_of_a_machine and "session-closed" in reasons and reasons <= _OF_THE_CUT:
+        # A machine without power closes no connection; one whose drive was cut alone might.
+        return "agent", "the run's client had ended before the power went"
+    return None
 
 
 def _not_armed(cycle: CycleState, drive: str) -> tuple[Cause, str]:

@@ -55,6 +55,21 @@ def test_writers_that_still_had_credit_were_not_idle(
 
 
 @pytest.mark.parametrize(
+    ("subject", "reasons", "deserved"),
+    [
+        ("machine", ("session-closed",), "nothing agent"),
+        ("machine", ("session-closed", "scan-unfinished"), "nothing inconclusive"),
+        ("drive", ("session-closed",), "nothing inconclusive"),
+    ],
+)
+def test_client_that_ended_just_before_the_cut(subject: str, reasons: tuple[str, ...], deserved: str) -> None:
+    """The agent was killed, and its runs with it, too late for the next one to say so. What a drive that was
+    cut alone did to its client is not known."""
+    told = cut_under_load(subject=subject)
+    assert judged_after(told, verdict="inconclusive", reasons=reasons) == deserved
+
+
+@pytest.mark.parametrize(
     ("reasons", "deserved"),
     [
         (("session-stopped", "attestation-contradicted", "cut-class", "nothing-at-risk"), "kept"),
