@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.decision.same_stack import unlike
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
 from durability.evidence.cut import CUT_CLASSES
-from durability.evidence.strength import strength
-from durability.evidence.strength import weightiest as standing
+from durability.evidence.strength import strength, weightiest
 from durability.formats.case import Case
 from durability.formats.facts import Facts
 
@@ -37,7 +36,7 @@ class KnownDrive:
 
 def known_of_run(case: Case) -> KnownDrive | None:
     """What the series that ends with a run says of its drive, None if no cut of it counts."""
-    if case.armed is None or (stands := standing(case.verdicts)) is None:
+    if case.armed is None or (stands := weightiest(case.verdicts)) is None:
         return None
     if stands.cut_class not in CUT_CLASSES:
         return None
@@ -83,7 +82,7 @@ def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) ->
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
     # A campaign knows why it left cuts out; the series of its runs do not.
     told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
-    return weightiest(
+    return weightiest_proof(
         [
             replace(one.proof, but=unlike(one.facts, result.facts))
             for one in mine

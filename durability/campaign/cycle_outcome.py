@@ -9,7 +9,7 @@ from __future__ import annotations
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import Arm, Subject
+from durability.campaign.definition.settings import Arm, CutSubject
 from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
 from durability.campaign.tasks import DriveStatus, Trouble
 from durability.evidence.verdict import REASONS
@@ -128,7 +128,7 @@ def _failed_under_load(judged: Judged) -> str:
     return f"it failed under load, with its power on: {judged.target_error}"
 
 
-def _pass(arm: Arm, judged: Judged, subject: Subject) -> tuple[Word, Cause | None, str]:
+def _pass(arm: Arm, judged: Judged, subject: CutSubject) -> tuple[Word, Cause | None, str]:
     """Word, cause and text of a cut after which nothing was found lost."""
     reasons = set(judged.reasons)
     if arm.moment == "shutdown":  # the machine started again since, and a drive does not count a normal end
@@ -143,7 +143,7 @@ def _pass(arm: Arm, judged: Judged, subject: Subject) -> tuple[Word, Cause | Non
     return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in judged.reasons)
 
 
-def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: Subject) -> tuple[Cause, str] | None:
+def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) -> tuple[Cause, str] | None:
     """Why the cut was not the one that the arm is about, for a cause that is not the drive's; None if it
     was."""
     if "attestation-contradicted" in reasons and reasons <= _OF_THE_CUT:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from durability.campaign.definition.settings import Power, Subject
+from durability.campaign.definition.settings import CutSubject, Power
 from durability.campaign.happenings import (
     Abandoned,
     CutDue,
@@ -83,7 +83,7 @@ class CycleState:
     since: Entry
     phase: Phase
     switches: list[Switch]
-    subject: Subject
+    subject: CutSubject
     power: tuple[Power, ...]
     statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
     verified: dict[str, DriveStatus] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from durability.formats.documents import Finite, Flag, Natural, Text, from_value
 from durability.formats.packing import Value
 
 Operation: TypeAlias = Literal["on", "off", "status", "check"]
-Outcome: TypeAlias = Literal["done", "on", "off", "failed"]
+SwitchOutcome: TypeAlias = Literal["done", "on", "off", "failed"]
 Word: TypeAlias = Literal["durable", "loss", "kept", "nothing"]
 
 # Why a cycle says nothing of a drive.
@@ -141,7 +141,7 @@ class PowerAnswered:
 
     switch: Natural
     operation: Operation
-    outcome: Outcome
+    outcome: SwitchOutcome
     text: Text
     began_ns: Natural
     ended_ns: Natural

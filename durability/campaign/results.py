@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import Moment
+from durability.campaign.definition.settings import CutMoment
 from durability.campaign.happenings import Cause, DriveCycle
 from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability.units import counted, percent
@@ -45,7 +45,7 @@ class ArmResult:
     own after which all was in place."""
 
     arm: str
-    moment: Moment
+    moment: CutMoment
     tally: Tally
     kept: int
     left_out: int

@@ -44,7 +44,7 @@ MISSING = -1  # the length of a file that is not there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
+class FoundNames:
     """What a number of names of one writer were found to hold; row i is slot `slots[i]`, slots ascending.
 
     `lengths`, shape (n,): bytes of each file, as far as it was read; MISSING if the name does not exist.
@@ -109,7 +109,7 @@ class NameOracle(ProvenOperations):
         oldest = max(0, self.acked[writer] - self.plan.slots)
         return np.union1d(listed, np.arange(oldest, self.ceiling(writer), dtype=U64))
 
-    def screen(self, lookup: Lookup) -> Screened:
+    def screen(self, lookup: FoundNames) -> Screened:
         """Take in what names prove; keep what is of slots in flight, and name what else must be judged."""
         writer, slots = lookup.writer, lookup.slots
         held, observed = self._held_and_odd(lookup)
@@ -130,19 +130,19 @@ class NameOracle(ProvenOperations):
             checked=int(np.count_nonzero(accountable)),
         )
 
-    def observe_all(self, lookup: Lookup) -> list[Observation]:
+    def observe_all(self, lookup: FoundNames) -> list[Observation]:
         """What each name of `lookup` holds, in order."""
         held, observed = self._held_and_odd(lookup)
         return [self._observed(lookup, held, observed, row) for row in range(len(lookup.slots))]
 
     def _observed(
-        self, lookup: Lookup, held: Words, observed: Mapping[int, Observation], row: int
+        self, lookup: FoundNames, held: Words, observed: Mapping[int, Observation], row: int
     ) -> Observation:
         if row in observed:
             return observed[row]
         return self._observation(lookup.writer, int(lookup.slots[row]), held[row])
 
-    def _held_and_odd(self, lookup: Lookup) -> tuple[Words, dict[int, Observation]]:
+    def _held_and_odd(self, lookup: FoundNames) -> tuple[Words, dict[int, Observation]]:
         """The whole version that each name holds (GONE: no name), and by row what the others (UNSEEN) do."""
         record_bytes = self.plan.record_bytes
         gone = lookup.lengths == MISSING
@@ -158,7 +158,7 @@ class NameOracle(ProvenOperations):
                 observed[row] = self._observe_row(lookup, row)
         return held, observed
 
-    def _blank_rows(self, lookup: Lookup, rows: NDArray[np.intp]) -> dict[int, Observation]:
+    def _blank_rows(self, lookup: FoundNames, rows: NDArray[np.intp]) -> dict[int, Observation]:
         """What those of `rows`, full records, hold that are zeros or damaged throughout."""
         slots = lookup.slots[rows]
         found = self.classify(lookup.writer, slots, lookup.words[rows])
@@ -177,7 +177,7 @@ class NameOracle(ProvenOperations):
             for number in np.flatnonzero(chosen)
         }
 
-    def _observe_row(self, lookup: Lookup, row: int) -> Observation:
+    def _observe_row(self, lookup: FoundNames, row: int) -> Observation:
         length = int(lookup.lengths[row])
         data = lookup.words[row].tobytes()[:length]
         seen = self.observe(lookup.writer, int(lookup.slots[row]), data, lookup.unreadable.get(row, ()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from durability import limits
-from durability.evidence.name_oracle import MISSING, Lookup
+from durability.evidence.name_oracle import MISSING, FoundNames
 from durability.formats.mixing import U64, Words
 from durability.formats.plan import Name, Plan
 from durability_client.target.storage import Storage
@@ -53,7 +53,7 @@ class NameLookup:
         for start in range(0, len(slots), self._rows):
             yield LookupRequest(writer, slots[start : start + self._rows], temporary)
 
-    def look_up(self, request: LookupRequest, buffer: memoryview) -> Lookup:
+    def look_up(self, request: LookupRequest, buffer: memoryview) -> FoundNames:
         """What the names of `request` hold, read into `buffer`.
 
         Raises OSError for any error that is not the medium's.
@@ -69,7 +69,7 @@ class NameLookup:
             if lost:
                 unreadable[row] = lost
         words = np.frombuffer(buffer[: len(lengths) * self._row_bytes], dtype=U64).reshape(len(lengths), -1)
-        return Lookup(
+        return FoundNames(
             writer=request.writer,
             slots=request.slots,
             lengths=lengths,

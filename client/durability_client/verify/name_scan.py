@@ -15,7 +15,7 @@ import numpy as np
 
 from durability import limits
 from durability.evidence.judgement import Judgement
-from durability.evidence.name_oracle import Lookup, NameOracle
+from durability.evidence.name_oracle import FoundNames, NameOracle
 from durability.evidence.observation import Observation
 from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64, Words
@@ -96,10 +96,10 @@ class NameScan(ScanBase):
             )
         ]
 
-    def _survey(self, lookup: Lookup) -> None:
+    def _survey(self, lookup: FoundNames) -> None:
         self._oracle.survey(lookup.words)
 
-    def _check(self, lookup: Lookup) -> None:
+    def _check(self, lookup: FoundNames) -> None:
         """Hold names against the rules; those in flight are judged at the end."""
         screened = self._oracle.screen(lookup)
         self._counts.checked += screened.checked
@@ -150,7 +150,7 @@ class NameScan(ScanBase):
     # -- reading -------------------------------------------------------------------------------------------
 
     def _look_at(
-        self, phase: Phase, requests: Sequence[LookupRequest], visit: Callable[[Lookup], None]
+        self, phase: Phase, requests: Sequence[LookupRequest], visit: Callable[[FoundNames], None]
     ) -> None:
         """Visit what the names of `requests` hold, while the next ones are looked up."""
         record_bytes = self._plan.record_bytes
@@ -163,7 +163,7 @@ class NameScan(ScanBase):
             self._done += len(lookup.slots) * record_bytes
             self._tell()
 
-    def _note_readable(self, lookup: Lookup, *, temporary: bool) -> None:
+    def _note_readable(self, lookup: FoundNames, *, temporary: bool) -> None:
         """Have the canary know one name of `lookup` that read well, at least its first sector."""
         self._doubted |= bool(lookup.unreadable)
         for row in np.flatnonzero(lookup.lengths >= limits.SECTOR_BYTES):
@@ -185,12 +185,12 @@ def _slots(listed: Iterable[Name], writer: int, *, temporary: bool) -> Words:
     return np.array(sorted(slots), dtype=U64)
 
 
-def _content(lookup: Lookup, slot: int) -> bytes:
+def _content(lookup: FoundNames, slot: int) -> bytes:
     """What was read of one name of `lookup`, at most a record."""
     return _data(lookup, int(np.searchsorted(lookup.slots, U64(slot))))
 
 
-def _data(lookup: Lookup, row: int) -> bytes:
+def _data(lookup: FoundNames, row: int) -> bytes:
     return bytes(lookup.words[row].tobytes()[: max(0, int(lookup.lengths[row]))])
 
 

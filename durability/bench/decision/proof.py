@@ -68,7 +68,7 @@ class Proof:
         )
 
 
-def weightiest(proofs: list[Proof]) -> Proof | None:
+def weightiest_proof(proofs: list[Proof]) -> Proof | None:
     """The proof that counts of several on one drive: a loss, else the most cuts of the heaviest word. Another
     series with cuts that have no answer keeps it from proving the drive."""
     order: dict[ProofWord, int] = {"lost data": 2, "proven": 1, "too few cuts": 0}

@@ -30,13 +30,13 @@ SWITCHES_MAX = 16
 DAY_S = 86_400.0
 
 PowerKind: TypeAlias = Literal["fence", "tasmota", "shelly", "commands"]
-Subject: TypeAlias = Literal["machine", "drive"]
+CutSubject: TypeAlias = Literal["machine", "drive"]
 StopAt: TypeAlias = Literal["loss", "end"]
 FileSystem: TypeAlias = Literal["", "ext4", "xfs", "btrfs"]
 
 # When the power goes: under load; after all writers have been held for `idle_s`; while the target is
 # prefilled, before anything is acknowledged; after the machine has stopped the run and shut down in order.
-Moment: TypeAlias = Literal["load", "idle", "prefill", "shutdown"]
+CutMoment: TypeAlias = Literal["load", "idle", "prefill", "shutdown"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -112,14 +112,14 @@ class Arm:
     group: int
     record_size: str
     pattern: Pattern
-    moment: Moment
+    moment: CutMoment
     cut_after_s: tuple[float, float]
     off_s: tuple[float, float]
     again_after_s: tuple[float, float] | None
     idle_s: float
 
     @property
-    def promise(self) -> Moment:
+    def promise(self) -> CutMoment:
         """What the cuts of this arm ask of a drive; arms with the same promise are bound together."""
         return self.moment
 
@@ -140,7 +140,7 @@ class Settings:
     off_s: tuple[float, float]
     boot_within_s: float
     ready_within_s: float
-    subject: Subject
+    subject: CutSubject
     cut_class: CutClass
     notify: str
     power: tuple[Power, ...]

@@ -24,12 +24,12 @@ from durability.campaign.happenings import (
     Instant,
     Judged,
     Operation,
-    Outcome,
     PauseAsked,
     PowerAnswered,
     PowerAsked,
     PowerWentOff,
     Resumed,
+    SwitchOutcome,
     entry_from_value,
     entry_to_value,
 )
@@ -40,7 +40,7 @@ from durability.formats.packing import Value
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
 _NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
-Reply = Callable[[Outcome, str], None]
+Reply = Callable[[SwitchOutcome, str], None]
 
 
 class ServerDiedError(Exception):
@@ -215,7 +215,7 @@ class MemoryServer:
             return False
         began_ns, life = self._agenda.now_ns, self._life
 
-        def answer(outcome: Outcome, text: str) -> None:
+        def answer(outcome: SwitchOutcome, text: str) -> None:
             if not self.up or life != self._life:
                 return
             self._asking.discard(switch)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeAlias
 
-from durability.campaign.happenings import Operation, Outcome
+from durability.campaign.happenings import Operation, SwitchOutcome
 from durability_lab.campaign_rig.memory_server import Reply
 from durability_lab.simulated_rig.virtual_time import Agenda, S
 
@@ -33,7 +33,7 @@ class PlayedSwitch:
     claimed: bool = True  # what a switch that lies says
     asked: list[tuple[Operation, Manner]] = field(default_factory=list)
 
-    def take(self, operation: Operation) -> tuple[Outcome, str]:
+    def take(self, operation: Operation) -> tuple[SwitchOutcome, str]:
         """Do what is asked, and say what came of it."""
         self.asked.append((operation, self.manner))
         if self.manner in ("fails", "hangs"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # the controller forks, so it loads nothing that has threads, as numpy does
     from durability.campaign.definition.settings import Power, PowerKind
-    from durability.campaign.happenings import Operation, Outcome
+    from durability.campaign.happenings import Operation, SwitchOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class SwitchAnswer:
     between `began_ns` and `ended_ns`, nanoseconds of the server's clock. After "failed" it is unknown whether
     the switch obeyed, and it may obey after `ended_ns`."""
 
-    outcome: Outcome
+    outcome: SwitchOutcome
     text: str
     began_ns: int
     ended_ns: int

@@ -28,7 +28,7 @@ from durability_server.power.secret_files import without_secrets
 from durability_server.power.switch_programs import EndedProgram
 
 if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
-    from durability.campaign.happenings import Outcome
+    from durability.campaign.happenings import SwitchOutcome
 
 _LOCK_POLL_S = 0.02
 _LOCK_BYTES_MAX = 4096  # a line for each of the few programs of a request
@@ -175,7 +175,7 @@ class _Asking:
         return ended
 
 
-def _text(outcome: Outcome, ended: EndedProgram, secrets: tuple[str, ...]) -> str:
+def _text(outcome: SwitchOutcome, ended: EndedProgram, secrets: tuple[str, ...]) -> str:
     """What the program said last, without secrets; if it failed, with its errors and how it ended."""
     said = [ended.output] if outcome != "failed" else [ended.output, ended.errors]
     clean = " ".join(without_secrets(kept, secrets) for kept in said).replace(_USAGE_HINT, "")

@@ -24,7 +24,7 @@ from durability_server.power.fence_metadata import Metadata, secret_name
 from durability_server.power.secret_files import read_secret
 
 if TYPE_CHECKING:  # the controller loads nothing that has threads, see `exchange`
-    from durability.campaign.happenings import Outcome
+    from durability.campaign.happenings import SwitchOutcome
 
 Action: TypeAlias = Literal["on", "off", "status"]
 
@@ -120,7 +120,7 @@ def metadata_command(switch: SwitchAccess) -> SwitchCommand:
     return SwitchCommand(argv=(path,), given="action=metadata\n", secrets=(), leave_out=_PYTHON)
 
 
-def outcome(switch: SwitchAccess, action: Action, code: int, errors: str) -> Outcome:
+def outcome(switch: SwitchAccess, action: Action, code: int, errors: str) -> SwitchOutcome:
     """What the exit code of a program says, which wrote `errors` to stderr."""
     if action != "status":
         return "done" if code == 0 else "failed"

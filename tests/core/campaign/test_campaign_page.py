@@ -107,7 +107,7 @@ def test_the_file_without_arms_has_the_set_on_the_page() -> None:
 def test_choices_are_on_the_page() -> None:
     """Moments, workloads, file systems and sync methods are listed with each value, and with no other."""
     choices = {
-        ("arm", "moment"): get_args(settings.Moment),
+        ("arm", "moment"): get_args(settings.CutMoment),
         ("arm", "workload"): tuple(WORKLOADS),
         ("drive", "file_system"): tuple(filter(None, get_args(settings.FileSystem))),
         ("arm", "sync"): get_args(SyncMethod),
@@ -119,7 +119,7 @@ def test_choices_are_on_the_page() -> None:
     moments = re.findall(
         r"^\| `(\w+)` \|", TEXT.split("### Moments")[1].split("###")[0].split("These")[0], re.M
     )
-    assert tuple(moments[1:]) == get_args(settings.Moment)
+    assert tuple(moments[1:]) == get_args(settings.CutMoment)
 
 
 def test_bounds_are_on_the_page() -> None:

@@ -14,7 +14,7 @@ from durability.evidence.document import Outcome, Requirements
 from durability.evidence.judge import Attestation, judge
 from durability.evidence.judge import Found as FoundTarget
 from durability.evidence.judgement import FindingClass, Judgement
-from durability.evidence.name_oracle import MISSING, Lookup, NameOracle
+from durability.evidence.name_oracle import MISSING, FoundNames, NameOracle
 from durability.evidence.observation import PREFILL
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, ScanReport
@@ -235,12 +235,12 @@ def _scan_names(disk: Disk, oracle: NameOracle, bad: dict[tuple[int, int], set[i
     return found
 
 
-def look_up(disk: Disk, writer: int, slots: Words, bad: dict[tuple[int, int], set[int]]) -> Lookup:
+def look_up(disk: Disk, writer: int, slots: Words, bad: dict[tuple[int, int], set[int]]) -> FoundNames:
     """What the disk has under the names of `slots`; `bad`: unreadable sectors by (writer, slot)."""
     size = disk.plan.record_bytes
     files = [disk.files.get(f".{writer}.{slot}") for slot in slots]
     data = b"".join(bytes(file or b"")[:size].ljust(size, b"\xff") for file in files)
-    return Lookup(
+    return FoundNames(
         writer=writer,
         slots=slots,
         lengths=np.array([MISSING if file is None else len(file) for file in files], dtype=np.int64),

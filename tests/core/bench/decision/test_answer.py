@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
-from durability.bench.decision.proof import Proof, weightiest
+from durability.bench.decision.proof import Proof, weightiest_proof
 from durability.bench.intervals import Ratio
 
 PROVEN = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
@@ -138,10 +138,10 @@ def test_no_ratio_is_without_caveat_unless_both_are_proven(first: Proof | None, 
 
 def test_of_several_proofs_a_loss_counts_then_the_most_cuts() -> None:
     """A later series without a loss does not take an earlier loss back."""
-    assert weightiest([PROVEN, LOST, FEW]) is LOST
-    assert weightiest([FEW, GUEST, PROVEN]) is PROVEN
-    assert weightiest([GUEST, FEW]) is FEW
-    assert weightiest([]) is None
+    assert weightiest_proof([PROVEN, LOST, FEW]) is LOST
+    assert weightiest_proof([FEW, GUEST, PROVEN]) is PROVEN
+    assert weightiest_proof([GUEST, FEW]) is FEW
+    assert weightiest_proof([]) is None
 
 
 def test_what_a_row_says() -> None:
@@ -158,10 +158,10 @@ def test_a_series_without_answers_keeps_a_drive_from_being_proven() -> None:
     """59 clean cuts do not hide the 59 whose outcome nobody knows; of another stack they say nothing."""
     hung = replace(PROVEN, cuts=0, bound=None, unknown=59, source="campaign hung")
     for order in ([hung, PROVEN], [PROVEN, hung]):
-        counts = weightiest(order)
+        counts = weightiest_proof(order)
         assert counts is not None and counts.word == "too few cuts"
         assert counts.text == "no loss in 59 cuts, but 59 cuts of campaign hung with unknown outcome"
-    assert weightiest([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
+    assert weightiest_proof([PROVEN, replace(hung, but="of firmware 1, not 2")]) is PROVEN
 
 
 def test_cuts_of_another_stack_prove_nothing() -> None:
@@ -170,7 +170,7 @@ def test_cuts_of_another_stack_prove_nothing() -> None:
     assert other.word == "too few cuts" and other.text == "no loss in 59 cuts, but not with nobarrier"
     assert "b has no loss in 59 cuts, but not with nobarrier: cut its power" in _answer(PROVEN, other)
     assert replace(LOST, but="of firmware 1, not 2").text.endswith("campaign x (of firmware 1, not 2)")
-    assert weightiest([other, FEW]) is FEW
+    assert weightiest_proof([other, FEW]) is FEW
 
 
 def test_a_suspicious_result_is_never_taken() -> None:
