@@ -15,7 +15,7 @@ from durability.campaign.campaign_state import CampaignState, PastCycle
 from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import CutMoment
 from durability.campaign.happenings import Cause, DriveCycle
-from durability.evidence.strength import CONFIDENCE, upper_bound
+from durability.evidence.strength import CONFIDENCE, interval, upper_bound
 from durability.units import counted, percent
 
 # Causes that the campaign's log shows, and that cannot depend on the drive.
@@ -108,16 +108,15 @@ def tally(cycles: list[DriveCycle]) -> Tally:
     words = Counter(mine.word for mine in cycles)
     losses, cuts = words["loss"], words["loss"] + words["durable"] + words["kept"]
     unknown = sum(mine.word == "nothing" and mine.cut and mine.cause not in INDEPENDENT for mine in cycles)
-    two_sided = 1 - (1 - CONFIDENCE) / 2
-    made = cuts + unknown
+    low, high = interval(losses, cuts, unknown=unknown) if losses else (None, None)
     return Tally(
         cuts=cuts,
         losses=losses,
         unknown=unknown,
         bound=upper_bound(losses, cuts) if cuts and not unknown else None,
-        bound_if_lost=upper_bound(losses + unknown, made) if cuts and unknown else None,
-        low=1 - upper_bound(made - losses, made, two_sided) if losses else None,
-        high=upper_bound(losses + unknown, made, two_sided) if losses else None,
+        bound_if_lost=upper_bound(losses + unknown, cuts + unknown) if cuts and unknown else None,
+        low=low,
+        high=high,
     )
 
 

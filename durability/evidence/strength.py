@@ -59,6 +59,13 @@ def upper_bound(losses: int, cuts: int, confidence: float = CONFIDENCE) -> float
     return high
 
 
+def interval(losses: int, cuts: int, *, unknown: int = 0) -> tuple[float, float]:
+    """Where the per-cut loss probability lies, two-sided at `CONFIDENCE`, after `losses` in `cuts` cuts and
+    `unknown` more, each of which may have been a loss or not."""
+    one_sided, made = (1 + CONFIDENCE) / 2, cuts + unknown
+    return 1 - upper_bound(made - losses, made, one_sided), upper_bound(losses + unknown, made, one_sided)
+
+
 def weightiest(given: Sequence[PastVerdict]) -> PastVerdict | None:
     """The verdict that stands of those given on one run, oldest first (rule 9): loss, then durable by class
     of cut, then inconclusive; the newest of equals. None if there is none.

@@ -15,7 +15,7 @@ from durability.campaign.health import health_rows, health_warnings
 from durability.campaign.progress import doing, expected_cycle_s, hours, left_s
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
 from durability.campaign.tasks import Condition
-from durability.evidence.strength import CONFIDENCE
+from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability.units import counted, format_size, percent
 from durability_client.campaigns.campaign_results import results_to_value
 from durability_client.campaigns.health_text import health_text
@@ -64,7 +64,7 @@ def what_start_does(settings: Settings, before: CampaignState) -> str:
     length = settings.cuts * expected_cycle_s(settings)
     lines.append(
         f"{counted(settings.cuts, 'cut')} for each drive, about {hours(length)}; seed {settings.seed}."
-        f" Without a loss they show that at most {percent(1 - (1 - CONFIDENCE) ** (1 / settings.cuts))} of"
+        f" Without a loss they show that at most {percent(upper_bound(0, settings.cuts))} of"
         f" cuts lose data ({100 * CONFIDENCE:.0f} % confidence)."
     )
     return "\n".join(lines)

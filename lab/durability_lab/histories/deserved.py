@@ -1,13 +1,14 @@
 """What a verdict deserves, by the truth about a history: what the drive promised and broke, when
 something really lost its power, and what anybody did to the target.
 
-It shares no code with the judge. Each reason of a loss must be true: findings, as many of each class as a
-second reading in the plainest way has (`reference_judge`), where the drive broke a promise; a drive that is
-smaller than it was; or an earlier loss that was true. Durable must rest on a cut that happened, of that
-class, within a second of a promise to that run, and on a target that the second reading finds whole. There is
-a floor: a sound run, on which the power was cut under load and nothing else happened, is durable if the drive
-kept its promises and the operator says so. All else may be inconclusive or without a verdict, and one that
-the facts would have allowed to be more is counted as missed.
+It shares no rule of evidence with the judge; `reference_judge` says what it takes from the formats. Each
+reason of a loss must be true: findings, as many of each class as a second reading in the plainest way has
+(`reference_judge`), where the drive broke a promise; a drive that is smaller than it was; or an earlier loss
+that was true. Durable must rest on a cut that happened, of that class, within a second of a promise to that
+run, and on a target that the second reading finds whole. There is a floor: a sound run, on which the power
+was cut under load and nothing else happened, is durable if the drive kept its promises and the operator says
+so. All else may be inconclusive or without a verdict, and one that the facts would have allowed to be more is
+counted as missed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from durability.evidence.strength import CONFIDENCE, upper_bound
 from durability_lab.simulated_rig.scenario import Scenario
 
 DELAYS_MS = (1, 10, 100, 1000)
@@ -43,10 +42,3 @@ def flush_skipped_scenarios() -> Iterator[Scenario]:
     for one_in in ONE_IN:
         for writers, rate in LOADS:
             yield replace(_LOAD, model=f"flush-skipped:one_in={one_in}", writers=writers, rate=rate)
-
-
-def interval(count: int, cuts: int) -> tuple[float, float]:
-    """Where the probability lies of what happened in `count` of `cuts` cuts: two-sided at 95 %
-    (Clopper-Pearson)."""
-    one_sided = (1 + CONFIDENCE) / 2
-    return 1 - upper_bound(cuts - count, cuts, one_sided), upper_bound(count, cuts, one_sided)

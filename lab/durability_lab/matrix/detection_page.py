@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 import durability
+from durability.evidence.strength import interval
 from durability.units import counted
 from durability_lab.matrix import detection_curves, matrix_report
 from durability_lab.matrix.graded_cut import GradedCut
@@ -290,7 +291,7 @@ def _point(
         return ""
     cuts, caught = len(graded_cuts), graded(graded_cuts, "right")
     broke = sum(bool(graded_cut.broken) for graded_cut in graded_cuts)
-    low, high = detection_curves.interval(caught, cuts)
+    low, high = interval(caught, cuts)
     return f"{share(caught / cuts)}, {share(low)} to {share(high)} ({share(broke / cuts)})"
 
 

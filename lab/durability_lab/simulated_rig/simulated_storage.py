@@ -20,6 +20,7 @@ from durability.formats import facts
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, WRITE_THROUGH_METHODS, Plan, TargetKind
 from durability_client.target.discovery import collect
+from durability_client.target.drive_watch import conclude
 from durability_client.target.storage import (
     Buffer,
     DriveLook,
@@ -93,6 +94,9 @@ class SimulatedFile:
             time.sleep(self._sync_s)
 
 
+_NAME = "the simulated drive"
+
+
 class SimulatedDriveWatch:
     """A `DriveWatch` of a simulated drive. What it does it does at once, and without power it stays until its
     owner gives it back; so one read shows what many would."""
@@ -105,15 +109,16 @@ class SimulatedDriveWatch:
 
     def look(self, timeout_s: float) -> DriveLook:
         """Read the first sector, without waiting. A drive that was powered on since is another one."""
+        codes = {}
         try:
             self._drive.peek(0, self._drive.sector_bytes)
         except HangingReadError:
-            return DriveLook(drive="silent", text="a read of the simulated drive did not return")
+            pass
         except OSError as error:
-            return DriveLook(drive="dead", text=f"the simulated drive does not answer: {error.strerror}")
-        if self._drive.generation != self._generation:
-            return DriveLook(drive="dead", text="the simulated drive was enumerated anew")
-        return DriveLook(drive="answered", text="the simulated drive still answers reads")
+            codes[_NAME] = error.errno or errno.EIO
+        else:
+            codes[_NAME] = 0 if self._drive.generation == self._generation else errno.ENODEV
+        return conclude([_NAME], codes, refused="", timeout_s=timeout_s)
 
     def close(self) -> None:
         """Nothing is held."""

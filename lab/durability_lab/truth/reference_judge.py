@@ -6,9 +6,11 @@ to be, the versions of a slot are counted up from the first operation, nothing i
 shortcut. Of the evidence's own modules it uses none; the plan, the schedule's forward direction and the
 stamping of records are the format's. It is slow, for targets of the lab's size, and needs a server's log.
 
-Independent on purpose: it knows the workloads by name, says again here what each of them does, and asks none
-of their objects (`workloads`) for it, so that a wrong one is noticed. One that it does not know it takes for
-`overwrite`: each operation puts a version where the schedule says, within a region.
+Independent on purpose: it knows the workloads by name and says again here what each of them puts and removes,
+so that a wrong object (`workloads`) is noticed. Of those it takes only the order of a pass, by the plan's
+`schedule`, and the layout, by its `extent`: a mistake in these it shares, and golden vectors hold them. One
+that it does not know it takes for `overwrite`: each operation puts a version where the schedule says, within
+a region. Bytes come through the scan's `Reader`, which finds the unreadable sectors.
 
 Refuses to know what the drive promised: that is for `truth`.
 """

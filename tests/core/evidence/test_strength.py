@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from durability.evidence.strength import HIDE_LOSSES, at_most_probability, strength, upper_bound, weightiest
+from durability.evidence.strength import (
+    HIDE_LOSSES,
+    at_most_probability,
+    interval,
+    strength,
+    upper_bound,
+    weightiest,
+)
 from durability.formats.case import PastVerdict
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 
@@ -141,3 +148,17 @@ def test_runs_that_were_left_out_void_the_bound(
     case = make_case(small(make_plan), (10,), series=(left_out,))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
     assert (series.bound, series.left_out, series.cuts) == (None, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "cuts", "low", "high"), [(0, 50, 0.0, 0.0711), (50, 50, 0.9289, 1.0), (10, 100, 0.0490, 0.1762)]
+)
+def test_interval_is_that_of_clopper_and_pearson(count: int, cuts: int, low: float, high: float) -> None:
+    """Values of the tables."""
+    assert interval(count, cuts) == pytest.approx((low, high), abs=1e-4)
+
+
+def test_unknown_cuts_widen_the_interval() -> None:
+    """Each of them may have been a loss, or none."""
+    low, high = interval(1, 19, unknown=40)
+    assert low == interval(1, 59)[0] and high == interval(41, 59)[1]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from durability.errors import EXIT_LOSS
-from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios, interval
+from durability_lab.matrix.detection_curves import early_ack_scenarios, flush_skipped_scenarios
 from durability_lab.simulated_rig.scenario import Scenario
 from durability_lab.simulated_rig.simulation import simulate
 
@@ -40,11 +40,3 @@ def test_many_writers_hide_a_skipped_flush_that_a_paced_writer_shows(seed: int) 
     paced, *_, many = [replace(point, model="flush-skipped") for point in flush_skipped_scenarios()]
     assert (paced.writers, many.writers) == (1, 16)
     assert caught(paced, seed) > caught(many, seed)
-
-
-@pytest.mark.parametrize(
-    ("count", "cuts", "low", "high"), [(0, 50, 0.0, 0.0711), (50, 50, 0.9289, 1.0), (10, 100, 0.0490, 0.1762)]
-)
-def test_interval_is_that_of_clopper_and_pearson(count: int, cuts: int, low: float, high: float) -> None:
-    """Values of the tables."""
-    assert interval(count, cuts) == pytest.approx((low, high), abs=1e-4)

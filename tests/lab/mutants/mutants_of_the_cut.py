@@ -6,8 +6,8 @@ from durability.evidence import at_risk, cut, flushes, strength, verdict
 from durability.evidence.name_oracle import NameOracle
 from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.slot_oracle import SlotOracle
+from durability_client.target import drive_watch
 from durability_client.verify.scan_base import ScanBase
-from durability_lab.simulated_rig.simulated_storage import SimulatedDriveWatch
 from durability_server.runs.run import Run
 from tests.lab.mutants.mutation import Mutant, answering, constant, without
 
@@ -121,7 +121,7 @@ THE_CUT = (
         rule=12,
         taken_away="a drive that failed a request is dead",
         noticed_by=("drive-that-lives-on-after-its-error",),
-        change=without(SimulatedDriveWatch.look, 'drive="answered"', 'drive="dead"'),
+        change=without(drive_watch.conclude, 'drive="answered"', 'drive="dead"'),
     ),
     Mutant(
         name="stalled writers counted",
