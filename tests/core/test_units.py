@@ -31,9 +31,13 @@ from durability.units import (
         ("64 MiB", 64 << 20),
         ("1GiB", 1 << 30),
         (" 2TiB ", 2 << 40),
+        ("4K", 4096),
+        ("4G", 4 << 30),
+        ("4GB", 4 * 10**9),
+        ("4KB", 4000),
     ],
 )
-def test_a_size_is_a_number_with_a_binary_unit(text: str, size_bytes: int) -> None:
+def test_a_size_is_a_number_with_a_unit(text: str, size_bytes: int) -> None:
     """Each documented form of a size means that many bytes."""
     assert parse_size(text) == size_bytes
 

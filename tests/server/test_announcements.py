@@ -135,7 +135,7 @@ async def test_a_service_manager_hears_that_it_lives(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(
             *(COMMAND, "serve", "--listen", "127.0.0.1:0", "--quiet"),
             env={**os.environ, **own, "XDG_STATE_HOME": str(tmp_path)},
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
         loop = asyncio.get_running_loop()
@@ -144,5 +144,7 @@ async def test_a_service_manager_hears_that_it_lives(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             while heard[-1] != b"STOPPING=1":
                 heard.append(await loop.sock_recv(manager, 100))
-            assert await process.wait() == 0
+            said, _ = await process.communicate()
+    assert process.returncode == 0
+    assert re.fullmatch(rb"Listening on \S+\.\nTo join a machine [^\n]*\n", said), said
     assert heard[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]

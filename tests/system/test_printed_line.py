@@ -39,13 +39,14 @@ def serving(home: Path) -> Iterator[str]:
             os.close(ours)
 
 
-def typed(home: Path, line: str) -> subprocess.CompletedProcess[str]:
+def typed(home: Path, line: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """What comes of a line that a user types, whose files are in `home`."""
     _, *arguments = line.split()
     return subprocess.run(
         [COMMAND, *arguments],
         env=os.environ
-        | {"XDG_STATE_HOME": str(home), "DURABILITY_CREDENTIAL": str(home / "credential.json")},
+        | {"XDG_STATE_HOME": str(home), "DURABILITY_CREDENTIAL": str(home / "credential.json")}
+        | variables,
         check=False,
         capture_output=True,
         text=True,
@@ -86,3 +87,35 @@ def test_on_the_servers_machine_nothing_is_typed(tmp_path: Path) -> None:
         assert re.search(r"durability join 127\.0\.0\.1:\d+ \S{47}\n", invited.stdout)
         listed = typed(home, "durability clients")
         assert re.search(r"office +viewer +invited", listed.stdout)
+
+
+def test_a_client_is_renamed_and_revoked(tmp_path: Path) -> None:
+    """By its name, on the server's machine. What was revoked is told what to type; an operator may join from
+    elsewhere and see all."""
+    server, client, office = (tmp_path / name for name in ("server", "client", "office"))
+    with serving(server) as said:
+        line = re.search(r"durability join 127\.0\.0\.1:\d+ \S{47}", said)
+        assert line and typed(client, f"{line[0]} --name b7").returncode == 0
+        renamed = typed(server, "durability clients rename b7 rack-3")
+        assert renamed.returncode == 0, renamed.stderr
+        assert re.search(r"rack-3 +client +", typed(server, "durability clients").stdout)
+        invited = typed(server, "durability clients invite --role operator --name office")
+        line = re.search(r"durability join 127\.0\.0\.1:\d+ \S{47}", invited.stdout)
+        assert line and typed(office, line[0]).returncode == 0
+        assert "rack-3" in typed(office, "durability clients").stdout
+        revoked = typed(office, "durability clients revoke rack-3")
+        assert revoked.returncode == 0, revoked.stderr
+        refused = typed(client, "durability runs --all")
+        assert refused.returncode == 5 and "durability clients invite" in refused.stderr
+
+
+def test_the_environment_names_another_server(tmp_path: Path) -> None:
+    """DURABILITY_SERVER comes before the address that `join` stored."""
+    with serving(tmp_path / "server") as said:
+        line = re.search(r"durability join (127\.0\.0\.1:\d+) \S{47}", said)
+        client = tmp_path / "client"
+        assert line and typed(client, line[0]).returncode == 0
+        assert typed(client, "durability runs --all").returncode == 0
+        elsewhere = typed(client, "durability runs --all", DURABILITY_SERVER="127.0.0.1:1")
+        assert elsewhere.returncode == 5 and "127.0.0.1:1" in elsewhere.stderr
+        assert typed(client, "durability runs --all", DURABILITY_SERVER=line[1]).returncode == 0

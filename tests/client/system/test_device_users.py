@@ -161,3 +161,11 @@ def test_another_path_to_the_drive_is_in_use(tmp_path: Path, wwid: str, in_use: 
     use = use_of_device("sdx", sys=tmp_path)
     assert (use is not None) == in_use
     assert use is None or (use.name, use.text) == ("sdy", "held by dm-7")
+
+
+@pytest.mark.parametrize("holder", ["md127", "dm-0"])
+def test_a_member_of_an_array_or_volume_group_is_in_use(tmp_path: Path, holder: str) -> None:
+    """The kernel names what holds it: md, or a volume of LVM."""
+    _drive(tmp_path, "sdx", "naa.5000c500a1b2c3d4", holders=holder)
+    use = use_of_device("sdx", sys=tmp_path)
+    assert use is not None and (use.name, use.text) == ("sdx", f"held by {holder}")
