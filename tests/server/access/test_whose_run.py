@@ -1,0 +1,65 @@
+"""A run is its client's: what others, and viewers, may do with it and around it."""
+
+from __future__ import annotations
+
+import pytest
+
+from durability.errors import RefusedError
+from durability.protocol import messages
+from tests.server.conftest import Lab
+from tests.server.two_tenants import on, tenant, verdict_document
+
+
+async def test_a_verdict_is_for_a_run_that_has_ended(lab: Lab, sqlite_url: str) -> None:
+    """While the run goes on nobody may give one, its own client included."""
+    running = await lab.start(sqlite_url)
+    owner = await tenant(lab, running, "b1")
+    client = await lab.connect(running.address, member=owner.member)
+    await client.begin(lab.plan(run=1), on(lab, "b1"))
+    judge = await lab.connect(running.address, "verify", member=owner.member)
+    with pytest.raises(RefusedError, match="a verdict is for a run that verify has ended"):
+        given = messages.GiveVerdict(run=1, document=verdict_document("durable"))
+        await judge.ask(given, messages.Stored)
+
+
+async def test_another_clients_unverified_run_keeps_nobody_from_a_target(lab: Lab, sqlite_url: str) -> None:
+    """It says that its target is ours, and was cut there: our run begins without --force, and is judged as
+    though that one did not exist."""
+    running = await lab.start(sqlite_url)
+    honest, copying = await tenant(lab, running, "b1"), await tenant(lab, running, "mallory")
+    facts = on(lab, "b1")
+    planted = await lab.connect(running.address, member=copying.member)
+    await planted.begin(lab.plan(run=7), facts)
+    await planted.acknowledge(3, 4)
+    await planted.close()
+    client = await lab.connect(running.address, member=honest.member)
+    await client.begin(lab.plan(run=1), facts)
+    await client.close()
+    late = await lab.connect(running.address, member=copying.member)
+    await late.begin(lab.plan(run=8), facts, force=True)
+    judge = await lab.connect(running.address, "verify", member=honest.member)
+    case = await judge.fetch(0, facts)  # the newest on this target
+    assert (int(case.run, 16), case.superseded_by, case.predecessors) == (1, "", ())
+
+
+async def test_a_viewer_sees_all_runs_and_makes_none(lab: Lab, sqlite_url: str) -> None:
+    """It lists and shows; it may not register, resume or judge."""
+    running = await lab.start(sqlite_url)
+    owner = await tenant(lab, running, "b1")
+    await owner.cut(1, on(lab, "b1"), "durable")
+    operator = await lab.connect(running.address, "operate", local=True)
+    line = (await operator.ask(messages.Invite(role="viewer", name="office"), messages.Invited)).line
+    viewer = await lab.join(running.address, line, name="office")
+    asker = await lab.connect(running.address, "query", member=viewer)
+    rows = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
+    assert [row["client"] for row in rows] == ["b1"]
+    shown = (await asker.ask(messages.Show(run=1), messages.Shown)).document
+    assert shown["case"]["verdicts"]  # type: ignore[index, call-overload]
+    for purpose, message in (
+        ("run", messages.Resume(run=1, secret=b"s" * 16)),
+        ("verify", messages.GiveVerdict(run=1, document=verdict_document("loss"))),
+    ):
+        with pytest.raises(RefusedError) as refused:
+            other = await lab.connect(running.address, purpose, member=viewer)
+            await other.ask(message, messages.Stored)
+        assert refused.value.code == "forbidden"
