@@ -6,6 +6,7 @@ import pytest
 
 from durability.errors import RefusedError
 from durability.protocol import messages
+from durability.units import format_run
 from tests.server.conftest import Lab
 from tests.server.two_tenants import on, tenant, verdict_document
 
@@ -52,7 +53,7 @@ async def test_a_viewer_sees_all_runs_and_makes_none(lab: Lab, sqlite_url: str) 
     viewer = await lab.join(running.address, line, name="office")
     asker = await lab.connect(running.address, "query", member=viewer)
     rows = (await asker.ask(messages.List(limit=10), messages.Listing)).rows
-    assert [row["client"] for row in rows] == ["b1"]
+    assert [row["run"] for row in rows] == [format_run(1)]
     shown = (await asker.ask(messages.Show(run=1), messages.Shown)).document
     assert shown["case"]["verdicts"]  # type: ignore[index, call-overload]
     for purpose, message in (
