@@ -282,7 +282,8 @@ def _limit(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
     return ""
 
 
-WEIGHTS = {"": 0, "inconclusive": 1, "durable": 2, "loss": 3}
+LOSS_BY_READS = "loss, by reads that failed alone"  # which a pass that reads all may withdraw
+WEIGHTS = {"": 0, "inconclusive": 1, "durable": 2, LOSS_BY_READS: 3, "loss": 4}
 
 
 def listing(
@@ -290,7 +291,8 @@ def listing(
 ) -> Iterator[str]:
     """Where `runs` does not show the weightiest verdict that was stored, `standing`. `unanswered`: runs of
     which a verify may have stored one that nobody has seen."""
-    for run, word in standing.items():
+    for run, kept in standing.items():
+        word = kept.partition(",")[0]
         shown = listed.get(run, word)
         unseen = run in unanswered and WEIGHTS[shown] > WEIGHTS[word]
         if shown != word and not unseen:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from durability.units import parse_run
-from durability_lab.histories.deserved import WEIGHTS, Grade, KnownTruth, grade, listing
+from durability_lab.histories.deserved import LOSS_BY_READS, WEIGHTS, Grade, KnownTruth, grade, listing
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.virtual_loop import VirtualLoop, virtual_time
 from durability_lab.histories.virtual_network import VirtualNetwork
@@ -130,8 +130,13 @@ def _keep(world: Playable, answer: VerifyAnswer) -> None:
     run, word = parse_run(answer.document["run"]), str(answer.document["verdict"])
     if answer.interrupted:
         world.unanswered.add(run)  # it may not have been stored
-    elif WEIGHTS[word] > WEIGHTS[world.standing.get(run, "")]:
-        world.standing[run] = word
+        return
+    before, codes = world.standing.get(run, ""), {reason["code"] for reason in answer.document["reasons"]}
+    if word == "loss" and ("unreadable-only" in codes or codes == {"earlier-loss"}):
+        word = LOSS_BY_READS
+    if "loss-withdrawn" in codes and before == LOSS_BY_READS:
+        before = ""
+    world.standing[run] = max(before, word, key=WEIGHTS.__getitem__)
 
 
 def _said(answer: VerifyAnswer) -> str:

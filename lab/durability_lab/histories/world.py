@@ -433,12 +433,16 @@ class World:
         self._die(silent=False)
 
     async def _network(self, step: Step) -> None:
-        self.network.turn(up=step["up"] == "yes")
-        if not self.network.up and self.ended and self.network.unheard(self.ended[-1]):
-            self.ended_unheard.update(list(self.plans)[-1:])
+        self._turn_network(up=step["up"] == "yes")
         frozen = self.client is not None and self.client.frozen
         if frozen or self.storage.drive.hung or self.failed.intersection(list(self.plans)[-1:]):
             self._stops_writing()
+
+    def _turn_network(self, *, up: bool) -> None:
+        """A network that dies takes with it what a client that had ended sent last."""
+        self.network.turn(up=up)
+        if not up and self.ended and self.network.unheard(self.ended[-1]):
+            self.ended_unheard.update(list(self.plans)[-1:])
 
     async def _resize(self, step: Step) -> None:
         if not self.client_alive:
@@ -642,7 +646,7 @@ class World:
         elif what == "server":
             self._kill_server()
         elif what == "network":
-            self.network.turn(up=False)
+            self._turn_network(up=False)
         elif not process.dead:
             process.end()
             self.network.kill(process)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from durability.evidence import verdict
+from durability.evidence import strength, verdict
 from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories.play import Played, play
@@ -156,3 +156,27 @@ def test_exports_and_copies_of_any_age() -> None:
         for age in ("0", "1", "2", "3")
     ]
     assert all(one.wrong == () for one in by_age)
+
+
+def test_a_client_whose_end_is_lost_with_the_network_is_a_known_limit() -> None:
+    """It is killed, and the network dies under `verify` before the server hears of it."""
+    text = (
+        "durability.history/1\nseed 0\ntarget device\ndrive honest\ncounters no\n"
+        "run\nkill\nverify cut_after=1 loses=network\nhang\npass\ncut\n"
+    )
+    found = play(History.parse(text))
+    assert found.wrong == ()
+    assert found.grades[-1].limit == "stopped writing in a dead network"
+
+
+def test_a_loss_by_reads_alone_may_be_withdrawn() -> None:
+    """A drive that gives EIO after one cut, and all after the next: `runs` shows what stands since."""
+    text = (
+        "durability.history/1\nseed 718\ntarget file\ndrive unreadable:share=0.05\ncounters no\n"
+        "run workload=unlink\npass ms=1500\nfreeze\npass\ncut\nrun\nboot\nverify\nerror\npass\ncut\n"
+    )
+    found = play(History.parse(text))
+    assert found.wrong == ()
+    assert [grade.word for grade in found.grades] == ["loss", "durable"]
+    with answering(strength.weightiest, "return given[0] if given else None")():
+        assert any("`runs` shows loss" in one for one in play(History.parse(text)).wrong)
