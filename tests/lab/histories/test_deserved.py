@@ -180,3 +180,13 @@ def test_a_loss_by_reads_alone_may_be_withdrawn() -> None:
     assert [grade.word for grade in found.grades] == ["loss", "durable"]
     with answering(strength.weightiest, "return given[0] if given else None")():
         assert any("`runs` shows loss" in one for one in play(History.parse(text)).wrong)
+
+
+def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
+    """History k: the server hears neither its end nor what it wrote; a cut ten seconds later looks like one
+    under load. A writer that goes on uses up its credit instead, and has nothing at risk."""
+    killed = played("run size_kib=1024", "pass ms=1500", "network", "kill", *["pass ms=4000"] * 3, "cut")
+    assert killed.wrong == ()
+    assert killed.grades[-1].limit == "stopped writing in a dead network"
+    waiting = played("run size_kib=1024", "pass ms=1500", "network", *["pass ms=4000"] * 3, "cut")
+    assert (waiting.grades[-1].word, waiting.grades[-1].reasons) == ("inconclusive", ("nothing-at-risk",))
