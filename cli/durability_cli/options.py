@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import typer
 
 from durability import limits
+from durability.campaign.definition.settings import CUTS_MAX
 from durability.formats import plan
 from durability.formats.case import ClassOfCut
 from durability.formats.workloads import workload
 from durability.formats.workloads.registry import WORKLOADS
 from durability.protocol.auth import Role
+from durability.protocol.local_address import PORT
 
 if TYPE_CHECKING:
     from durability_client.link.endpoint import Endpoint
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 else:  # what typer makes choices of
     _WorkloadName = Literal[tuple(WORKLOADS)]
 
-LISTEN = "0.0.0.0:7420"
+LISTEN = f"0.0.0.0:{PORT}"
 BYTES_EPILOG = "BYTES takes a unit: 4K or 4KiB, M, G, T (1024); 4KB, MB, GB, TB (1000)."
 _STATE_DIRECTORY = "state directory"
 _CREDENTIAL = "where join left it"
@@ -480,7 +482,7 @@ LiveIso = Annotated[
 LiveFirmware = Annotated[
     Literal["bios", "uefi"], typer.Option(help="Firmware of the machine that boots the live image.")
 ]
-CutsOfCampaign = Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="Cuts per drive.")]
+CutsOfCampaign = Annotated[int, typer.Option(metavar="N", min=1, max=CUTS_MAX, help="Cuts per drive.")]
 CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
 CutSeed = Annotated[
     int | None, typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM)
