@@ -39,9 +39,9 @@ class EventfulDrive(Drive):
 
     `failing`: "", "once" or "lasting". `reads_left`: after so many reads `on_read` is called; None: never.
     `node`: what a system shows of it without power (`steps`).
-    `plans`: of every run whose superblock was written to it, in order. `promised_ns`: by run, when it last
-    promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run, how far that reached
-    system, reached while that run was the newest; 0 is before the first.
+    `plans`: of every run whose superblock was written to it, in order; `sizes`: its own then. `promised_ns`:
+    by run, when it last promised an operation, and `begun_ns` when it first did. `nameless_bytes`: by run,
+    how far that reached system, reached while that run was the newest; 0 is before the first.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class EventfulDrive(Drive):
         self.on_read: Callable[[], None] = lambda: None
         self.node = "stays"
         self.plans: dict[int, Plan] = {}
+        self.sizes: dict[int, int] = {}
         self.promised_ns: dict[int, int] = {}
         self.begun_ns: dict[int, int] = {}
         self.nameless_bytes: dict[int, int] = {}
@@ -93,6 +94,7 @@ class EventfulDrive(Drive):
         run = _run_of(whole)
         if len(whole) >= limits.SUPERBLOCK_BYTES and (plan := read_superblock(whole)) is not None:
             self.plans.setdefault(plan.run, plan)
+            self.sizes.setdefault(plan.run, self.size_bytes)
         if fua and not whole.startswith(_MAGIC):
             newest = next(reversed(self.plans), 0)
             end = offset + len(whole)

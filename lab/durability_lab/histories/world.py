@@ -124,7 +124,6 @@ class World:
     cuts: list[PlayedCut] = field(default_factory=list)
     armed: list[int] = field(default_factory=list)  # those that the server armed on the drive as it is
     broken_before: list[Broken] = field(default_factory=list)  # by this drive, at its cuts
-    sizes: dict[int, int] = field(default_factory=dict)  # of the drive, by run, when it was armed
     _interrupted: bool = False  # what goes on has lost something
     ended_unheard: set[int] = field(default_factory=set)  # runs that stopped writing in a dead network
     ended: list[Process] = field(default_factory=list)  # clients of the past
@@ -206,8 +205,9 @@ class World:
         return lost
 
     def smaller(self, run: int) -> bool:
-        """Whether the drive has power, and is smaller than it was when the run was armed."""
-        return self.storage.drive.powered and self.storage.drive.size_bytes < self.sizes.get(run, 0)
+        """Whether the drive has power, and is smaller than it was when the run began."""
+        drive = self.storage.drive
+        return drive.powered and drive.size_bytes < drive.sizes.get(run, 0)
 
     def target(self) -> HistoryStorage:
         """The target, whatever became of it."""
@@ -277,7 +277,6 @@ class World:
             if one.armed is not None and one.id not in self.armed:
                 self.armed.append(one.id)
                 self.known.add(one.id)
-                self.sizes[one.id] = self.storage.drive.size_bytes
         return bool(self.plans) and list(self.plans)[-1] in self.armed
 
     async def _pass(self, step: Step) -> None:

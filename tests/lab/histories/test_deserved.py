@@ -190,3 +190,13 @@ def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
     assert killed.grades[-1].limit == "stopped writing in a dead network"
     waiting = played("run size_kib=1024", "pass ms=1500", "network", *["pass ms=4000"] * 3, "cut")
     assert (waiting.grades[-1].word, waiting.grades[-1].reasons) == ("inconclusive", ("nothing-at-risk",))
+
+
+def test_a_run_that_a_restarted_server_arms_is_known_by_its_size() -> None:
+    """It is armed and over within the steps that follow; then someone makes the drive smaller: a loss."""
+    text = (
+        "durability.history/1\nseed 0\ntarget device\ndrive honest\ncounters no\n"
+        "run next=8\nserver how=restarted\nreboot\nresize\n"
+    )
+    found = play(History.parse(text))
+    assert (found.wrong, [grade.word for grade in found.grades]) == ((), ["loss"])
