@@ -54,8 +54,8 @@ async def test_each_arm_counts_apart() -> None:
         honest, liar = results(state)
         for result in (honest, liar):
             idle, prefill, _, _ = result.arms
-            assert prefill.kept == prefill.tally.cuts, await log_of(campaign)
-            assert prefill.kept or prefill.left_out, await log_of(campaign)
+            assert prefill.kept + prefill.tally.losses == prefill.tally.cuts, await log_of(campaign)
+            assert prefill.tally.cuts or prefill.left_out, await log_of(campaign)
             assert idle.kept + idle.tally.losses == idle.tally.cuts > 0, await log_of(campaign)
         assert honest.tally.losses == 0, await log_of(campaign)
         assert {text for _, _, text in honest.left_out} <= LEFT, await log_of(campaign)
