@@ -107,9 +107,9 @@ async def test_values_reach_an_agent_as_they_are(controller: Controller, tmp_pat
     ("agent", "options", "text"),
     [
         ("fence_dummy", {"statusfile": "x"}, "no option statusfile: did you mean status_file?"),
-        ("fence_dummy", {"random_sleep_range": "1", "delay": "soon"}, "delay is 'soon': it is a number"),
-        ("fence_ipmilan", {"ip": "a", "lanplus": "perhaps"}, "lanplus is 'perhaps': it is true or false"),
-        ("fence_ipmilan", {"ip": "a", "auth": "md6"}, "auth is 'md6': it is one of md5, password, none"),
+        ("fence_dummy", {"random_sleep_range": "1", "delay": "soon"}, "delay is 'soon', expected a number"),
+        ("fence_ipmilan", {"ip": "a", "lanplus": "perhaps"}, "lanplus is 'perhaps', expected true or false"),
+        ("fence_ipmilan", {"ip": "a", "auth": "md6"}, "auth is 'md6', expected one of md5, password, none"),
         ("fence_apc_snmp", {}, "needs the option ip; the agent needs the option plug"),
         ("fence_apc_snmp", {"ipaddr": "a", "port": "1", "debug_file": "/x"}, "write secrets into a log"),
         ("fence_ovh", {}, "the agent cannot do status"),

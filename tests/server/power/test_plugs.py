@@ -121,7 +121,7 @@ async def test_nobody_there_is_told(
     [
         ("tasmota", "192.0.2.7", {"switch": "1"}, "tasmota has no option switch"),
         ("tasmota", "192.0.2.7", {"password": "x"}, "no option password: did you mean password_file?"),
-        ("shelly", "192.0.2.7", {"switch": "one"}, "it is a number"),
+        ("shelly", "192.0.2.7", {"switch": "one"}, "expected a number"),
         ("shelly", "http://admin:secret@192.0.2.7", {}, "the address holds a user or a password"),
         ("shelly", "http://192.0.2.7/rpc", {}, "is not an address"),
         ("tasmota", "ftp://192.0.2.7", {}, "is not an address"),
