@@ -114,7 +114,7 @@ def test_a_machine_without_systemd_is_told_what_to_do(tmp_path: Path) -> None:
     """Its init is to start the agent."""
     if agent_command.SYSTEMD.is_dir():
         pytest.skip("this machine runs systemd")
-    expected = "at every boot" if os.geteuid() == 0 else "run this as root"
+    expected = "at every boot" if os.geteuid() == 0 else "needs root"
     with pytest.raises(SetupError, match=expected):
         service.install([], out=io.StringIO(), err=io.StringIO(), units=tmp_path)
     with pytest.raises(SetupError):
