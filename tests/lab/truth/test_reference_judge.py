@@ -174,4 +174,4 @@ def test_two_judges_agree_on_any_damage(workload: str) -> None:
         assert reference.proven == claims.proven, (seed, number)
         assert claims.counts.total() == len(claims.places), (seed, number)
         found += len(reference.wrong)
-    assert found > TARGETS, "or this shows nothing"
+    assert found > TARGETS // 2, "or this shows nothing"

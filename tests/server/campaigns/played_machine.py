@@ -179,7 +179,7 @@ class Machine:
         document: dict[str, Any] = {
             "verdict": word,
             "cut": {"class": "power" if case.power_offs else "none"},
-            "at_risk": {"ms1000": 5},
+            "at_risk": {"ms1000": 0 if word == "inconclusive" else 5},
             "reasons": [] if word != "inconclusive" else [{"code": "nothing-at-risk"}],
         }
         await verifier.ask(messages.GiveVerdict(run=parse_run(run), document=document), messages.Stored)

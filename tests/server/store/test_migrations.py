@@ -181,7 +181,7 @@ def test_a_disk_without_room_for_the_copy_leaves_the_store(small_disk: SmallDisk
     file = unpacked(OF_FORMAT_1, small_disk.directory)
     before = digest(file)
     with pytest.raises(
-        StoreError, match=r"that takes \d+ MiB, and its file system has \d+ free. Nothing was"
+        StoreError, match=r"keep a copy takes \d+ MiB, and its file system has \d+ free. Nothing was"
     ):
         opened(file)
     assert digest(file) == before
