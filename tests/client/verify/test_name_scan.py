@@ -45,7 +45,9 @@ def assert_by_the_book(report: ScanReport, found: Found) -> None:
     assert report.in_flight == found.in_flight
     assert report.in_flight_damaged == found.in_flight_damaged
     assert report.order_violations == found.order_violations
-    assert report.above_ceiling == found.above_ceiling
+    # A log that is behind explains all findings or none, which is not for the book: see `test_old_logs`.
+    explained = report.above_ceiling - found.above_ceiling
+    assert explained in (0, sum(report.findings.values()))
     assert report.proven == found.oracle.proven
     assert report.newest_seen == found.oracle.newest_seen
     assert report.oldest_lost == found.oldest_lost
