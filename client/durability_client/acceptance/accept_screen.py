@@ -54,14 +54,14 @@ def _one(decision: Decision, width: int) -> Iterator[Text]:
         (line for line in decision.lines if line.criterion.required),
         key=lambda line: _ORDER.index(line.word),
     )
-    wished = sorted(
+    optional = sorted(
         (line for line in decision.lines if not line.criterion.required),
         key=lambda line: _ORDER.index(line.word),
     )
     yield from (_line(line, width) for line in required)
-    if wished:
+    if optional:
         yield Text("optional (does not affect the decision):", style="dim")
-        yield from (_line(line, width) for line in wished)
+        yield from (_line(line, width) for line in optional)
 
 
 def _line(line: CriterionLine, width: int) -> Text:

@@ -279,8 +279,8 @@ def _serial(block: Path) -> str:
         return f"loop:{backing}"
     device = block / "device"
     plain = _first_text(block / "serial", device / "serial")
-    if plain and (_number(block / "nsid") or 1) > 1:
-        plain += f"/{_number(block / 'nsid')}"
+    if plain and (namespace := _number(block / "nsid") or 1) > 1:
+        plain += f"/{namespace}"
     return plain or _vpd_serial(device) or _first_text(block / "wwid", device / "wwid", device / "cid")
 
 

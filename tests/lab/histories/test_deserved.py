@@ -21,9 +21,9 @@ LOADED = ("run size_kib=1024", "pass ms=400", "pass ms=400")
 Change = Callable[[], AbstractContextManager[None]]
 
 
-def played(*lines: str, drive: str = "honest") -> Played:
-    """A history on a device that counts nothing."""
-    head = f"durability.history/1\nseed 3\ntarget device\ndrive {drive}\ncounters no\n"
+def played(*lines: str, drive: str = "honest", seed: int = 3, target: str = "device") -> Played:
+    """A history on a drive that counts nothing."""
+    head = f"durability.history/1\nseed {seed}\ntarget {target}\ndrive {drive}\ncounters no\n"
     return play(History.parse(head + "\n".join(lines) + "\n"))
 
 
@@ -160,26 +160,20 @@ def test_exports_and_copies_of_any_age() -> None:
 
 def test_a_client_whose_end_is_lost_with_the_network_is_a_known_limit() -> None:
     """It is killed, and the network dies under `verify` before the server hears of it."""
-    text = (
-        "durability.history/1\nseed 0\ntarget device\ndrive honest\ncounters no\n"
-        "run\nkill\nverify cut_after=1 loses=network\nhang\npass\ncut\n"
-    )
-    found = play(History.parse(text))
+    found = played("run", "kill", "verify cut_after=1 loses=network", "hang", "pass", "cut", seed=0)
     assert found.wrong == ()
     assert found.grades[-1].limit == "stopped writing in a dead network"
 
 
 def test_a_loss_by_reads_alone_may_be_withdrawn() -> None:
     """A drive that gives EIO after one cut, and all after the next: `runs` shows what stands since."""
-    text = (
-        "durability.history/1\nseed 718\ntarget file\ndrive unreadable:share=0.05\ncounters no\n"
-        "run workload=unlink\npass ms=1500\nfreeze\npass\ncut\nrun\nboot\nverify\nerror\npass\ncut\n"
-    )
-    found = play(History.parse(text))
+    lines = ("run workload=unlink", "pass ms=1500", "freeze", "pass", "cut", "run", "boot", "verify", "error")
+    on = {"drive": "unreadable:share=0.05", "seed": 718, "target": "file"}
+    found = played(*lines, "pass", "cut", **on)  # type: ignore[arg-type]
     assert found.wrong == ()
     assert [grade.word for grade in found.grades] == ["loss", "durable"]
     with answering(strength.weightiest, "return given[0] if given else None")():
-        assert any("`runs` shows loss" in one for one in play(History.parse(text)).wrong)
+        assert any("`runs` shows loss" in one for one in played(*lines, "pass", "cut", **on).wrong)  # type: ignore[arg-type]
 
 
 def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
@@ -194,9 +188,5 @@ def test_a_client_that_is_killed_in_a_dead_network_is_a_known_limit() -> None:
 
 def test_a_run_that_a_restarted_server_arms_is_known_by_its_size() -> None:
     """It is armed and over within the steps that follow; then someone makes the drive smaller: a loss."""
-    text = (
-        "durability.history/1\nseed 0\ntarget device\ndrive honest\ncounters no\n"
-        "run next=8\nserver how=restarted\nreboot\nresize\n"
-    )
-    found = play(History.parse(text))
+    found = played("run next=8", "server how=restarted", "reboot", "resize", seed=0)
     assert (found.wrong, [grade.word for grade in found.grades]) == ((), ["loss"])
