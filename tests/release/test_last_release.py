@@ -195,10 +195,13 @@ def test_frames_of_the_last_release_are_read_and_written() -> None:
     a new one is added."""
     frames = json.loads((KEPT / "frames.json").read_text())
     assert len(frames) > 30
+    kinds = set()
     for name, body in frames.items():
         message = messages.decode(bytes.fromhex(body))
-        assert type(message).__name__ == name
+        kinds.add(type(message))
         assert messages.encode(message).hex() == body, name
+    # A class may be named better since: its name does not go over the wire.
+    assert len(kinds) == len(frames)
 
 
 def test_the_credential_of_the_last_release_is_read(upgraded: Programs) -> None:
