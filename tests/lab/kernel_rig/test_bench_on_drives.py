@@ -43,6 +43,7 @@ pytestmark = pytest.mark.usefixtures("rig_machine")
 SUSTAINED = accept()[-4]
 SEED = random.SystemRandom().getrandbits(32)
 TRIES = 3  # a busy machine may stall in the middle of one
+THROTTLED_TO = 30  # a thirtieth of its rate: less than a busy machine leaves it
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +120,7 @@ def _steadiness_of_a_throttled_drive(longer: float) -> Steady:
     with Drive() as drive:
         (fast,) = measured_on(drive.target, (HEADLINE,), seconds=0.5, rounds=1, **how).cells[0].rounds
         fast_s = longer * max(2.0, 1.5 * OPERATIONS_MIN / fast.rate)
-        timer = threading.Timer(fast_s, drive.throttle, (int(fast.rate / 10 * 4096 * 8),))
+        timer = threading.Timer(fast_s, drive.throttle, (int(fast.rate / THROTTLED_TO * 4096 * 8),))
         listener = Silent(when_measuring=timer.start)
         result = measured_on(drive.target, (SUSTAINED,), seconds=2.5 * fast_s, listener=listener, **how)
         timer.join()
@@ -127,12 +128,12 @@ def _steadiness_of_a_throttled_drive(longer: float) -> Steady:
 
 
 def test_a_throttled_drive_is_not_steady() -> None:
-    """A drive that slows down while it is used is said to, with how much of its rate was left: here a tenth
-    of what it has on this machine, once it has made as many commits as a judgement takes. A machine that
-    becomes busy meanwhile makes fewer: then it gets longer."""
-    for longer in (1, 2, 4):
+    """A drive that slows down while it is used is said to, with how much of its rate was left, once it has made
+    as many commits as a judgement takes. A machine that becomes busy meanwhile makes fewer: then it gets longer.
+    One that is busy before the drive slows down, and idle after, hides it: then it is measured again."""
+    for longer in (1, 2, 4, 4):
         found = _steadiness_of_a_throttled_drive(longer)
-        if found.word != "too short to say":
+        if found.last_third is not None and found.last_third < 0.8:
             break
     assert found.word == "NOT STEADY", found
     assert found.last_third is not None and found.last_third < 0.8
