@@ -8,7 +8,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -32,6 +31,7 @@ from tests.release.conftest import require
 
 ISO_VARIABLE = "DURABILITY_LIVE_ISO"
 SYSTEM = FILES / "system/etc"
+GENERATOR = Path("/usr/lib/systemd/systemd-network-generator")
 
 
 def test_nothing_that_assembles_or_mounts_is_installed() -> None:
@@ -97,7 +97,7 @@ def test_the_file_on_the_stick_is_all_comments() -> None:
     assert (disc.JOIN_FILE, disc.LABEL) == (stick.NAME, stick.LABEL)
     assert (disc.JOIN_FILE, disc.LABEL) == (live_machine.JOIN_FILE, live_machine.LABEL)
     keys = set(re.findall(r"^# (\w+) = ", text, re.MULTILINE))
-    assert keys == {"join", "name", "address", "gateway", "dns"}
+    assert keys == {"join", "name", "address", "gateway", "dns", "card"}
 
 
 def test_the_first_program_comes_first(tmp_path: Path) -> None:
@@ -128,9 +128,22 @@ def test_the_units_that_are_changed_exist() -> None:
         "ExecStart=/usr/bin/durability agent live\n"
         in (SYSTEM / "systemd/system/durability-live.service").read_text()
     )
-    if shutil.which("systemd-analyze"):
-        network = (SYSTEM / "systemd/network/80-durability.network").read_text()
-        assert "DHCP=yes" in network and "ClientIdentifier=mac" in network
+
+
+def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
+    """systemd-networkd takes the first file that matches a card, by name: the stick's, then those that systemd
+    writes for `ip=` on the kernel's command line, then the image's own."""
+    (own,) = (SYSTEM / "systemd/network").iterdir()
+    text = own.read_text()
+    assert "DHCP=yes" in text and "ClientIdentifier=mac" in text
+    command_line = {"90-eno1.network", "91-default.network"}
+    if GENERATOR.exists():
+        for card in ("", "eno1"):
+            words = f"ip=192.0.2.20::192.0.2.1:255.255.255.0::{card}:off"
+            subprocess.run([GENERATOR, f"--root={tmp_path}", words], check=True)
+        assert {file.name for file in tmp_path.rglob("*.network")} == command_line
+    names = [live_command.NETWORK.name, *sorted(command_line), own.name]
+    assert names == sorted(names)
 
 
 @pytest.fixture

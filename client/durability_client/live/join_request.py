@@ -23,14 +23,16 @@ from durability.units import parse_address
 
 FILE_BYTES_MAX = 64 << 10
 _COMMAND = ("durability", "join")
-_KEYS = ("join", "name", "machine", "address", "gateway", "dns")
+_KEYS = ("join", "name", "machine", "address", "gateway", "dns", "card")
+_CARD = re.compile("[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
 _OF_KERNEL = re.compile(r"durability\.(join|name|machine)=(.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
     """What was said; "" is nothing. `server`: HOST or HOST:PORT. `machine`: in the place of what tells this
-    machine from others. `address`, with its prefix, `gateway` and `dns` are for networks without DHCP."""
+    machine from others. `address`, with its prefix, `gateway` and `dns` are for networks without DHCP; of the
+    card with the MAC address `card`, or of all wired cards."""
 
     server: str = ""
     code: str = ""
@@ -39,6 +41,7 @@ class JoinRequest:
     address: str = ""
     gateway: str = ""
     dns: str = ""
+    card: str = ""
 
 
 def from_kernel(command_line: str) -> JoinRequest:
@@ -108,3 +111,5 @@ def _check_network(request: JoinRequest) -> None:
             raise UsageError(f"{name} = {value}: {error}") from error
     if request.address and "/" not in request.address:
         raise UsageError(f"address = {request.address}: add the length of the network's prefix, as in /24")
+    if request.card and not _CARD.fullmatch(request.card):
+        raise UsageError(f"card = {request.card}: expected the card's MAC address, as in 02:00:5e:10:00:01")

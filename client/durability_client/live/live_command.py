@@ -35,7 +35,7 @@ AGENT = "durability-agent.service"
 _MARK = Path("/etc/durability-live")  # only the live image has it
 _MACHINE_ID = Path("/etc/machine-id")
 _COMMAND_LINE = Path("/proc/cmdline")
-_NETWORK = Path("/run/systemd/network/10-durability-join.network")
+NETWORK = Path("/run/systemd/network/10-durability-join.network")
 _LOOK_S = 1.0
 _JOIN_S = 5.0  # between two attempts
 _JOIN_MAX_S = 60.0  # of one
@@ -131,9 +131,9 @@ class Live:
         """The address that the file names, once."""
         if not request.address or request == self._network:
             return
-        _NETWORK.parent.mkdir(parents=True, exist_ok=True)
-        _NETWORK.write_text(network_file(request), "utf-8")
-        _NETWORK.chmod(0o644)
+        NETWORK.parent.mkdir(parents=True, exist_ok=True)
+        NETWORK.write_text(network_file(request), "utf-8")
+        NETWORK.chmod(0o644)
         run_tool("networkctl", "reload")
         self._network = request
 
@@ -219,7 +219,9 @@ async def live() -> None:
 
 def network_file(request: JoinRequest) -> str:
     """What systemd-networkd is told."""
-    lines = ["[Match]", "Type=ether", "Kind=!*", "", "[Network]", f"Address={request.address}"]
+    lines = ["[Match]", "Type=ether", "Kind=!*"]
+    lines += [f"MACAddress={request.card}"] if request.card else []
+    lines += ["", "[Network]", f"Address={request.address}"]
     lines += [f"Gateway={request.gateway}"] if request.gateway else []
     lines += [f"DNS={request.dns}"] if request.dns else []
     return "\n".join(lines) + "\n"

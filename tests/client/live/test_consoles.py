@@ -115,5 +115,8 @@ def test_the_network_of_the_file() -> None:
     """What systemd-networkd is told, and which addresses are shown."""
     text = live_command.network_file(JoinRequest(address="192.0.2.7/24", gateway="192.0.2.1"))
     assert "Address=192.0.2.7/24\nGateway=192.0.2.1\n" in text and "DNS" not in text
+    assert "MACAddress" not in text  # so it is for every wired card
+    request = JoinRequest(address="192.0.2.7/24", card="02:00:5e:10:00:01")
+    assert "\nMACAddress=02:00:5e:10:00:01\n\n[Network]\n" in live_command.network_file(request)
     shown = "lo UNKNOWN 127.0.0.1/8\neno1 UP 192.0.2.7/24 metric 1024 fe80::1/64\neno2 DOWN\n"
     assert live_command.addresses(shown) == ["eno1 192.0.2.7/24"]

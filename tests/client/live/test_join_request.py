@@ -25,7 +25,7 @@ def test_the_kernels_command_line() -> None:
 def test_the_file(join: str) -> None:
     """Comments, empty lines, and the ends of lines of other systems are taken; so is the printed line."""
     text = f"\ufeff# how to join\r\n\r\n{join}\r\nName = rack-3 # its place\r\naddress = 192.0.2.7/24\r\n"
-    text += "gateway=192.0.2.1\r\ndns=2001:db8::1"
+    text += "gateway=192.0.2.1\r\ndns=2001:db8::1\ncard = 02:00:5E:10:00:01"
     assert from_file(text) == JoinRequest(
         server=SERVER,
         code=CODE,
@@ -33,6 +33,7 @@ def test_the_file(join: str) -> None:
         address="192.0.2.7/24",
         gateway="192.0.2.1",
         dns="2001:db8::1",
+        card="02:00:5E:10:00:01",
     )
     assert from_file("# nothing is filled in\n") == JoinRequest()
 
@@ -57,6 +58,7 @@ def test_what_is_typed() -> None:
         (f"join = :: {CODE}", "is not an address"),
         ("address = 192.0.2.7", "add the length of the network's prefix"),
         ("gateway = router", "gateway = router: "),
+        ("card = eno1", "card = eno1: expected the card's MAC address"),
     ],
 )
 def test_a_mistake_is_named(text: str, complaint: str) -> None:
