@@ -128,9 +128,10 @@ def _steadiness_of_a_throttled_drive(longer: float) -> Steady:
 
 
 def test_a_throttled_drive_is_not_steady() -> None:
-    """A drive that slows down while it is used is said to, with how much of its rate was left, once it has made
-    as many commits as a judgement takes. A machine that becomes busy meanwhile makes fewer: then it gets longer.
-    One that is busy before the drive slows down, and idle after, hides it: then it is measured again."""
+    """A drive that slows down while it is used is said to, with how much of its rate was left, once it has
+    made as many commits as a judgement takes. A machine that becomes busy meanwhile makes fewer: then it gets
+    longer. One that is busy before the drive slows down, and idle after, hides it: then it is measured
+    again."""
     for longer in (1, 2, 4, 4):
         found = _steadiness_of_a_throttled_drive(longer)
         if found.last_third is not None and found.last_third < 0.8:
