@@ -54,9 +54,9 @@ from durability_lab.support.flood import Flood, RunningFlood
 from durability_lab.support.local_server import join_server
 from durability_lab.support.tcp_proxy import TcpProxy
 from durability_server import clock
-from durability_server.store.drives.target_keys import TargetKeys
 from durability_server.store.records import Registration
 from durability_server.store.store import Store
+from durability_server.store.target_keys import TargetKeys
 from server import Client, begin, connect
 
 SERVE = (sys.executable, "-c", "from durability_cli.main import main; main()", "serve")

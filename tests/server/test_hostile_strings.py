@@ -22,9 +22,9 @@ from durability.formats.facts import TargetWarning
 from durability.formats.packing import pack
 from durability.protocol import messages
 from durability.protocol.frame import frame
-from durability_server.store.drives.target_keys import target_keys
 from durability_server.store.records import Registration, RunSnapshot, StoredRun
 from durability_server.store.store import Store
+from durability_server.store.target_keys import target_keys
 from tests.sample_facts import drive, facts, file_system, host
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ from durability_client.target.drive_watch import LOOK_S
 from durability_client.target.storage import DriveLook, Storage, TargetFile
 from durability_client.target.target_files import TargetFiles
 from durability_server.runs.run import Run
-from durability_server.store.drives.target_keys import TargetKeys
 from durability_server.store.records import Relations, RunSnapshot, StoredRun
+from durability_server.store.target_keys import TargetKeys
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
 SERVER_BOOT = "server-boot"

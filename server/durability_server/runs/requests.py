@@ -34,10 +34,10 @@ from durability_server.runs.leases import run_live
 from durability_server.runs.run import Run
 from durability_server.runs.run_registry import Registry
 from durability_server.runs.session import Channel, Session
-from durability_server.store.drives.target_keys import TargetKeys, series_key, target_keys
 from durability_server.store.records import MovedError, Registration, RunHead
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
+from durability_server.store.target_keys import TargetKeys, series_key, target_keys
 
 # How stale the stored time of the last receipt may be while nothing is acknowledged.
 SAVE_INTERVAL_NS = 1_000_000_000

@@ -12,7 +12,7 @@ from durability.errors import RefusedError
 from durability.formats.case import Event, PastVerdict, PowerOff, SessionEnd
 from durability.formats.packing import Value
 from durability.units import format_run
-from durability_server.store.drives.target_keys import TargetKeys
+from durability_server.store.target_keys import TargetKeys
 
 RunState: TypeAlias = Literal["registered", "armed", "stopped", "ended"]
 

@@ -36,8 +36,8 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import tables
-from durability_server.store.drives.target_keys import TargetKeys, overlap, run_drives
 from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
+from durability_server.store.target_keys import TargetKeys, overlap, run_drives
 
 _PLACES_MAX = 256  # of other targets on the drives of a run, newest first
 

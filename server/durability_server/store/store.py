@@ -41,7 +41,6 @@ from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore, client_names
 from durability_server.store.database import Database, Mode
 from durability_server.store.drives import drive_claims, drive_listing
-from durability_server.store.drives.target_keys import TargetKeys
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.live_rows import RunNow
 from durability_server.store.machine_store import MachineStore
@@ -75,6 +74,7 @@ from durability_server.store.run_rows import (
     unverified,
     verdicts_of,
 )
+from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted

@@ -13,7 +13,7 @@ from durability_client.verify.canary import Canary
 from durability_client.verify.name_scan import NameScan
 from durability_client.verify.scan_base import ScanBase
 from durability_client.verify.slot_scan import LogScan
-from durability_server.store.drives import target_keys
+from durability_server.store import target_keys
 from tests.lab.mutants.mutation import Mutant, answering, without
 
 FINDINGS_ARE_NO_LOSS = without(verdict._loss_reasons, "if found:", "if False:")

@@ -12,9 +12,9 @@ from durability.formats.case import PastVerdict
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
-from durability_server.store.drives.target_keys import series_key, target_keys
 from durability_server.store.records import Registration, RunSnapshot
 from durability_server.store.store import Store
+from durability_server.store.target_keys import series_key, target_keys
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab

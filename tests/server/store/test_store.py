@@ -15,9 +15,9 @@ from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
-from durability_server.store.drives.target_keys import target_keys
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
+from durability_server.store.target_keys import target_keys
 from tests.sample_facts import drive
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from durability.formats.packing import Value, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.drives.drive_listing import Seen, said, standing_of
-from durability_server.store.drives.target_keys import identity_of, machine_of_path, run_drives
 from durability_server.store.run_rows import verdicts_of
+from durability_server.store.target_keys import identity_of, machine_of_path, run_drives
 
 RUNS_NAMED_MAX = 50  # of one client, with one verdict
 _READ_MAX = 20  # of one client's drives whose serials do not fit the listing

@@ -22,8 +22,8 @@ from durability.formats.facts import Facts
 from durability.formats.packing import Value, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
-from durability_server.store.drives.target_keys import run_drives
 from durability_server.store.run_rows import contains, in_turn, unverified, verdicts_of
+from durability_server.store.target_keys import run_drives
 
 # The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
 Seen: TypeAlias = Callable[[str, str | None, str], SessionEnd]

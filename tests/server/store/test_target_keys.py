@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, insert, select
 
 from durability.formats.facts import Facts
 from durability_server.store import tables
-from durability_server.store.drives.target_keys import overlap, series_key, target_keys
 from durability_server.store.run_rows import is_on, key_columns
+from durability_server.store.target_keys import overlap, series_key, target_keys
 from tests import sample_facts
 from tests.sample_facts import facts
 
