@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import shlex
 import shutil
 import tarfile
 import time
@@ -27,6 +28,9 @@ USER = 7420  # no user of the host has this number by chance
 STATE = "/var/lib/durability"
 HEALTH = ("durability", "runs", "--limit", "1")
 _PACKAGES = ("python3", "tzdata")
+_LIST = "packages"
+# mmdebstrap copies these from the machine that builds, and a container runtime writes its own over them.
+EMPTIED = 'cd "$1/etc" && rm -f hostname resolv.conf && touch hostname resolv.conf'
 _LEFT_OUT = ("doc", "man", "info", "locale", "lintian", "bash-completion", "zsh", "fish")  # of /usr/share
 
 
@@ -47,17 +51,19 @@ class Blob:
         return {"mediaType": media_type, "digest": f"sha256:{self.digest}", "size": len(self.content)}
 
 
-def make(sources: Sources, laid_out: Path, out: Path) -> Path:
-    """Build the image around the packages in `laid_out`. Raises CalledProcessError, also if its command does
-    not start."""
+def make(sources: Sources, laid_out: Path, out: Path) -> tuple[Path, Path]:
+    """Build the image around the packages in `laid_out`, and the list of Debian's packages in it. Raises
+    CalledProcessError, also if its command does not start."""
     work = laid_out.parent / "container"
     work.mkdir()
     root = work / "root.tar"
     _make_root(sources, laid_out, work / "files", root)
     image = out / f"durability-{sources.version}-container-amd64.tar"
+    packages = image.with_suffix(".packages.txt")
+    shutil.copy(work / _LIST, packages)
     write_image(root.read_bytes(), sources.version, image, dated_s=sources.committed_at_s)
     shutil.rmtree(work)
-    return image
+    return image, packages
 
 
 def _make_root(sources: Sources, laid_out: Path, files: Path, root: Path) -> None:
@@ -66,6 +72,9 @@ def _make_root(sources: Sources, laid_out: Path, files: Path, root: Path) -> Non
     (files / STATE.lstrip("/")).mkdir(parents=True)
     home = f"durability:x:{USER}:{USER}::{STATE}:/usr/sbin/nologin"
     hooks = (
+        f'chroot "$1" dpkg-query --show >"$1/{_LIST}"',
+        f"copy-out /{_LIST} {shlex.quote(str(root.parent))}",
+        f'rm "$1/{_LIST}"',
         f'cp -a --no-preserve=ownership "{files}/." "$1/"',
         f"echo '{home}' >> \"$1/etc/passwd\"; echo 'durability:x:{USER}:' >> \"$1/etc/group\"",
         f'chown {USER}:{USER} "$1{STATE}"; chmod 700 "$1{STATE}"',
@@ -73,6 +82,7 @@ def _make_root(sources: Sources, laid_out: Path, files: Path, root: Path) -> Non
         f'chroot "$1" python3 -m compileall -q --invalidation-mode unchecked-hash /{bundle.HOME}/lib',
         'chroot "$1" durability --version > /dev/null',
         'cd "$1/var" && rm -rf lib/apt/lists cache/apt cache/debconf log && mkdir log',
+        EMPTIED,
     )
     sources.output(
         *("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(_PACKAGES)}"),

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import textwrap
@@ -52,8 +53,7 @@ def make(sources: Sources, debian: Debian, laid_out: Path, out: Path) -> Path:
     _lay_out(sources, debian, laid_out, root)
     _write(root / "usr/share/doc/durability/changelog.Debian.gz", _changelog(sources, version))
     control = root / "DEBIAN"
-    size_kb = sum(file.stat().st_size for file in root.rglob("*") if not file.is_symlink()) // 1024
-    _write(control / "control", _control(debian, version, size_kb).encode())
+    _write(control / "control", _control(debian, version, installed_kb(root)).encode())
     _write(control / "conffiles", f"/{_CONFFILE}\n".encode())
     _write(control / "md5sums", _md5sums(root))
     for script in _SCRIPTS:
@@ -93,6 +93,13 @@ def _lay_out(sources: Sources, debian: Debian, laid_out: Path, root: Path) -> No
                 _write(place, file.read_bytes())
 
 
+def installed_kb(root: Path) -> int:
+    """What Debian calls Installed-Size: a file or link counts in whole KiB, anything else 1. The sizes of
+    directories depend on the file system of whoever builds."""
+    found = (path.lstat() for path in (root, *root.rglob("*")))
+    return sum(1 if stat.S_ISDIR(one.st_mode) else -(-one.st_size // 1024) for one in found)
+
+
 def _agent_unit() -> str:
     """The unit that `durability agent install` writes, for the command of this package."""
     return service.unit(
@@ -111,8 +118,8 @@ def _control(debian: Debian, version: str, size_kb: int) -> str:
         Maintainer: {_MAINTAINER}
         Installed-Size: {size_kb}
         Depends: libc6 (>= 2.28), python3 (>= {debian.python}~), python3 (<< {debian.next_python}~), systemd
-        Recommends: smartmontools
-        Suggests: fence-agents, fio, ipmitool
+        Recommends: nvme-cli, smartmontools
+        Suggests: btrfs-progs, fence-agents, fio, ipmitool, xfsprogs
         Section: admin
         Priority: optional
         Description: test whether drives keep acknowledged writes through power loss

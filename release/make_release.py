@@ -58,7 +58,7 @@ class Release:
         for debian in deb.RELEASES if "deb" in kinds else ():
             self._timed(partial(self._deb, debian))
         if "container" in kinds:
-            self._timed(lambda: (container.make(self.sources, self.bundle(container.PYTHON), self.out),))
+            self._timed(lambda: container.make(self.sources, self.bundle(container.PYTHON), self.out))
         if "live" in kinds:
             self._timed(self._live)
         bundled = [one for laid_out in bundles.values() for one in bundle.components(laid_out)]

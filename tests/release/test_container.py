@@ -68,10 +68,24 @@ def test_the_layout(tmp_path: Path) -> None:
     assert config["config"]["Healthcheck"]["Test"] == ["CMD", *container.HEALTH]
 
 
+def test_nothing_of_the_machine_that_builds(tmp_path: Path) -> None:
+    """Its name and its name servers, which mmdebstrap copies, are gone; the files are there, for runtimes that
+    mount their own over them."""
+    (tmp_path / "etc").mkdir()
+    for name in ("hostname", "resolv.conf"):
+        (tmp_path / "etc" / name).write_text("of the machine that builds")
+    subprocess.run(["sh", "-c", container.EMPTIED, "hook", tmp_path], check=True)
+    assert {file.name: file.read_text() for file in (tmp_path / "etc").iterdir()} == {
+        "hostname": "",
+        "resolv.conf": "",
+    }
+
+
 @dataclass(frozen=True)
 class Image:
-    """An image that lies in `root`, with its configuration, and a volume."""
+    """An image that lies in `root`, unpacked from `packed`, with its configuration, and a volume."""
 
+    packed: Path
     root: Path
     config: dict[str, Any]
     volume: Path
@@ -138,7 +152,19 @@ def image(root: None, tmp_path_factory: pytest.TempPathFactory) -> Image:
     volume = directory / "volume"
     volume.mkdir(mode=0o700)
     os.chown(volume, container.USER, container.USER)
-    return Image(directory / "root", config["config"], volume)
+    return Image(packed, directory / "root", config["config"], volume)
+
+
+def test_its_files(image: Image) -> None:
+    """The list beside the image names the packages of Debian within, with their versions; the machine that
+    built it left nothing."""
+    status = (image.root / "var/lib/dpkg/status").read_text()
+    installed = set(re.findall(r"(?m)^Package: (.*)$", status))
+    lines = image.packed.with_suffix(".packages.txt").read_text().splitlines()
+    assert {line.partition("\t")[0].partition(":")[0] for line in lines} == installed > {"python3"}
+    for name in ("hostname", "resolv.conf"):
+        assert (image.root / "etc" / name).read_bytes() == b""
+    assert not (image.root / "packages").exists()
 
 
 def test_the_simulated_rig(image: Image) -> None:

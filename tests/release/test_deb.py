@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from durability_client.agent import service
 from release import deb
 from release.deb import Debian
 from release.make_release import Release
+from release.sources import Sources
+from tests.places import ROOT
 from tests.release.conftest import require
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -204,6 +207,36 @@ def _older(system: Path, package: str) -> str:
     subprocess.run(["dpkg-deb", "-Znone", "--build", unpacked, system / "root/old.deb"], check=True)
     shutil.rmtree(unpacked)
     return "/root/old.deb"
+
+
+def test_the_size_of_a_package(tmp_path: Path) -> None:
+    """A file counts in whole KiB, a link and a directory 1 KiB, whatever the file system says of directories."""
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "directory" / "small").write_bytes(b"1")
+    (tmp_path / "large").write_bytes(bytes(1025))
+    (tmp_path / "link").symlink_to("nowhere")
+    assert deb.installed_kb(tmp_path) == 1 + 1 + 1 + 2 + 1
+
+
+def test_two_places_give_the_same_package(tmp_path: Path) -> None:
+    """Built on two file systems, on which directories have other sizes, a package has the same bytes. Its
+    environment is a small one here."""
+    require("dpkg-deb")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
+        made = [_small_package(place) for place in (tmp_path, Path(memory))]
+        assert made[0].read_bytes() == made[1].read_bytes()
+    control = subprocess.run(
+        ["dpkg-deb", "--info", made[0]], check=True, capture_output=True, text=True
+    ).stdout
+    assert "Recommends: nvme-cli, smartmontools\n" in control
+
+
+def _small_package(directory: Path) -> Path:
+    """The package around an environment of this tool's metadata alone."""
+    about = directory / "bundle/durability-0.1.dist-info/METADATA"
+    about.parent.mkdir(parents=True)
+    about.write_text("Metadata-Version: 2.4\nName: durability\nVersion: 0.1\nLicense-Expression: MIT\n")
+    return deb.make(Sources(ROOT, 1_700_000_000), deb.RELEASES[0], directory / "bundle", directory)
 
 
 def test_the_server_is_confined(release_machine: None) -> None:
