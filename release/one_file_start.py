@@ -123,7 +123,10 @@ def _version() -> str:
 def _place(build: str) -> _Place:
     """The place for this user. Raises _StartError if it cannot be made, or is not this user's alone."""
     given = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(given) if given.startswith("/") else Path.home() / ".cache"
+    try:
+        cache = Path(given) if given.startswith("/") else Path.home() / ".cache"
+    except RuntimeError as error:  # neither HOME nor an entry among the users
+        raise _unusable(Path("~/.cache"), "this user has no home directory") from error
     directory = cache / "durability" / "one-file"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -69,8 +69,8 @@ def test_the_layout(tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_machine_that_builds(tmp_path: Path) -> None:
-    """Its name and its name servers, which mmdebstrap copies, are gone; the files are there, for runtimes that
-    mount their own over them."""
+    """Its name and its name servers, which mmdebstrap copies, are gone; the files are there, for runtimes
+    that mount their own over them."""
     (tmp_path / "etc").mkdir()
     for name in ("hostname", "resolv.conf"):
         (tmp_path / "etc" / name).write_text("of the machine that builds")

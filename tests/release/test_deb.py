@@ -210,7 +210,7 @@ def _older(system: Path, package: str) -> str:
 
 
 def test_the_size_of_a_package(tmp_path: Path) -> None:
-    """A file counts in whole KiB, a link and a directory 1 KiB, whatever the file system says of directories."""
+    """A file counts in whole KiB, a link and a directory 1 KiB, whatever the size of a directory is."""
     (tmp_path / "directory").mkdir()
     (tmp_path / "directory" / "small").write_bytes(b"1")
     (tmp_path / "large").write_bytes(bytes(1025))

@@ -131,8 +131,8 @@ def test_the_units_that_are_changed_exist() -> None:
 
 
 def test_an_address_that_was_given_comes_before_dhcp(tmp_path: Path) -> None:
-    """systemd-networkd takes the first file that matches a card, by name: the stick's, then those that systemd
-    writes for `ip=` on the kernel's command line, then the image's own."""
+    """systemd-networkd takes the first file that matches a card, by name: the stick's, then those that
+    systemd writes for `ip=` on the kernel's command line, then the image's own."""
     (own,) = (SYSTEM / "systemd/network").iterdir()
     text = own.read_text()
     assert "DHCP=yes" in text and "ClientIdentifier=mac" in text

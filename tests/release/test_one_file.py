@@ -20,6 +20,7 @@ import pytest
 from release import bundle, one_file, one_file_start
 from release.make_release import Release
 from tests.joined import credential_of_nobody
+from tests.places import ROOT
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -144,11 +145,13 @@ def test_join_run_and_verify(archive: Path, cache: Path, server: dict[str, str],
 
 
 def test_the_agent_starts_from_the_file_at_each_boot(archive: Path, cache: Path, tmp_path: Path) -> None:
-    """The unit's command is the one file, which compares what it unpacked, not what lies in the cache."""
+    """The unit's command is the one file, which compares what it unpacked, not what lies in the cache; it
+    unpacks to the same place."""
     credential_of_nobody(tmp_path / "credential.json")
     own = {"DURABILITY_CREDENTIAL": str(tmp_path / "credential.json")}
     printed = _started(archive, cache, "agent", "install", "--print", **own)
-    assert f"\nExecStart={archive} agent" in printed.stdout, printed.stderr
+    lines = f"\nEnvironment=XDG_CACHE_HOME={cache}\nExecStart={archive} agent"
+    assert lines in printed.stdout, printed.stderr
 
 
 @pytest.mark.parametrize("damage", ["changed", "short", "gone", "link"])
@@ -219,6 +222,23 @@ def test_a_home_that_cannot_be_written(archive: Path, cache: Path) -> None:
     assert refused.stderr.startswith("durability: cannot unpack to /proc/.cache/durability/one-file: ")
     assert "XDG_CACHE_HOME=/dev/shm" in refused.stderr
     assert _started(archive, cache, HOME="/proc").returncode == 0
+
+
+def test_a_user_without_a_home(root: None) -> None:
+    """A number that no user has, as in a container, is told what to set."""
+    start = (
+        "import os; from pathlib import Path; from release import one_file_start; os.setuid(54321);"
+        f" one_file_start.main(Path('d.pyz'), '0', ('{VERSION}',))"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", start], cwd=ROOT, env=environment, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == one_file_start.EXIT_ENVIRONMENT
+    assert "cannot unpack to ~/.cache: this user has no home directory. Set XDG_CACHE_HOME" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_disk_that_fills_up(archive: Path, tmp_path: Path) -> None:

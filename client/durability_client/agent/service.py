@@ -24,6 +24,7 @@ from durability_client.system.programs import run_tool
 
 NAME = "durability-agent.service"
 ONE_FILE_VARIABLE = "DURABILITY_ONE_FILE"  # what unpacked this installation, and checks it after each boot
+_CACHE_VARIABLE = "XDG_CACHE_HOME"  # to where it unpacks, if the home directory is not to have it
 _UNITS = Path("/etc/systemd/system")
 _WANTS = "multi-user.target.wants"
 _PLAIN = re.compile(r"[A-Za-z0-9@_=+./:,-]+")
@@ -38,7 +39,7 @@ StartLimitIntervalSec=0
 
 [Service]
 Type=notify
-ExecStart={command}
+{environment}ExecStart={command}
 # An agent that hangs is started again. Programs that it waits for do not make it hang.
 WatchdogSec=120
 Restart=always
@@ -71,8 +72,8 @@ WantedBy=multi-user.target
 def unit(options: Sequence[str], *, program: Sequence[str] = (), origin: str = _ORIGIN) -> str:
     """The text of the unit; `options` of the agent's command line. `program`: by default this installation's
     command; `origin`: a sentence on where the unit comes from."""
-    command = (*(program or _program()), "agent", *options)
-    return _UNIT.format(command=" ".join(map(_quoted, command)), origin=origin)
+    command = " ".join(_of_command(word) for word in (*(program or _program()), "agent", *options))
+    return _UNIT.format(command=command, environment="" if program else _environment(), origin=origin)
 
 
 def install(options: Sequence[str], *, out: TextIO, err: TextIO, units: Path = _UNITS) -> None:
@@ -127,6 +128,14 @@ def _program() -> tuple[str, ...]:
     return (str(script),) if os.access(script, os.X_OK) else own_command()
 
 
+def _environment() -> str:
+    """The line for what the one file needs to unpack to the same place after the next boot; "" if nothing."""
+    cache = os.environ.get(_CACHE_VARIABLE, "")
+    if ONE_FILE_VARIABLE not in os.environ or not cache.startswith("/"):
+        return ""
+    return f"Environment={_quoted(_escaped(f'{_CACHE_VARIABLE}={cache}'))}\n"
+
+
 def _writable_by_others() -> list[Path]:
     """What the agent runs as root and another user may change."""
     found = []
@@ -141,9 +150,17 @@ def _writable_by_others() -> list[Path]:
     return found
 
 
-def _quoted(word: str) -> str:
-    """`word` as systemd reads it in ExecStart: `%` and `$` are its own, quotes and backslashes are C's."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+def _of_command(word: str) -> str:
+    """`word` as systemd reads it in ExecStart, where `$` is its own too."""
+    return _quoted(_escaped(word).replace("$", "$$"))
+
+
+def _escaped(word: str) -> str:
+    """`word` as systemd reads it within quotes: `%` is its own, quotes and backslashes are C's."""
+    return word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
+
+def _quoted(escaped: str) -> str:
     return escaped if _PLAIN.fullmatch(escaped) else f'"{escaped}"'
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +72,27 @@ def test_words_are_quoted_for_systemd() -> None:
     """What systemd would expand or take apart arrives as it was typed."""
     command = exec_start(service.unit(["--credential", '/etc/a b/100%$x".json', "--server", "[::1]:7420"]))
     assert command.endswith(' agent --credential "/etc/a b/100%%$$x\\".json" --server "[::1]:7420"')
+
+
+def test_the_one_file_unpacks_to_the_same_place_after_a_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it was told where, the unit says so; the units of other installations, and of packages, do not."""
+    monkeypatch.setenv("XDG_CACHE_HOME", "/srv/a b/100%$x")
+    line = 'Environment="XDG_CACHE_HOME=/srv/a b/100%%$x"\n'
+    assert "Environment=" not in service.unit([])
+    monkeypatch.setenv(service.ONE_FILE_VARIABLE, "/srv/durability.pyz")
+    path = tmp_path / service.NAME
+    path.write_text(service.unit([]))
+    assert line in path.read_text()
+    if shutil.which("systemd-analyze"):
+        done = subprocess.run(
+            ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
+        )
+        assert "nvalid" not in done.stderr and "nknown" not in done.stderr, done.stderr
+    assert "Environment=" not in service.unit([], program=("/usr/bin/durability",))
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")  # of which the one file takes no notice
+    assert "Environment=" not in service.unit([])
 
 
 def test_another_installation_has_a_unit_of_its_own() -> None:
