@@ -43,6 +43,9 @@ MACHINE_CODE_S_MAX = 10 * 366 * 86_400
 SERVERS_MAX = 8  # addresses of one store's servers that a client knows
 SERVERS_BYTES_MAX = 400  # of them in `Welcome`, which must fit a frame before authentication
 HANDSHAKE_TIMEOUT_S = 5.0
+# What may be under way to each end of a run's connection: so little that an end sees where nobody reads it. A
+# process that is frozen leaves it unread, while its kernel still acknowledges it.
+RUN_WINDOW_BYTES = 16 << 10
 HEARTBEAT_NS = 50_000_000  # between two of the server's to one client, unless it has very many
 CLIENT_PING_NS = 1_000_000_000  # between two of a client's, which only ask for the round trip
 SILENCE_NS = 1_000_000_000  # no frame for this long: the session is recorded as ended in silence

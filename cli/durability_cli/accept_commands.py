@@ -11,9 +11,11 @@ import typer
 from durability.errors import SetupError, UsageError
 from durability_cli.options import Json, OfClients, ServerOptions, on_server, path
 
-_PROFILES = "database-ssd, datacenter-nvme-plp, consumer-ssd, rented-vm-disk, rented-server"
+PROFILES = ("database-ssd", "datacenter-nvme-plp", "consumer-ssd", "rented-vm-disk", "rented-server")
 
-Profile = Annotated[str, typer.Argument(metavar="PROFILE", help=f"Profile: {_PROFILES}, or a TOML file.")]
+Profile = Annotated[
+    str, typer.Argument(metavar="PROFILE", help=f"Profile: {', '.join(PROFILES)}, or a TOML file.")
+]
 OfCampaign = Annotated[
     list[str] | None,
     typer.Option(

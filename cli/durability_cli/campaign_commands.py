@@ -29,17 +29,6 @@ WithLog = Annotated[bool, typer.Option("--log", help="Also print the log, one li
 WithHealth = Annotated[
     bool, typer.Option("--health", help="Also print each drive's health after each cycle, one row per cycle.")
 ]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        parser=options.path,
-        metavar="FILE",
-        help="New file for the export.",
-        show_default="stdout",
-    ),
-]
 JUnit = Annotated[
     Path | None,
     typer.Option(
@@ -156,7 +145,7 @@ def stop(context: typer.Context, name: Name) -> None:
 
 
 @campaign.command()
-def export(context: typer.Context, name: Name, *, output: Output = None, junit: JUnit = None) -> None:
+def export(context: typer.Context, name: Name, *, output: options.Output = None, junit: JUnit = None) -> None:
     """Save a campaign with its log, runs and verdicts as JSON."""
     from durability_client.campaigns import campaign_command
 

@@ -332,7 +332,7 @@ FromExport = Annotated[
 ]
 Junit = Annotated[Path | None, typer.Option(parser=path, metavar="FILE", help="Also write a JUnit report.")]
 
-# Of `export` and `demo`.
+# Of `export`, `campaign export` and `demo`.
 Output = Annotated[
     Path | None,
     typer.Option(

@@ -1,4 +1,4 @@
-"""Tables of plain text: aligned columns, the widest cell of each giving its width."""
+"""Tables of plain text: aligned columns, the widest cell of each giving its width. And the bars in them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from durability import plain_text
 
+BARS = "▁▂▃▄▅▆▇█"
 _BETWEEN = "  "
 _NARROW = 8  # no column is made narrower
 _CUT = "…"
@@ -24,6 +25,11 @@ def table(
         _narrow(widths, width - len(_BETWEEN) * (len(widths) - 1))
     for line in cells:
         yield _BETWEEN.join(_cell(*each) for each in zip(line, widths, strict=True)).rstrip()
+
+
+def bar(share: float, bars: str = BARS) -> str:
+    """The bar for a value that is this share, from 0 to 1, of the highest."""
+    return bars[min(len(bars) - 1, int(share * len(bars)))]
 
 
 def _narrow(widths: list[int], room: int) -> None:

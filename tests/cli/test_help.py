@@ -8,9 +8,10 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
-from durability_cli import options
+from durability_cli import accept_commands, options
 from durability_cli.main import GROUPS, app
 from durability_cli.options import BYTES_EPILOG, ServerOptions
+from durability_client.acceptance import profiles
 from durability_lab.matrix import matrix_cells
 from durability_lab.support import loads
 from durability_lab.vm_rig import vm_command
@@ -109,6 +110,7 @@ def test_choices_are_those_of_what_they_are_for() -> None:
     assert get_args(options.FileSystem) == get_args(loads.FileSystemName)
     assert get_args(get_args(options.GuestFileSystem)[0]) == get_args(vm_command.GuestFileSystem)
     assert tuple(one.value for one in options.Rig) == get_args(matrix_cells.Rig)
+    assert accept_commands.PROFILES == profiles.SHIPPED
 
 
 @pytest.mark.parametrize("words", [[], ["lab"], ["campaign"]], ids=str)

@@ -26,8 +26,8 @@ from durability.campaign.progress import took_s
 from durability.campaign.tasks import Condition, DriveTask
 from durability_client.campaigns import campaign_text
 from durability_client.campaigns.entry_lines import entry_line
-from durability_client.campaigns.health_text import BARS
 from durability_client.system.terminal import fitted
+from durability_client.text_tables import BARS
 from durability_lab.campaign_rig.memory_server import MemoryServer
 from durability_lab.campaign_rig.played_machine import Durations, PlayedMachine
 from durability_lab.campaign_rig.played_switch import PlayedController, PlayedSwitch

@@ -16,9 +16,8 @@ from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.health import HealthRow, health_rows, health_warnings
 from durability.units import counted, duration, format_size
-from durability_client.text_tables import table
+from durability_client.text_tables import BARS, bar, table
 
-BARS = "▁▂▃▄▅▆▇█"
 DIGITS = "12345678"  # in their place, if the terminal's encoding has no bars
 BARS_MAX = 18
 _S = 1_000_000_000
@@ -85,8 +84,7 @@ def bars_of(values: Sequence[float | None], bars: str) -> str:
             drawn.append(" ")
             continue
         value = max(piece, key=lambda one: abs(one - middle))
-        share = max(0.0, value) / most if most > 0 else 0.0
-        drawn.append(bars[min(len(bars) - 1, int(share * len(bars)))])
+        drawn.append(bar(max(0.0, value) / most if most > 0 else 0.0, bars))
     return "".join(drawn)
 
 

@@ -45,9 +45,6 @@ from durability_client.link.endpoint import Endpoint, short_path
 
 CONNECT_TIMEOUT_S = 10.0
 UNSENT_BYTES = 4096
-# What the server may have under way to a run: so little that it sees where nobody reads it. A process that is
-# frozen leaves it unread, while the kernel still acknowledges it.
-RUN_WINDOW_BYTES = 16 << 10
 PATIENCE_S = 0.5  # with an address at which no server answers, if there are others
 _SAID = (AuthenticationError, RefusedError)
 Answer = TypeVar("Answer", bound=Message)
@@ -310,7 +307,7 @@ async def _narrow_socket(host: str, port: int) -> socket.socket:
         try:
             connected = socket.socket(family, kind, protocol)
             connected.setblocking(False)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RUN_WINDOW_BYTES)
+            connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
             await loop.sock_connect(connected, address)
         except OSError as error:
             errors.append(error)

@@ -24,10 +24,10 @@ from durability.formats.documents import to_json
 from durability.formats.packing import Value
 from durability.units import counted
 from durability_lab.histories.history_workers import RIGS, Rig, search_everywhere
-from durability_lab.histories.kernel.kernel_world import FILE_SYSTEMS
 from durability_lab.histories.search import SearchTally, WrongHistory
 from durability_lab.histories.steps import History
 from durability_lab.kernel_rig.block_rig import missing
+from durability_lab.support.loads import FILE_SYSTEMS
 from durability_lab.support.progress_line import ProgressLine
 
 SCHEMA = "durability.lab.histories/1"

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from durability.formats.workloads.registry import WORKLOADS
 from durability_lab.matrix import detection_curves
 from durability_lab.simulated_rig.scenario import Scenario
-from durability_lab.support.loads import FileSystemName, Load
+from durability_lab.support.loads import FILE_SYSTEMS, Load
 
 Rig: TypeAlias = Literal["a", "b", "c"]
 Curve: TypeAlias = Literal["early-ack", "flush-skipped"]
@@ -101,11 +101,10 @@ _HONEST_SCENARIOS = (
 )
 
 # Rig B. Every workload that a device or a file system can carry.
-_FILE_SYSTEMS: tuple[FileSystemName, ...] = ("ext4", "xfs", "btrfs")
 _IN_FILES = tuple(one.name for one in WORKLOADS.values() if one.layout != "names")
 _RAW = Load()
 _EXT4 = Load(file_system="ext4")
-_SIMPLE = (_RAW, *(Load(file_system=name) for name in _FILE_SYSTEMS))
+_SIMPLE = (_RAW, *(Load(file_system=name) for name in FILE_SYSTEMS))
 _HONEST_LOADS = (
     _RAW,
     Load(writers=4),
@@ -113,13 +112,13 @@ _HONEST_LOADS = (
     Load(sync="dsync", direct=True),
     *(
         Load(file_system=file_system, workload=workload, writers=writers)
-        for file_system in _FILE_SYSTEMS
+        for file_system in FILE_SYSTEMS
         for workload in WORKLOADS
         for writers in (1, 4)
     ),
     *(
         Load(file_system=file_system, workload=workload, writers=4, sync="dsync", direct=True)
-        for file_system in _FILE_SYSTEMS
+        for file_system in FILE_SYSTEMS
         for workload in _IN_FILES
     ),
     *(Load(file_system="ext4", workload=workload, group=8) for workload in WORKLOADS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from durability.formats.plan import SyncMethod
 from durability.formats.workloads import registry
@@ -12,6 +12,7 @@ from durability.formats.workloads.workload import Workload
 NAMES_MIB = 2  # of names for each writer; with less, writers would soon wait for credit, and risk nothing
 
 FileSystemName: TypeAlias = Literal["ext4", "xfs", "btrfs"]
+FILE_SYSTEMS: Final[tuple[FileSystemName, ...]] = get_args(FileSystemName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,6 @@ from durability_server.runs.run import Run
 from durability_server.runs.session import Session
 
 INPUT_BYTES_MAX = 1 << 10  # taken from one client before it is the others' turn: a millisecond of receipts
-# What a run's client can have under way: one that is ahead of the server tells the newest frontier alone.
-RUN_WINDOW_BYTES = 16 << 10
 OUTPUT_BYTES_MAX = 1 << 20  # unsent output with which a client gets nothing more, and is dropped
 LINGER_NS = 1_000_000_000  # how long a refused client may take to read why
 
@@ -317,7 +315,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._has_begun()
         if hello.purpose == "run" and not self._local and self._transport is not None:
             narrow = self._transport.get_extra_info("socket")
-            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RUN_WINDOW_BYTES)
+            # A client that is ahead of the server tells the newest frontier alone.
+            narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.RUN_WINDOW_BYTES)
         self._manager.authenticated(self)
         self._write()
 

@@ -14,7 +14,8 @@ from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.happenings import Judged
 from durability.campaign.tasks import Condition, DriveStatus
 from durability_client.campaigns.campaign_results import health_to_value
-from durability_client.campaigns.health_text import BARS, BARS_MAX, DIGITS, bars_for, bars_of, health_text
+from durability_client.campaigns.health_text import BARS_MAX, DIGITS, bars_for, bars_of, health_text
+from durability_client.text_tables import BARS
 
 COLUMNS = 80
 FILE = """

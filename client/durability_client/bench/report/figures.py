@@ -19,12 +19,12 @@ from durability.bench.result import CellRounds, Result
 from durability.bench.steady_state import RANGE_MAX
 from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
 from durability.units import duration, table_percent
+from durability_client.text_tables import bar
 
 DASH = "\N{EN DASH}"
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
 CLASSIC_HEADINGS = ("fio", "read MB/s", "IOPS", "write MB/s", "IOPS", "synced MB/s", "IOPS")
 SPARK_BARS = 20
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 def name_of(summary: CellSummary) -> str:
@@ -142,7 +142,7 @@ def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
     highest = max(means, default=0.0)
     if not highest:
         return ""
-    return "".join(_BARS[min(len(_BARS) - 1, int(mean / highest * len(_BARS)))] for mean in means)
+    return "".join(bar(mean / highest) for mean in means)
 
 
 def state(summary: CellSummary) -> str:

@@ -37,14 +37,13 @@ from durability_lab.histories.kernel.real_network import RealNetwork
 from durability_lab.histories.steps import History, Step
 from durability_lab.histories.world import ATTESTATION, CUT_SUBJECTS, Copy, PlayedCut, VerifyAnswer, of_age
 from durability_lab.kernel_rig.block_rig import BlockRig, MountError
-from durability_lab.support.loads import NAMES_MIB, FileSystemName
+from durability_lab.support.loads import FILE_SYSTEMS, NAMES_MIB, FileSystemName
 
 # What can be made here. There is one drive, and it has no counters.
 STEPS: Final = (
     *("run", "pass", "error", "hang", "answer", "cut", "boot", "reboot", "stop", "kill"),
     *("network", "copy", "server", "unmount", "verify"),
 )
-FILE_SYSTEMS: Final[tuple[FileSystemName, ...]] = ("ext4", "xfs", "btrfs")
 
 _MIB = 1 << 20
 _SIZES: Final[dict[FileSystemName | None, int]] = {
