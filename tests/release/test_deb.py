@@ -197,6 +197,23 @@ def test_an_upgrade_keeps_settings_and_store(system: Path, package: str, tmp_pat
     assert "durability:x:" in (system / "etc/passwd").read_text()
 
 
+@pytest.mark.parametrize("before", ["", "0.1-1"])
+def test_an_upgrade_does_not_wait_for_the_services(before: str, tmp_path: Path) -> None:
+    """A server may migrate its store for an hour: it is started again without a wait, and the script says
+    where it tells. An installation starts nothing. systemd is a program that writes down what it is told."""
+    script = (deb.FILES / "postinst").read_text().replace("/run/systemd/system", str(tmp_path))
+    for name in ("systemctl", "systemd-sysusers"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>"{tmp_path}/told"\n')
+        program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["sh", "-c", script, "postinst", "configure", before]
+    done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    restart = f"systemctl --no-block try-restart {UNIT} {service.NAME}\n"
+    assert (restart in (tmp_path / "told").read_text()) == bool(before)
+    assert ("journalctl -u durability-server" in done.stderr) == bool(before)
+
+
 def _older(system: Path, package: str) -> str:
     """A package of an earlier version, which has a file that the new one lacks."""
     unpacked = system / "root/old"
