@@ -33,7 +33,9 @@ from durability.protocol.state_machine import ClientProtocol
 from durability_lab.kernel_rig.block_rig import without_loop_mounts
 from durability_lab.support.postgresql import PostgreSQL, postgresql_is_installed, postgresql_server
 from durability_server.announcements import Announce, silence
+from durability_server.runs import leases
 from durability_server.server import Server
+from durability_server.store import lease_store
 from tests.sample_facts import facts
 
 SECRET = b"s" * 32
@@ -351,9 +353,11 @@ _SERVE = """
 import asyncio, sys
 from pathlib import Path
 from durability import limits
+from durability_server.runs import leases
 from durability_server.server import serve
-listen, store_url, directory, joined, silence_ns, web = sys.argv[1:]
-limits.SILENCE_NS = int(silence_ns)
+from durability_server.store import lease_store
+listen, store_url, directory, joined, silence_ns, lease_ms, asked_s, web = sys.argv[1:]
+limits.SILENCE_NS, lease_store.LEASE_MS, leases.ASKED_S = int(silence_ns), int(lease_ms), float(asked_s)
 async def ready(server, host, port):
     print(port, flush=True)
     print("" if joined else (await server.invite()).line, flush=True)
@@ -398,6 +402,8 @@ class ServerProcess:
             str(self._lab.directory),
             self.line,
             str(limits.SILENCE_NS),
+            str(lease_store.LEASE_MS),
+            str(leases.ASKED_S),
             self.web,
         )
         command = [sys.executable, "-c", _SERVE, *options]
