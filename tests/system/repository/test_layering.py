@@ -6,10 +6,14 @@ import-linter holds the layers within each package (pyproject.toml).
 from __future__ import annotations
 
 import ast
+import configparser
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.places import ROOT
 
@@ -20,6 +24,7 @@ FOLDERS = {
     "durability_client": ROOT / "client/durability_client",
     "durability_lab": ROOT / "lab/durability_lab",
 }
+RELEASE = {"release": ROOT / "release"}  # ships nothing; prints what users install from the help texts
 MAY_IMPORT = {  # of our packages, besides itself
     "durability": set[str](),
     "durability_cli": {"durability", "durability_server", "durability_client", "durability_lab"},
@@ -88,12 +93,12 @@ THE_JUDGES = {  # what `durability.evidence.judge` alone puts together
 IMPORTERS = {  # of a library, the modules or packages that may
     "msgpack": {"durability.formats.packing"},
     "pydantic": {"durability.formats.documents"},
-    "typer": {"durability_cli"},
+    "typer": {"durability_cli", "release.man_pages", "release.completions"},
 }
 
 
 def _modules(package: str) -> list[Path]:
-    return sorted(FOLDERS[package].rglob("*.py"))
+    return sorted((FOLDERS | RELEASE)[package].rglob("*.py"))
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
@@ -109,7 +114,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 def _name_of(path: Path) -> str:
     """The dotted name of a module of ours, or of a package for its `__init__`."""
-    (folder,) = (folder for folder in FOLDERS.values() if path.is_relative_to(folder))
+    (folder,) = (folder for folder in (FOLDERS | RELEASE).values() if path.is_relative_to(folder))
     parts = path.relative_to(folder.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -205,17 +210,34 @@ def test_no_imports_go_round() -> None:
 def test_some_libraries_are_wrapped(library: str) -> None:
     """Each of these libraries is wrapped by one module, where its strictness and bounds are kept.
 
-    Typer is by the package of the command line.
+    Typer is by the package of the command line; the release also prints pages and completions with it.
     """
     importers = {
         _name_of(path)
-        for package in FOLDERS
+        for package in FOLDERS | RELEASE
         for path in _modules(package)
         if any(name.partition(".")[0] == library for name, _ in _imports(ast.parse(path.read_text())))
     }
     owners = tuple(f"{owner}." for owner in IMPORTERS[library])
     assert importers
     assert {name for name in importers if not f"{name}.".startswith(owners)} == set()
+
+
+def test_drives_of_the_lab_need_no_dependency() -> None:
+    """The contract of import-linter that keeps libraries from them names each dependency of setup.cfg."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (drives,) = (one for one in contracts if one.get("source_modules") == ["durability_lab.drive"])
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = setup["options.extras_require"]
+    wanted = "\n".join((setup["options"]["install_requires"], extras["postgresql"], extras["lab"]))
+    libraries = {
+        canonicalize_name(Requirement(line).name).replace("-", "_")
+        for line in wanted.splitlines()
+        if line.strip()
+    }
+    assert len(libraries) > 10
+    assert libraries - set(drives["forbidden_modules"]) == set()
 
 
 def _of_the_judge(tree: ast.AST) -> Iterator[str]:
