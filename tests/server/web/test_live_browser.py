@@ -4,6 +4,7 @@ dark."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,13 +13,37 @@ import pytest
 from durability.protocol import messages
 from durability.units import format_run
 from tests import chromium
+from tests.places import ROOT
 from tests.server.conftest import Lab
 from tests.server.web.conftest import Show
 from tests.server.web.test_live_values import HTML, statistics_after
 
 pytestmark = pytest.mark.slow
 
+TEMPLATES = ROOT / "server/durability_server/web/templates"
 _PHONE = 400
+_ALL = "document.querySelectorAll('#live a[href], #live .scroll')"
+# The keyboard goes to the last of what it can reach; its number, from 1.
+_HOLD = f"(() => {{ const all = [...{_ALL}]; all.at(-1).focus(); return all.length; }})()"
+# Streams that count themselves and are closed, timers that never end, and a page that is hidden by a call.
+_STUBS = """
+(() => {
+  const pending = new Set();
+  window.pending = pending;
+  window.opened = 0;
+  window.setTimeout = (what) => { pending.add(what); return what; };
+  window.clearTimeout = (what) => pending.delete(what);
+  window.EventSource = class {
+    constructor() { window.opened += 1; window.last = this; this.readyState = 2; }
+    close() {}
+  };
+  EventSource.CLOSED = 2;
+  window.look = (hidden) => {
+    Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+  };
+})()
+"""
 
 
 async def _look(look: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -48,9 +73,12 @@ async def test_pages_in_a_browser(
         for width, dark in ((_PHONE, False), (1280, True)):
             await _look(browser.open, page.url + path, width=width, dark=dark)
             acked += 1
+            held = await _look(browser.evaluate, _HOLD)
+            assert held
             await client.acknowledge(acked, 1000 - 500)
             client.say(messages.Progress(statistics=statistics_after(float(acked), *[100] * acked)))
             await _shows(browser, f"{acked + 500:,}")
+            assert await _look(browser.evaluate, f"[...{_ALL}].indexOf(document.activeElement)") == held - 1
             assert await _look(browser.evaluate, "document.documentElement.scrollWidth") == width
             assert await _look(browser.evaluate, "document.title") != "taken"
             lightness = "parseInt(getComputedStyle(document.body).backgroundColor.slice(4))"
@@ -59,3 +87,26 @@ async def test_pages_in_a_browser(
             assert all(url.startswith(page.url) for url in browser.requests)
     await page.page.close()
     await _shows(browser, "Not connected since")
+
+
+async def test_a_page_that_was_hidden_has_one_stream(
+    lab: Lab, sqlite_url: str, show_page: Show, browser: chromium.Browser
+) -> None:
+    """A page whose stream was refused tries again, but not while it is hidden: shown again, it opens one."""
+    running = await lab.start(sqlite_url, readers=True)
+    page = await show_page(running.server, sqlite_url)
+    await _look(browser.open, page.url)
+    await _look(browser.evaluate, _STUBS)
+    steps = ("look(true)", "look(false)", "last.onerror()", "look(true)", "look(false)")
+    counts = [await _look(browser.evaluate, f"{step}, [opened, pending.size]") for step in steps]
+    assert counts == [[0, 0], [1, 0], [1, 1], [1, 0], [2, 0]]
+    await page.page.close()
+
+
+def test_every_region_that_scrolls_has_a_name() -> None:
+    """Whoever goes there by the keyboard hears what it is."""
+    pages = "".join(file.read_text() for file in TEMPLATES.glob("*.html"))
+    regions = re.findall(r'<div class="scroll"[^>]*>', pages)
+    assert len(regions) > 5
+    for region in regions:
+        assert re.search(r' tabindex="0" role="region" aria-label="[^"]+">$', region), region
