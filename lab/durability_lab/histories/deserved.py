@@ -6,9 +6,10 @@ reason of a loss must be true: findings, as many of each class as a second readi
 (`reference_judge`), where the drive broke a promise; a drive that is smaller than it was; or an earlier loss
 that was true. Durable must rest on a cut that happened, of that class, within a second of a promise to that
 run, and on a target that the second reading finds whole. There is a floor: a sound run, on which the power
-was cut under load and nothing else happened, is durable if the drive kept its promises and the operator says
-so. All else may be inconclusive or without a verdict, and one that the facts would have allowed to be more is
-counted as missed.
+was cut under load and nothing else happened, and of which the operator or the drive's counter says so, is
+durable if the drive kept its promises, and a loss if the second reading finds one that it broke. All else may
+be inconclusive or without a verdict, and one that the facts would have allowed to be more is counted as
+missed.
 """
 
 from __future__ import annotations
@@ -102,13 +103,13 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
     document = answer.document
     if document is None:
         newest = _newest(world)
-        owed = _owed(world, answer, newest, damage)
+        due = _due(world, answer, newest, damage)
         word = "none"
         reasons: tuple[str, ...] = (answer.why.partition(":")[0],)
         return Grade(
             word=word,
             reasons=reasons,
-            wrong=f"no verdict, where durable is due: {answer.why}" if owed else "",
+            wrong=f"no verdict, where {due} is due: {answer.why}" if due else "",
             missed="" if answer.interrupted else _missed(world, answer, newest, damage),
         )
     run = parse_run(document["run"])
@@ -127,11 +128,11 @@ def _grade(world: KnownTruth, answer: VerifyAnswer, damage: Mapping[int, _Damage
         elif world.smaller(run):
             wrong = "durable, and the drive is smaller than it was"
         elif not _qualifying(world, run, document["cut"]["class"]):
-            limit = _limit(world, answer, run)
+            limit = _limit(world, answer, run, document["cut"]["class"])
             wrong = wrong or ("" if limit else "durable, and no such cut met load")
         return Grade(word=word, reasons=reasons, wrong=wrong, limit=limit)
-    if not wrong and _owed(world, answer, run, damage):
-        wrong = f"inconclusive ({', '.join(reasons)}), where durable is due"
+    if not wrong and (due := _due(world, answer, run, damage)):
+        wrong = f"inconclusive ({', '.join(reasons)}), where {due} is due"
     return Grade(word=word, reasons=reasons, wrong=wrong, missed=_missed(world, answer, run, damage))
 
 
@@ -196,11 +197,15 @@ def _unfounded(world: KnownTruth, answer: VerifyAnswer, run: int, damage: _Damag
     return ""
 
 
-def _owed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> bool:
-    """Whether durable is the only right answer: the floor below which no tester may fall."""
+def _due(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
+    """The only right answer, "" where several are: the floor below which no tester may fall."""
     plain = answer.step["min_cuts"] == "1" and not answer.older and not answer.interrupted
     newest = run == _newest(world) and run in world.sound
-    return plain and newest and _attested_power(answer) and run in damage and not damage[run].any
+    if not (plain and newest and run in damage and _shown_power(world, answer)):
+        return ""
+    if not damage[run].any:
+        return "durable"
+    return "loss" if not damage[run].system and _damaged(world, answer, run) else ""
 
 
 def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[int, _Damage]) -> str:
@@ -211,16 +216,15 @@ def _missed(world: KnownTruth, answer: VerifyAnswer, run: int, damage: Mapping[i
     broken = run in damage and damage[run].any
     if broken:
         return "loss" if _damaged(world, answer, run) else ""
-    shown = _attested_power(answer) or world.history.counters
-    if shown and _qualifying(world, run, "power"):
+    if _shown_power(world, answer) and _qualifying(world, run, "power"):
         return "durable"
     restarted = any(cut.what != "drive" for cut in world.cuts)
     return "durable" if answer.step["require"] == "os" and restarted and _qualifying(world, run, "os") else ""
 
 
-def _attested_power(answer: VerifyAnswer) -> bool:
-    """Whether the operator said that the power was cut."""
-    return answer.attested and answer.step["cut_class"] == "power"
+def _shown_power(world: KnownTruth, answer: VerifyAnswer) -> bool:
+    """Whether the operator said that the power was cut, or the drive counts such cuts."""
+    return world.history.counters or (answer.attested and answer.step["cut_class"] == "power")
 
 
 def _newest(world: KnownTruth) -> int:
@@ -265,14 +269,15 @@ def _met(world: KnownTruth, cut: PlayedCut, run: int) -> bool:
     return run in cut.promised_ns and cut.at_ns - cut.promised_ns[run] <= _AT_RISK_NS + world.unheard_ns
 
 
-def _limit(world: KnownTruth, answer: VerifyAnswer, run: int) -> str:
+def _limit(world: KnownTruth, answer: VerifyAnswer, run: int, cut_class: str) -> str:
     """The documented assumption that makes a durable right that the truth does not."""
-    if run in world.ended_unheard:
-        return "stopped writing in a dead network"
-    if run in world.failed_with_power:
-        return "a drive without a link looks dead"
-    if run in world.frozen_shortly:
-        return "a client frozen shortly before the cut, or the server's end"
+    if any(run in cut.promised_ns and cut.what in CUT_SUBJECTS.get(cut_class, ()) for cut in world.cuts):
+        if run in world.ended_unheard:
+            return "stopped writing in a dead network"
+        if run in world.failed_with_power:
+            return "a drive without a link looks dead"
+        if run in world.frozen_shortly:
+            return "a client frozen shortly before the cut, or the server's end"
     silent = [cut.at_ns for cut in world.cuts if cut.what == "guest" and _met(world, cut, run)]
     if silent and any(cut.what != "guest" and cut.at_ns > silent[0] for cut in world.cuts):
         return "the system died before the power went"
@@ -293,7 +298,7 @@ def listing(
     which a verify may have stored one that nobody has seen."""
     for run, kept in standing.items():
         word = kept.partition(",")[0]
-        shown = listed.get(run, word)
+        shown = listed.get(run, "")
         unseen = run in unanswered and WEIGHTS[shown] > WEIGHTS[word]
         if shown != word and not unseen:
             yield f"`runs` shows {shown or 'nothing'}, though the weightiest verdict was {word}"

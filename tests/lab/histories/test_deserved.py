@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from durability.evidence import strength, verdict
+from durability.evidence import cut, strength, verdict
 from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import History
+from durability_lab.histories.world import World
 from tests.lab.mutants.mutation import answering, without
 
 pytestmark = pytest.mark.slow
@@ -21,9 +22,11 @@ LOADED = ("run size_kib=1024", "pass ms=400", "pass ms=400")
 Change = Callable[[], AbstractContextManager[None]]
 
 
-def played(*lines: str, drive: str = "honest", seed: int = 3, target: str = "device") -> Played:
-    """A history on a drive that counts nothing."""
-    head = f"durability.history/1\nseed {seed}\ntarget {target}\ndrive {drive}\ncounters no\n"
+def played(
+    *lines: str, drive: str = "honest", seed: int = 3, target: str = "device", counters: str = "no"
+) -> Played:
+    """A history on a drive that counts nothing, unless it is said to."""
+    head = f"durability.history/1\nseed {seed}\ntarget {target}\ndrive {drive}\ncounters {counters}\n"
     return play(History.parse(head + "\n".join(lines) + "\n"))
 
 
@@ -42,6 +45,31 @@ def test_a_sound_run_owes_a_durable(change: Change, wrong: str) -> None:
     assert played(*LOADED).wrong == ()
     with change():
         assert any(wrong in one for one in played(*LOADED).wrong)
+
+
+def test_a_sound_run_owes_a_loss() -> None:
+    """A tester that knows no loss is wrong where a drive lost what it promised under a plain cut."""
+    lines = (*LOADED, "cut", "boot", "verify")
+    assert [grade.word for grade in played(*lines, drive="flush-ignored").grades] == ["loss", "loss"]
+    with without(
+        verdict.decide, '"loss" if loss else "inconclusive" if missing', '"inconclusive" if loss or missing'
+    )():
+        assert any("where loss is due" in one for one in played(*lines, drive="flush-ignored").wrong)
+
+
+def test_a_drive_that_counts_owes_a_durable() -> None:
+    """A tester that does not believe the counter of unsafe shutdowns is wrong, whatever nobody attests."""
+    lines = (*LOADED, "cut", "boot", "verify attest=none")
+    assert played(*lines, counters="yes").wrong == ()
+    with answering(cut._counted_power_loss, "return ''")():
+        assert any("where durable is due" in one for one in played(*lines, counters="yes").wrong)
+
+
+def test_runs_must_show_what_was_stored() -> None:
+    """A listing without the run, or without an answer, is wrong."""
+    lines = (*LOADED, "cut", "boot", "verify")
+    with answering(World.listed, "return {}")():
+        assert any("`runs` shows nothing" in one for one in played(*lines).wrong)
 
 
 @pytest.mark.parametrize(
