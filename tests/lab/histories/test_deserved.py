@@ -13,7 +13,7 @@ from durability.evidence.scan_report import ScanCounts
 from durability_client.verify import verify_command
 from durability_lab.histories.play import Played, play
 from durability_lab.histories.steps import History
-from durability_lab.histories.world import World
+from durability_lab.histories.world import World, of_age
 from tests.lab.mutants.mutation import answering, without
 
 pytestmark = pytest.mark.slow
@@ -79,6 +79,7 @@ def test_a_run_in_trouble_owes_nothing(after: str) -> None:
     """A tester that never decides is not wrong where more happened than a cut."""
     with answering(verdict._session_reasons, "yield _reason('session-closed')")():
         found = played(*LOADED, after, "pass ms=4000", "thaw", "cut")
+    assert [grade.reasons[0] for grade in found.grades] == ["session-closed"]
     assert not any("due" in one for one in found.wrong)
 
 
@@ -112,14 +113,14 @@ def test_the_number_of_findings_counts() -> None:
 def test_what_a_restored_store_does_not_know_is_not_asked_of_it() -> None:
     """A store of before a verdict need not show it; of after it, it must."""
     found = played(*LOADED, "cut", "boot", "copy", "verify", "server how=newest", "copy", "verify", "reboot")
-    assert found.wrong == ()
+    assert (found.wrong, [grade.word for grade in found.grades]) == ((), ["durable"] * 3)
 
 
 def test_an_arming_can_be_cut() -> None:
     """A run may be cut before it is armed; nothing was acknowledged then."""
     found = played("run next=8", "cut", "boot", "verify")
     assert found.wrong == ()
-    assert not any("durable" in line or "loss" in line for line in found.told)
+    assert ["not-armed" in grade.reasons for grade in found.grades] == [True, True]
 
 
 @pytest.mark.parametrize("loses", ["power", "process", "server", "network"])
@@ -184,6 +185,17 @@ def test_exports_and_copies_of_any_age() -> None:
         for age in ("0", "1", "2", "3")
     ]
     assert all(one.wrong == () for one in by_age)
+    ended = ("session-server-down",)
+    assert [[grade.reasons for grade in one.grades] for one in by_age] == [
+        [("session-live",), ended, ended]
+    ] * 4
+    steps = [
+        History.parse(
+            f"durability.history/1\nseed 1\ntarget device\ndrive honest\ncounters no\nverify age={age}\n"
+        ).steps[0]
+        for age in range(4)
+    ]
+    assert [of_age("abc", step) for step in steps] == ["c", "b", "a", "a"]
 
 
 def test_a_client_whose_end_is_lost_with_the_network_is_a_known_limit() -> None:
