@@ -28,7 +28,7 @@ from durability.bench.catalogue import (
     HEADLINE,
     PACED,
     PROBE,
-    accept,
+    sustained,
 )
 from durability.bench.cells import MIB
 from durability.bench.compare import compare
@@ -39,7 +39,7 @@ from durability.bench.summary import summarise
 from durability.units import duration
 from durability_lab.kernel_rig.block_rig import BlockRig
 
-SUSTAINED = accept()[-2]
+SUSTAINED = sustained()[-2]
 SLOW_CACHE = (*HONEST, "cache-min-block-size=1M", "--filter=delay", "delay-write=1ms")
 SLOW_BYTES = 2 * MIB  # of files, where each write takes milliseconds
 DELAYS_MS = (0, 2, 4)

@@ -20,7 +20,7 @@ import typer
 from durability import limits
 from durability.campaign.definition.settings import CUTS_MAX
 from durability.formats import plan
-from durability.formats.case import ClassOfCut
+from durability.formats.case import ProvableCutClass
 from durability.formats.workloads import workload
 from durability.formats.workloads.registry import WORKLOADS
 from durability.protocol.auth import Role
@@ -311,11 +311,11 @@ Run = Annotated[
 ]
 AttestCut = Annotated[str | None, typer.Option(metavar="TEXT", help="State that power was cut, and how.")]
 AttestedClass = Annotated[
-    ClassOfCut | None,
+    ProvableCutClass | None,
     typer.Option(help="Class of the attested cut.", show_default="power; vm if a guest died"),
 ]
 RequireCut = Annotated[
-    ClassOfCut, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
+    ProvableCutClass, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
 ]
 MinCuts = Annotated[
     int, typer.Option(metavar="N", min=1, help="Verified cuts the series needs for a durable verdict.")

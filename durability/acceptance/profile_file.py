@@ -23,7 +23,7 @@ from durability.acceptance.criteria import KINDS, CriterionKind
 from durability.acceptance.profile import Criterion, Profile
 from durability.errors import UsageError
 from durability.evidence.cut import CutClass
-from durability.formats.case import CLASSES_OF_CUT
+from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.formats.toml_tables import Table, read_tables
 from durability.limits import NAME_BYTES_MAX
 
@@ -73,7 +73,7 @@ def _criterion(table: Table, number: int) -> Criterion:
     required = table.truth("required", default=True)
     cut_class: CutClass = "power"
     if kind.counts_cuts:
-        cut_class = table.choice("cut_class", CLASSES_OF_CUT, cut_class)
+        cut_class = table.choice("cut_class", PROVABLE_CUT_CLASSES, cut_class)
     criterion = Criterion(
         kind=kind.name,
         limit=_limit(table, kind),

@@ -255,9 +255,9 @@ HELD = (HELD_COMMIT, HELD_WRITERS, HELD_UNSYNCED, HELD_FILL)
 _HELD_SHARES = (0.25, 0.25, 0.15, 0.35)  # of the time; the fill has most to do
 
 
-def accept(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
-    """The standard cells, the paced ones long enough for a p99.9, then four loads held until `minutes` have
-    passed in all. Raises UsageError."""
+def sustained(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
+    """The cells of `--accept`: the standard ones, the paced among them long enough for a p99.9, then four
+    loads held until `minutes` have passed in all. Raises UsageError."""
     if not ACCEPT_MINUTES_MIN <= minutes <= ACCEPT_MINUTES_MAX:
         raise UsageError(
             f"--accept takes {ACCEPT_MINUTES_MIN} to {ACCEPT_MINUTES_MAX} minutes, not {minutes:g}"

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from durability.formats.case import CLASSES_OF_CUT, RESET, Case, ClassOfCut, PowerOff
+from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.facts import Drive, Facts
 
-CutClass: TypeAlias = Literal["none", ClassOfCut]
-CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(CLASSES_OF_CUT))  # in rising order
+CutClass: TypeAlias = Literal["none", ProvableCutClass]
+CUT_CLASSES: tuple[CutClass, ...] = ("none", *reversed(PROVABLE_CUT_CLASSES))  # in rising order
 
 # The time of now's boot is known from facts that may be older than the case by as much as this.
 _BOOT_DOUBT_NS = 10_000_000_000

@@ -27,8 +27,8 @@ SessionEnd: TypeAlias = Literal[
 RESET = "the connection was reset"
 
 # What may be attested of a cut, in falling order: all lost its power, a guest died, an operating system died.
-ClassOfCut: TypeAlias = Literal["power", "vm", "os"]
-CLASSES_OF_CUT: tuple[ClassOfCut, ...] = get_args(ClassOfCut)
+ProvableCutClass: TypeAlias = Literal["power", "vm", "os"]
+PROVABLE_CUT_CLASSES: tuple[ProvableCutClass, ...] = get_args(ProvableCutClass)
 
 # What the client saw of the drives after an I/O error of the target, by reads past every cache: at least one
 # drive answered; every read failed, on all of them; a read did not return; or it could not look.
@@ -89,7 +89,7 @@ class PowerOff:
     confirmed_ns: int
     boot_id: str
     subject: Literal["machine", "drive"]
-    cut_class: ClassOfCut
+    cut_class: ProvableCutClass
     text: str
 
 

@@ -302,7 +302,7 @@ def _cells(options: BenchOptions) -> tuple[Mode, tuple[Cell, ...]]:
     if options.quick:
         return "quick", catalogue.QUICK
     if options.accept_minutes is not None:
-        return "accept", catalogue.accept(options.accept_minutes)
+        return "accept", catalogue.sustained(options.accept_minutes)
     return "standard", catalogue.profile(options.profile) if options.profile else catalogue.STANDARD
 
 

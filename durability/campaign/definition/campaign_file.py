@@ -22,7 +22,7 @@ from durability.campaign.definition.settings import (
     default_arms,
 )
 from durability.errors import UsageError
-from durability.formats.case import CLASSES_OF_CUT
+from durability.formats.case import PROVABLE_CUT_CLASSES
 from durability.formats.plan import Pattern, SyncMethod
 from durability.formats.toml_tables import Table, read_tables
 from durability.formats.workloads.registry import DEFAULT
@@ -66,7 +66,7 @@ def read_campaign(text: str, *, name: str, seed: int) -> Settings:
         boot_within_s=campaign.number("boot_within_s", BOOT_WITHIN_S),
         ready_within_s=campaign.number("ready_within_s", READY_WITHIN_S),
         subject=_agreed(power, "cuts", get_args(CutSubject), "machine"),
-        cut_class=_agreed(power, "cut_class", CLASSES_OF_CUT, ""),
+        cut_class=_agreed(power, "cut_class", PROVABLE_CUT_CLASSES, ""),
         notify=campaign.text("notify", ""),
         power=tuple(_power(table) for table in power),
         drives=tested,

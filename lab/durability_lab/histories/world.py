@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from durability.errors import DurabilityError, TargetBusyError
 from durability.formats import facts
-from durability.formats.case import Case, ClassOfCut, case_from_value, case_to_value
+from durability.formats.case import Case, ProvableCutClass, case_from_value, case_to_value
 from durability.formats.plan import Plan
 from durability.formats.workloads.registry import DEFAULT
 from durability.protocol.local_address import PORT, socket_name
@@ -46,7 +46,7 @@ ATTESTATION = "the operator pulled the plug"
 _HARDWARE = ("machine", "drive")
 # What must have lost its power, or died, for a cut of a class to have happened.
 CUT_SUBJECTS = {"os": ("guest", *_HARDWARE), "vm": _HARDWARE, "power": _HARDWARE}
-_LESSER: dict[str, ClassOfCut] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
+_LESSER: dict[str, ProvableCutClass] = {"os": "os", "vm": "vm"}  # than what an attestation means by itself
 
 # Steps that leave a sound run sound, and those that do after its client is gone.
 _HARMLESS_AFTER = frozenset({"reboot", "stop", "kill"})

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import PROFILES, STANDARD, accept
+from durability.bench.catalogue import PROFILES, STANDARD, sustained
 from durability.bench.cells import MIB, Cell
 from durability.bench.result import decode, encode
 from durability.errors import SetupError, TargetError, UsageError
@@ -310,7 +310,7 @@ def test_a_round_stays_whose_files_cannot_be_removed(make_mount: Callable[..., t
 
 def test_every_cell_of_every_set_can_be_measured(clean: Path) -> None:
     """Each of them on files, for a moment: none is refused but for what this target does not have."""
-    named = {cell.name: cell for cells in (STANDARD, accept(), *PROFILES.values()) for cell in cells}
+    named = {cell.name: cell for cells in (STANDARD, sustained(), *PROFILES.values()) for cell in cells}
     short = tuple(replace(cell, seconds=0.01, warmup_s=0.0, rounds=1) for cell in named.values())
     result = measure(_options(clean, *short, size_bytes=64 * MIB), Ear()).result
     assert result.complete

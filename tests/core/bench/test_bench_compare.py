@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, PACED, QUICK, STANDARD, accept
+from durability.bench.catalogue import HEADLINE, PACED, QUICK, STANDARD, sustained
 from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
 from durability.bench.json_documents import comparison_document
@@ -186,7 +186,7 @@ def test_the_engines_are_compared_each_with_itself() -> None:
 
 def test_sustained_cells_of_unlike_length_are_left_out() -> None:
     """Ten minutes are another test than thirty."""
-    found = compared(*(run(cells=accept(minutes), mode="accept") for minutes in (10, 30)))
+    found = compared(*(run(cells=sustained(minutes), mode="accept") for minutes in (10, 30)))
     assert any(warning.startswith("left out: ") and "(seconds)" in warning for warning in found.warnings)
     assert not any(row.cell.group == "sustained" for row in found.rows)
 

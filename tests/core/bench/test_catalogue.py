@@ -15,9 +15,9 @@ from durability.bench.catalogue import (
     PROFILES,
     QUICK,
     STANDARD,
-    accept,
     profile,
     select,
+    sustained,
 )
 from durability.bench.cells import Cell
 from durability.errors import UsageError
@@ -25,7 +25,7 @@ from durability.formats.histogram import supported
 from tests.core.bench.results import planned_s
 
 
-@pytest.mark.parametrize("cells", [STANDARD, QUICK, accept(), *PROFILES.values()])
+@pytest.mark.parametrize("cells", [STANDARD, QUICK, sustained(), *PROFILES.values()])
 def test_every_set_holds_what_the_plausibility_verdict_needs(cells: tuple[Cell, ...]) -> None:
     """No set leaves a reader with figures of which nobody can say whether to believe them."""
     names = {cell.name for cell in cells}
@@ -74,7 +74,7 @@ def test_a_profile_is_found_by_its_name() -> None:
 def test_accept_takes_the_time_that_it_is_given() -> None:
     """Four long rounds fill what the standard cells leave; the paced ones of these have a p99.9. One writes
     most of the free space, and two sync nothing."""
-    cells = accept(10)
+    cells = sustained(10)
     for cell, standard in zip(cells, STANDARD, strict=False):
         assert replace(cell, seconds=standard.seconds) == standard
         assert cell.pace_us or cell == standard
@@ -88,8 +88,8 @@ def test_accept_takes_the_time_that_it_is_given() -> None:
     assert [cell.sync for cell in held] == ["fdatasync", "fdatasync", "none", "none"]
     assert 9.5 * 60 <= planned_s(cells) <= 10 * 60
     with pytest.raises(UsageError, match=r"2 to 1440 minutes, not 0\.5"):
-        accept(0.5)
-    assert planned_s(accept(ACCEPT_MINUTES_MIN)) <= 120
+        sustained(0.5)
+    assert planned_s(sustained(ACCEPT_MINUTES_MIN)) <= 120
 
 
 def test_etcd_and_server_profiles_are_the_workloads_that_people_know() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, LADDER, PROFILES, QUICK, STANDARD, accept
+from durability.bench.catalogue import HEADLINE, LADDER, PROFILES, QUICK, STANDARD, sustained
 from durability.bench.cells import GROUPS, KIB, MIB, Cell, make_cell, size_word
 from durability.errors import FormatError
 from tests.core.bench.results import planned_s
@@ -69,7 +69,7 @@ def test_the_ladder_goes_from_64_kib_to_64_mib() -> None:
     assert all(step.direct and step.sync == "fdatasync" and step in STANDARD for step in LADDER)
 
 
-@pytest.mark.parametrize("cells", [STANDARD, QUICK, accept(), *PROFILES.values()])
+@pytest.mark.parametrize("cells", [STANDARD, QUICK, sustained(), *PROFILES.values()])
 def test_a_set_has_each_name_once_with_the_state_of_the_file(cells: tuple[Cell, ...]) -> None:
     """A name says which cell of a set is meant, and on what kind of file it was measured."""
     assert len({cell.name for cell in cells}) == len(cells)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD, accept
+from durability.bench.catalogue import HEADLINE, LADDER, PACED, PROFILES, STANDARD, sustained
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.decision.bottom_line import bottom_line, megabytes
@@ -63,7 +63,7 @@ def _read(text: str) -> _Reader:
 def pages() -> dict[str, str]:
     """A page of each sort, with hostile words in it."""
     where = facts(path=f"/srv/{EVIL}", drives=(drive(model=EVIL),))
-    hostile = simulate(HONEST, cells=(*STANDARD, *accept()[-4:-2]), facts=where)
+    hostile = simulate(HONEST, cells=(*STANDARD, *sustained()[-4:-2]), facts=where)
     liar = simulate(Device(), seed=2, cells=STANDARD)
     partial = replace(liar, complete=False, stopped="interrupted (Ctrl-C)")
     pairs = {"alike": [("a", liar), (EVIL, simulate(Device(write_ns=40_000), cells=STANDARD, seed=3))]}
@@ -170,7 +170,7 @@ def test_only_what_was_held_for_long_is_an_alarm() -> None:
     text = html_page.result_page(result)
     scattered = re.findall(r'<span title="(?:rounds differ|the rate)[^"]*">NOT STEADY [+-]?\d+%</span>', text)
     assert scattered and '<span class="no" title=' not in text
-    text = html_page.result_page(throttled(accept()[-4]))
+    text = html_page.result_page(throttled(sustained()[-4]))
     assert re.search(r'<span class="no" title="[^"]*third[^"]*">NOT STEADY</span>', text)
 
 
@@ -268,7 +268,7 @@ def test_what_was_held_for_long_has_its_place() -> None:
 
 def test_the_example_of_the_docs_can_be_shown() -> None:
     """docs/examples has the result of an acceptance run, whole, and its page says what it found."""
-    example = decode((DOCS / "examples/accept.json").read_bytes())
+    example = decode((DOCS / "examples/sustained.json").read_bytes())
     assert (example.mode, example.complete, example.serials) == ("accept", True, "hashed")
     text = html_page.result_page(example)
     assert _read(text).unclosed == []

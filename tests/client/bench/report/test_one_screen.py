@@ -8,20 +8,20 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from durability.bench.catalogue import CLASSIC, STANDARD, accept
+from durability.bench.catalogue import CLASSIC, STANDARD, sustained
 from durability.bench.result import Result, decode
 from durability_client.bench.report.one_screen import show_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
 from tests.core.bench.results import Device, classic_result, drive, facts, simulate, throttled
 from tests.places import DOCS
 
-EXAMPLE = decode((DOCS / "examples/accept.json").read_bytes())
+EXAMPLE = decode((DOCS / "examples/sustained.json").read_bytes())
 HONEST = simulate(Device(dirty_ns=3e6, dirty_bytes_per_s=4e8), cells=STANDARD)
 RESULTS = {
     "example": EXAMPLE,
     "honest": HONEST,
     "few cells": simulate(Device(flushes=0.0), cells=STANDARD[:1]),
-    "throttled": throttled(accept()[-4]),
+    "throttled": throttled(sustained()[-4]),
     "classic": classic_result(),
     "partial": replace(HONEST, complete=False, stopped="interrupted (Ctrl-C)"),
 }

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from durability.bench.catalogue import HEADLINE, LADDER, accept
+from durability.bench.catalogue import HEADLINE, LADDER, sustained
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
 from durability.bench.measurement import NO_LATENCIES
@@ -196,7 +196,7 @@ def test_a_load_that_was_held_and_does_not_last_is_an_alarm() -> None:
     """Red, and in words below the tables."""
     out = io.StringIO()
     console = Console(file=out, width=80, force_terminal=True, color_system="standard")
-    terminal_tables.show_result(throttled(accept()[-4]), console)
+    terminal_tables.show_result(throttled(sustained()[-4]), console)
     assert "\x1b[1;31mNOT STEADY" in out.getvalue()
 
 
@@ -271,7 +271,7 @@ def test_labels_are_what_cells_differ_in() -> None:
 
 def test_what_was_held_for_long_is_told_before_the_verdict() -> None:
     """With the rate, for how long, and whether it lasted."""
-    text = " ".join(_shown(simulate(Device(), cells=(HEADLINE, *accept()[-4:-2])), 160).split())
+    text = " ".join(_shown(simulate(Device(), cells=(HEADLINE, *sustained()[-4:-2])), 160).split())
     held, _, verdict = text.partition("plausibility: ")
     name = "64k-random-fdatasync-16jobs-sustained-overwritten"
     assert re.search(rf"sustained load: {name}: [\d,.]+ per second over [\d,]+ s, too short to say: ", held)

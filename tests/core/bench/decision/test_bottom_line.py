@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, accept
+from durability.bench.catalogue import HEADLINE, PROFILES, STANDARD, sustained
 from durability.bench.cells import make_cell
 from durability.bench.decision.bottom_line import bottom_line, megabytes
 from durability.bench.measurement import Idle
@@ -93,7 +93,7 @@ def test_a_short_run_was_steady_for_seconds_only() -> None:
 
 def test_a_load_that_was_held_decides() -> None:
     """A sustained load that fell is NOT STEADY, and the line says when it fell."""
-    found = bottom_line(throttled(accept()[-4]))
+    found = bottom_line(throttled(sustained()[-4]))
     assert found.steady == "NOT STEADY" and "1 writer for 30 s" in found.steady_reason
     assert "about 10 s in it went from 1,000 to 100" in found.steady_reason
 
