@@ -31,31 +31,39 @@ _NO_CUT = "no campaign has cut its power"
     counts_cuts=True,
 )
 def _clean_cuts(evidence: DriveEvidence, criterion: Criterion) -> Finding:
-    lost = next((one for one in evidence.proofs if one.losses), None)
+    lost = next((one for one in evidence.proofs if one.word == "lost data"), None)
     if lost is not None:
+        other = f" ({lost.but})" if lost.but else ""
         return Finding(
             word="refuse",
             figure=f"{counted(lost.losses, 'loss', 'losses')} in {counted(lost.cuts, 'cut')}, first in"
-            f" {lost.lost_in or lost.source}",
+            f" {lost.lost_in or lost.source}{other}",
             source=lost.source,
         )
-    counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
-    void = evidence.unanswered(criterion.cut_class)
-    if void is not None:
-        most = max(one.cuts for one in counting)
-        clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
-        return Finding(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
-    if not evidence.proofs:
-        return Finding(word="not shown", figure=_no_cut(evidence))
-    if not counting:
-        best = max(evidence.proofs, key=lambda one: one.cuts)
-        figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
-        return Finding(word="not shown", figure=figure, source=best.source)
-    best = max(counting, key=lambda one: one.cuts)
+    best = evidence.bounding(criterion.cut_class)
+    if best is None:
+        return _unbounded(evidence, criterion)
     assert best.bound is not None and criterion.limit is not None
     figure = f"{counted(best.cuts, 'cut')} without a loss: at most {percent(best.bound)} of cuts may lose"
     word: Word = "pass" if best.cuts >= criterion.limit else "not shown"
     return Finding(word=word, figure=f"{figure} data (95 % confidence)", source=best.source)
+
+
+def _unbounded(evidence: DriveEvidence, criterion: Criterion) -> Finding:
+    """Why cuts without a loss bound nothing."""
+    if not evidence.proofs:
+        return Finding(word="not shown", figure=_no_cut(evidence))
+    counting = [one for one in evidence.proofs if is_of_class(one, criterion.cut_class)]
+    void = evidence.unanswered(criterion.cut_class)
+    if void is not None:
+        most = max((one.cuts for one in counting if not one.losses), default=0)
+        clean = f"{counted(most, 'cut')} without a loss, but " if most else ""
+        return Finding(word="not shown", figure=f"{clean}{void[0]}, so nothing is bounded", source=void[1])
+    best = max(counting or evidence.proofs, key=lambda one: (one.losses > 0, one.cuts))
+    figure = f"{counted(best.cuts, 'cut')} of class {best.cut_class} only, without a loss"
+    if best.but:
+        figure = f"{best.text}: cut it as you measured it"
+    return Finding(word="not shown", figure=figure, source=best.source)
 
 
 @kind("counted-cuts", "cuts seen by the drive's own counter of unsafe shutdowns")

@@ -96,10 +96,8 @@ def _why(lines: Sequence[CriterionLine], word: Word) -> str:
 
 
 def _not_proven(evidence: DriveEvidence) -> Iterator[str]:
-    best = max(
-        (one for one in evidence.proofs if one.bound is not None), key=lambda one: one.cuts, default=None
-    )
-    if best is None or best.losses or evidence.unanswered("os") is not None:
+    best = evidence.bounding("os")
+    if best is None:
         yield "How often this drive loses data at a cut: no series of cuts without a loss bounds it."
     else:
         assert best.bound is not None

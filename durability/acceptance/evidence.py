@@ -126,6 +126,19 @@ class DriveEvidence:
                 return f"{counted(proof.unknown, 'cut')} of {proof.source} with unknown outcome", proof.source
         return None
 
+    def bounding(self, weakest: CutClass) -> Proof | None:
+        """The series that says most of how often the drive as it was measured loses data: of cuts of class
+        `weakest` or stronger, the longest without a loss. None if there is none, or if any cut lost data or
+        is unanswered."""
+        if any(one.word == "lost data" for one in self.proofs) or self.unanswered(weakest) is not None:
+            return None
+        clean = [
+            one
+            for one in self.proofs
+            if not one.losses and not one.but and one.bound is not None and is_of_class(one, weakest)
+        ]
+        return max(clean, key=lambda one: one.cuts, default=None)
+
 
 def is_of_class(proof: Proof, weakest: CutClass) -> bool:
     """Whether its cuts were of this class or of a stronger one."""

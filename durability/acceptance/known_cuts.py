@@ -7,11 +7,11 @@ machine, name and size agree. Refuses to look anything up: a client asks the ser
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from durability.bench.decision.proof import Proof, weightiest_proof
-from durability.bench.decision.same_stack import unlike
+from durability.bench.decision.same_stack import unlike, withheld_flushes
 from durability.bench.result import Result
 from durability.bench.serials import hashed, marks_of
 from durability.campaign.campaign_state import CampaignState
@@ -77,18 +77,28 @@ def older_campaigns(campaigns: int) -> tuple[str, ...]:
 
 
 def proof_beside(result: Result, known: Iterable[KnownDrive], *, named: bool) -> Proof | None:
-    """What of `known` counts beside `result`. Of the same drive with another firmware, or on another file
-    system, only a loss does."""
+    """What of `known` counts beside `result`. Of the same drive in another stack only a loss does."""
     mine = [one for one in known if same_drives(one.facts, result.facts, named=named)]
     # A campaign knows why it left cuts out; the series of its runs do not.
     told = frozenset[str]().union(*(one.runs for one in mine if one.is_campaign))
     return weightiest_proof(
         [
-            replace(one.proof, but=unlike(one.facts, result.facts))
+            held_against(one.proof, one.facts, [result.facts])
             for one in mine
             if one.is_campaign or one.proof.bound is not None or one.proof.losses or not one.runs <= told
         ]
     )
+
+
+def held_against(proof: Proof, cut: Facts, measured: Sequence[Facts]) -> Proof:
+    """`proof`, by cuts of the stack `cut`, with what keeps it from proving all of the stacks `measured`."""
+    but = next(filter(None, (unlike(cut, one) for one in measured)), "")
+    return replace(proof, but=but, withheld=is_withheld(cut, measured))
+
+
+def is_withheld(cut: Facts, measured: Sequence[Facts]) -> bool:
+    """Whether a loss of the stack `cut` says nothing of any of those that were measured."""
+    return bool(measured) and all(withheld_flushes(cut, one) for one in measured)
 
 
 def same_drives(theirs: Facts, ours: Facts, *, named: bool) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from durability.bench.result import Result, encode
 from durability.bench.serials import hash_serials
 from durability.errors import EXIT_OK, UsageError
 from durability.formats.facts import Drive, Facts
+from durability_client.acceptance.gather import EvidenceWanted, gather
 from durability_client.bench.bench_command import CompareOptions, compare_files
 from durability_client.bench.cut_verdicts import found_verdicts, named_verdicts
 from durability_client.link.credential import load_credential
@@ -42,7 +43,8 @@ def _result(drive: Drive, machine: str = "shelf") -> Result:
 
 
 class Cut:
-    """A server that has runs on drives. `cut`: each drive with its verdict; run 1 is on the first."""
+    """A server that has runs on drives. `cuts`: each drive, or target, with its verdict; run 1 is on the
+    first."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -50,7 +52,7 @@ class Cut:
         self._credential = directory / "credential.json"
         self._server = Server(store_url=self._url)
 
-    async def begin(self, cuts: list[tuple[Drive, str]]) -> Endpoint:
+    async def begin(self, cuts: Sequence[tuple[Drive | Facts, str]]) -> Endpoint:
         """The server as a client that made the runs has it."""
         host, port = await self._server.start("127.0.0.1", 0, directory=None)
         await joined(self._server, host, port, credential=self._credential)
@@ -62,12 +64,12 @@ class Cut:
         await self._server.start("127.0.0.1", port, directory=None)
         return await joined(self._server, host, port, credential=self._credential)
 
-    def _fill(self, cuts: list[tuple[Drive, str]], client: str) -> None:
+    def _fill(self, cuts: Sequence[tuple[Drive | Facts, str]], client: str) -> None:
         store = Store(self._url)
         store.open()
         fixture = StoreFixture(store, Lab(self._directory))
-        for run, (drive, verdict) in enumerate(cuts, 1):
-            facts = _facts(drive)
+        for run, (target, verdict) in enumerate(cuts, 1):
+            facts = target if isinstance(target, Facts) else _facts(target)
             fixture.register(run, facts=facts, force=True, client=client)
             fixture.arm(run, facts=facts)
             fixture.save(run, session_end="silence")
@@ -123,6 +125,38 @@ async def test_cuts_of_another_firmware_or_file_system_prove_nothing(cut: Cut) -
     assert newer is not None and newer.text.startswith("no loss in 1 cut, but of firmware ")
     assert without is not None and without.text == "no loss in 1 cut, but not with nobarrier"
     assert lost is not None and lost.word == "lost data" and "(of firmware " in lost.text
+
+
+def _on(drive: Drive, **changes: Any) -> Facts:
+    """Facts of a file on that drive, its file system changed by keyword."""
+    return replace(_facts(drive), file_system=sample_facts.file_system(**changes))
+
+
+async def test_a_loss_without_flushes_hides_no_loss_with_them(cut: Cut) -> None:
+    """The newest loss is of a mount without barriers: an older one of the stack that was measured counts."""
+    bare = {serial: _on(_drive(serial), options="rw,nobarrier") for serial in ("S1", "S2")}
+    endpoint = await cut.begin([(_drive("S1"), "loss"), (bare["S1"], "loss"), (bare["S2"], "loss")])
+    both, alone = (await found_verdicts(endpoint, [_result(_drive(one)) for one in ("S1", "S2")])).proofs
+    assert both is not None and both.text == f"lost data in run {1:016x}"
+    assert alone is not None and alone.word == "too few cuts"
+    assert alone.text == f"lost data in run {3:016x}, but with nobarrier"
+
+
+async def test_acceptance_holds_cuts_against_the_stack_that_was_measured(cut: Cut, tmp_path: Path) -> None:
+    """Cuts on ext4, or with another state of the write cache, are told with what was other."""
+    off = _drive("S2", write_cache="write through")
+    endpoint = await cut.begin([(_drive("S1"), "durable"), (off, "durable"), (_drive("S3"), "durable")])
+    stacks = (_on(_drive("S1"), type="xfs"), _facts(_drive("S2")), _facts(_drive("S3")))
+    paths = [tmp_path / f"{number}.json" for number in range(len(stacks))]
+    for path, facts in zip(paths, stacks, strict=True):
+        path.write_bytes(encode(replace(_result(_drive("")), facts=facts)))
+    wanted = EvidenceWanted(campaigns=(), results=tuple(map(str, paths)), drive="")
+    found = await gather(endpoint, wanted, lambda _: None)
+    assert [one.but for of in found for one in of.proofs] == [
+        "on ext4, not on xfs",
+        "with the write cache off, not on",
+        "",
+    ]
 
 
 async def test_a_drive_without_a_serial_takes_verdicts_that_are_named(cut: Cut) -> None:

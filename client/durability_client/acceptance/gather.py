@@ -23,7 +23,7 @@ from durability.acceptance.evidence import (
     campaign_evidence,
     subject_of,
 )
-from durability.acceptance.known_cuts import same_drives
+from durability.acceptance.known_cuts import KnownDrive, held_against, is_withheld, same_drives
 from durability.bench.decision.claims import is_named, left_out
 from durability.bench.decision.proof import Proof
 from durability.bench.kept_result import is_result_id
@@ -62,11 +62,11 @@ class EvidenceWanted:
 
 @dataclass(slots=True)
 class _Drive:
-    """What was found of one drive so far."""
+    """What was found of one drive so far. `proofs`: of campaigns and runs, each with the facts of a run."""
 
     facts: list[Facts] = field(default_factory=list)
     campaigns: list[CampaignEvidence] = field(default_factory=list)
-    runs: list[Proof] = field(default_factory=list)
+    proofs: list[tuple[Facts, Proof]] = field(default_factory=list)
     results: list[BenchEvidence] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
@@ -82,6 +82,11 @@ class _Drive:
         return self.machines | {one.client for one in self.results if one.client}
 
     @property
+    def measured(self) -> list[Facts]:
+        """The stacks that were measured."""
+        return [one.result.facts for one in self.results]
+
+    @property
     def words(self) -> str:
         """What people call it."""
         drives = self.facts[0].drives
@@ -91,7 +96,6 @@ class _Drive:
         return any(same_drives(one, facts, named=named) for one in self.facts)
 
     def evidence(self) -> DriveEvidence:
-        proofs = [one.proof for one in self.campaigns if one.proof is not None]
         rows = [row for one in self.campaigns for row in one.rows]
         results = sorted(self.results, key=lambda one: one.result.created, reverse=True)
         measured = [one.result.facts for one in results]
@@ -100,7 +104,7 @@ class _Drive:
             subject=subject_of(facts, rows),
             facts=tuple(facts),
             campaigns=tuple(self.campaigns),
-            proofs=(*proofs, *self.runs),
+            proofs=tuple(held_against(proof, cut, measured) for cut, proof in self.proofs),
             results=tuple(results),
             left_out=tuple(dict.fromkeys(self.left_out)),
             unfinished=tuple(dict.fromkeys(self.unfinished)),
@@ -251,7 +255,9 @@ async def _add_campaign(connection: Connection, name: str, drives: list[_Drive],
             mine = _Drive()
             drives.append(mine)
         mine.facts.append(facts)
-        mine.campaigns.append(campaign_evidence(log.state, drive.name))
+        campaign = campaign_evidence(log.state, drive.name)
+        mine.campaigns.append(campaign)
+        mine.proofs += [(facts, campaign.proof)] if campaign.proof is not None else []
         found = True
     return found
 
@@ -280,21 +286,25 @@ async def _search(endpoint: Endpoint, wanted: EvidenceWanted, drives: list[_Driv
 async def _search_runs(connection: Connection, drive: _Drive, clients: tuple[str, ...]) -> None:
     """Add what single runs say, of the clients whose drive it is."""
     named = {one.result.first_loss[1] for one in drive.campaigns if one.result.first_loss is not None}
-    known, note = await verdicts_of_runs(connection, drive.facts[0], clients or drive.owners, named)
+    facts = (*drive.measured, *drive.facts)[0]
+    known, note = await verdicts_of_runs(connection, facts, clients or drive.owners, named)
     drive.facts += [one.facts for one in known[:1]]
-    drive.runs += _worth_telling(drive, [one.proof for one in known], named)
+    drive.proofs += [(one.facts, one.proof) for one in _worth_telling(drive, known, named)]
     drive.left_out += [note] if note else []
 
 
-def _worth_telling(drive: _Drive, proofs: Sequence[Proof], named: set[str]) -> list[Proof]:
-    """Of single runs: the first loss that no campaign tells of, the first series with unanswered cuts, and
-    the longest other one, unless the runs are those of a campaign that is there."""
-    losses = [one for one in proofs if one.losses and one.source.removeprefix("run ") not in named]
-    clean = [one for one in proofs if not one.losses]
-    void = [one for one in clean if one.bound is None]
+def _worth_telling(drive: _Drive, runs: Sequence[KnownDrive], named: set[str]) -> list[KnownDrive]:
+    """Of single runs: the first loss that no campaign tells of, one that convicts if there is one, the first
+    series with unanswered cuts, and the longest other one, unless the runs are those of a campaign that is
+    there."""
+    losses = [one for one in runs if one.proof.losses and not one.runs & named]
+    losses.sort(key=lambda one: is_withheld(one.facts, drive.measured))
+    clean = [one for one in runs if not one.proof.losses]
+    void = [one for one in clean if one.proof.bound is None]
     if drive.campaigns:
-        return losses[:1] if not any(one.proof and one.proof.losses for one in drive.campaigns) else []
-    longest = sorted((one for one in clean if one.bound is not None), key=lambda one: one.cuts)
+        convicted = any(one.losses and not is_withheld(cut, drive.measured) for cut, one in drive.proofs)
+        return [] if convicted else losses[:1]
+    longest = sorted((one for one in clean if one.proof.bound is not None), key=lambda one: one.proof.cuts)
     return [*losses[:1], *void[:1], *longest[-1:]]
 
 
@@ -326,6 +336,7 @@ async def _search_campaigns(
         else:
             mine.facts += one.facts
             mine.campaigns += one.campaigns
+            mine.proofs += one.proofs
     return unfinished
 
 

@@ -16,6 +16,7 @@ from durability.acceptance.evidence import campaign_proof
 from durability.acceptance.known_cuts import (
     CAMPAIGNS_MAX,
     KnownDrive,
+    is_withheld,
     known_of_campaign,
     known_of_run,
     older_campaigns,
@@ -117,9 +118,9 @@ async def _look_at_campaigns(connection: Connection, known: list[KnownDrive]) ->
 async def verdicts_of_runs(
     connection: Connection, facts: Facts, clients: Collection[str], told: Collection[str] = ()
 ) -> tuple[list[KnownDrive], str]:
-    """A loss on the drives of `facts`, since one is enough, and the newest durable runs; of `clients`, or of
-    the only client that has runs on them. And a sentence if another client's were left out, else "". `told`:
-    runs whose losses are known already."""
+    """A loss on the drives of `facts`, since one is enough if its stack sent flushes, and the newest durable
+    runs; of `clients`, or of the only client that has runs on them. And a sentence if another client's were
+    left out, else "". `told`: runs whose losses are known already."""
     marks = marks_of(facts)
     if not marks or len(marks) > limits.MARKS_MAX:
         return [], ""
@@ -137,7 +138,7 @@ async def _of_claim(
     known: list[KnownDrive] = []
     for name in (*claim.loss_runs, *claim.durable_runs):
         is_loss = name in claim.loss_runs
-        if is_loss and (name in told or known):
+        if is_loss and (name in told or any(not is_withheld(one.facts, [facts]) for one in known)):
             continue
         one = await _of_run(connection, parse_run(name))
         if one is not None and same_drives(one.facts, facts, named=False):

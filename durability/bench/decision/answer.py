@@ -64,6 +64,13 @@ class Candidate:
             return f"has {self.proof.text}"
         return f"has only {counted(self.proof.cuts, 'cut')} of class {self.proof.cut_class} without a loss"
 
+    @property
+    def advice(self) -> str:
+        """What is to be done before it is taken."""
+        if self.proof is not None and self.proof.but:
+            return "cut it as you measured it before you take it"
+        return "cut its power before you take it"
+
 
 def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     """The sentences on two candidates; `ratio`: commits per second of `other` as a share of those of `first`,
@@ -77,7 +84,9 @@ def answer(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
     head = f"Do not choose yet: {_speed(first, other, ratio)}, but neither is proven"
     if first.proof is None and other.proof is None:
         return _sentences(head, "Cut the power of both")
-    return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}")
+    unlike = [one.label for one in (first, other) if one.proof is not None and one.proof.but]
+    advice = [f"Cut {_listed(unlike, 'and')} as you measured it"] if unlike else []
+    return _sentences(f"{head}: {first.label} {first.state}, {other.label} {other.state}", *advice)
 
 
 def caveat(candidates: Sequence[Candidate], headlines: Sequence[str]) -> str:
@@ -117,7 +126,7 @@ def _with_one(first: Candidate, other: Candidate, ratio: Ratio | None) -> str:
         return _sentences(f"Take {proven.label}: {faster}, and {proven.state}", state)
     return _sentences(
         f"Only {proven.label} is proven, in {counted(_cuts(proven), 'cut')}",
-        f"{speed}, but {state}: cut its power before you take it",
+        f"{speed}, but {state}: {left.advice}",
     )
 
 
@@ -128,7 +137,7 @@ def _with_a_loser(first: Candidate, other: Candidate) -> str:
     head = f"Do not take {out.label}: it {out.fault}"
     if left.is_proven:
         return _sentences(head, f"Take {left.label}: it {left.state}")
-    return _sentences(head, f"{left.label} {left.state}: cut its power before you take it")
+    return _sentences(head, f"{left.label} {left.state}: {left.advice}")
 
 
 def _speed(first: Candidate, other: Candidate, ratio: Ratio | None, subject: str = "") -> str:

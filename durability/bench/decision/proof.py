@@ -24,7 +24,8 @@ class Proof:
     """`losses` in `cuts` of the class `cut_class` ("power", "vm" or "os"). `bound`: the largest share of cuts
     with a loss that they do not exclude, None if nothing may be said. `source`: the campaign or run, in
     words; `lost_in`: where the first loss was, "" for none. `unknown`: cuts with unknown outcome. `but`: what
-    keeps the cuts from proving the result beside which they stand, "" for nothing."""
+    keeps the cuts from proving the result beside which they stand, "" for nothing. `withheld`: that the cut
+    stack sent no flush and the measured one does, so that a loss says nothing of it."""
 
     cuts: int
     losses: int
@@ -34,11 +35,12 @@ class Proof:
     lost_in: str
     unknown: int = 0
     but: str = ""
+    withheld: bool = False
 
     @property
     def word(self) -> ProofWord:
         """The outcome in a word or three."""
-        if self.losses:
+        if self.losses and not self.withheld:
             return "lost data"
         enough = self.bound is not None and self.bound <= BOUND_MAX and not self.but
         return "proven" if enough and self.cut_class == "power" else "too few cuts"
@@ -47,7 +49,10 @@ class Proof:
     def text(self) -> str:
         """The outcome for a row of a table."""
         if self.losses:
-            return f"lost data in {self.lost_in or self.source}{f' ({self.but})' if self.but else ''}"
+            lost = f"lost data in {self.lost_in or self.source}"
+            if self.withheld:
+                return f"{lost}, but {self.but}"
+            return f"{lost} ({self.but})" if self.but else lost
         if self.word == "proven":
             return f"proven in {counted(self.cuts, 'cut')}"
         kind = "" if self.cut_class == "power" else f" of class {self.cut_class}"

@@ -1,11 +1,14 @@
-"""Whether cuts were of the stack that was measured: firmware, file system, options that guard a commit.
+"""Whether cuts were of the stack that was measured: drives, layers, file system, options of a commit.
 
-One serial is not one promise. Another firmware keeps it in another way, and a mount option such as
-`nobarrier` sends no flush to a drive that keeps all it is told to. Refuses to compare what cannot weaken a
-commit: options of access, names and times, and those that say the default.
+One serial is not one promise. Another firmware keeps it in another way, a drive whose write cache is off has
+nothing to lose, and a mount option such as `nobarrier` sends no flush to a drive that keeps all it is told
+to. Refuses to compare what cannot weaken a commit: options of access, names and times, those that say the
+default, and the kernel's names of devices.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from durability.formats.facts import Facts
 
@@ -29,24 +32,61 @@ _DEFAULTS = frozenset(
     | {"fsync_mode=posix", "integrity"}
 )
 _OF_SPEED = ("logbufs=", "logbsize=")
+_WITHHOLDING = frozenset({"nobarrier", "barrier=0", "fsync_mode=nobarrier", "sync=disabled"})
+_CACHES = {"write back": "on", "write through": "off"}
 
 
 def unlike(cut: Facts, measured: Facts) -> str:
     """In what the stack that was `cut` differs from the one that was measured, as the end of a sentence with
     "but"; "" where cuts of the one say something of the other."""
+    return " and ".join((*_of_drives(cut, measured), *_of_layers(cut, measured)))
+
+
+def withheld_flushes(cut: Facts, measured: Facts) -> bool:
+    """Whether the stack that was `cut` sent the drive no flush, and not so the one that was measured: then a
+    loss says nothing of the latter."""
+    held_back = (_conditions(cut) - _conditions(measured)) & _WITHHOLDING
+    return bool(held_back) or (_caches(cut) == {"off"} != _caches(measured))
+
+
+def _of_drives(cut: Facts, measured: Facts) -> Iterator[str]:
     firmwares = [" + ".join(drive.firmware for drive in one.drives) for one in (cut, measured)]
     if firmwares[0] != firmwares[1]:
-        return f"of firmware {firmwares[0] or 'without a name'}, not {firmwares[1] or 'without a name'}"
+        yield f"of firmware {firmwares[0] or 'without a name'}, not {firmwares[1] or 'without a name'}"
+    theirs, ours = (" + ".join(sorted(_caches(one))) for one in (cut, measured))
+    if theirs != ours:
+        yield f"with the write cache {theirs}, not {ours}"
+
+
+def _of_layers(cut: Facts, measured: Facts) -> Iterator[str]:
+    theirs, ours = _conditions(cut), _conditions(measured)
     if measured.file_system is None:  # nothing lies between the benchmark and the device
-        return ""
-    if cut.file_system is None:
-        return f"on the device, not on {measured.file_system.type}"
-    if cut.file_system.type != measured.file_system.type:
-        return f"on {cut.file_system.type}, not on {measured.file_system.type}"
-    theirs, ours = (guarding(one) for one in (cut.file_system.options, measured.file_system.options))
-    parts = [f"with {','.join(sorted(theirs - ours))}"] if theirs - ours else []
-    parts += [f"not with {','.join(sorted(ours - theirs))}"] if ours - theirs else []
-    return " and ".join(parts)
+        theirs &= _WITHHOLDING | _kinds(cut)
+    elif cut.file_system is None:
+        yield f"on the device, not on {measured.file_system.type}"
+        ours = _kinds(measured)
+    elif cut.file_system.type != measured.file_system.type:
+        yield f"on {cut.file_system.type}, not on {measured.file_system.type}"
+        theirs, ours = theirs & (_WITHHOLDING | _kinds(cut)), _kinds(measured)
+    if theirs - ours:
+        yield f"with {','.join(sorted(theirs - ours))}"
+    if ours - theirs:
+        yield f"not with {','.join(sorted(ours - theirs))}"
+
+
+def _caches(facts: Facts) -> frozenset[str]:
+    """The states of the drives' write caches: the kernel sends no flush to one that is off."""
+    return frozenset(_CACHES.get(drive.write_cache or "", "in an unknown state") for drive in facts.drives)
+
+
+def _conditions(facts: Facts) -> frozenset[str]:
+    return _kinds(facts) | guarding(facts.file_system.options if facts.file_system else "")
+
+
+def _kinds(facts: Facts) -> frozenset[str]:
+    """What the layers are that lie between the target and its drives; a partition hands all through."""
+    kinds = (layer.partition(" (")[2].removesuffix(")") for layer in facts.layers)
+    return frozenset(filter(None, kinds)) - {"partition", "drive", "loop"}
 
 
 def guarding(options: str) -> frozenset[str]:

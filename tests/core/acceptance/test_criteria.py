@@ -12,6 +12,7 @@ from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile, Word
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
+from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import (
     HONEST,
     NO_FLUSH,
@@ -32,6 +33,18 @@ RUN_LOSS = Proof(
     cut_class="os",
     source="run 00000000000000aa",
     lost_in="run 00000000000000aa",
+)
+OTHER_CACHE = Proof(
+    cuts=99,
+    losses=0,
+    bound=upper_bound(0, 99),
+    cut_class="power",
+    source="run bb",
+    lost_in="",
+    but="with the write cache off, not on",
+)
+WITHHELD = replace(
+    OTHER_CACHE, cuts=9, losses=1, bound=None, lost_in="run aa", but="with nobarrier", withheld=True
 )
 SILENT = {
     "ready_s": None,
@@ -98,6 +111,23 @@ CASES = (
         "9 cuts of campaign silent with unknown outcome",
     ),
     case("clean-cuts", 59, evidence(campaign(cut_class="vm")), "not shown", "of class vm only"),
+    case(
+        "clean-cuts",
+        59,
+        evidence(runs=[OTHER_CACHE]),
+        "not shown",
+        "no loss in 99 cuts, but with the write cache off, not on: cut it as you measured it",
+    ),
+    case("clean-cuts", 59, evidence(campaign(), runs=[OTHER_CACHE]), "pass", "59 cuts without a loss: at"),
+    case("clean-cuts", 59, evidence(campaign(), runs=[WITHHELD]), "pass", "59 cuts without a loss: at most"),
+    case("clean-cuts", 59, evidence(runs=[WITHHELD]), "not shown", "lost data in run aa, but with nobarrier"),
+    case(
+        "clean-cuts",
+        59,
+        evidence(campaign(), runs=[replace(WITHHELD, withheld=False)]),
+        "refuse",
+        "1 loss in 9 cuts, first in run aa (with nobarrier)",
+    ),
     case("clean-cuts", 59, evidence(), "not shown", "no cut of this drive is known"),
     case("counted-cuts", None, FINE, "pass", "the counter rose at 59 of 59 cuts"),
     case(
@@ -286,6 +316,13 @@ CASES = (
     case(
         "plausible",
         None,
+        evidence(runs=[OTHER_CACHE], results=[measured(simulate(PLP))]),
+        "not shown",
+        "does no work",
+    ),
+    case(
+        "plausible",
+        None,
         evidence(campaign(5), results=[measured(simulate(PLP))]),
         "not shown",
         "does no work",
@@ -418,6 +455,8 @@ def test_what_is_not_proven_is_said() -> None:
         assert words in said
     said = " ".join(decide(_profile(_criterion("clean-cuts", 59)), FINE).not_proven)
     assert "provider" not in said and HONEST is not PLP
+    (said, *_) = decide(_profile(_criterion("clean-cuts", 59)), evidence(runs=[OTHER_CACHE])).not_proven
+    assert "no series of cuts without a loss bounds it" in said
 
 
 def test_a_search_that_was_broken_off_passes_nothing() -> None:

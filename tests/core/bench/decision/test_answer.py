@@ -168,9 +168,25 @@ def test_cuts_of_another_stack_prove_nothing() -> None:
     """They are told with what was other; a loss stays a loss."""
     other = replace(PROVEN, but="not with nobarrier")
     assert other.word == "too few cuts" and other.text == "no loss in 59 cuts, but not with nobarrier"
-    assert "b has no loss in 59 cuts, but not with nobarrier: cut its power" in _answer(PROVEN, other)
+    assert "b has no loss in 59 cuts, but not with nobarrier: cut it as you measured it before you take" in (
+        _answer(PROVEN, other)
+    )
     assert replace(LOST, but="of firmware 1, not 2").text.endswith("campaign x (of firmware 1, not 2)")
     assert weightiest_proof([other, FEW]) is FEW
+
+
+def test_a_loss_of_a_stack_without_flushes_is_not_the_drives() -> None:
+    """A drive that got no flush may lose data: it is to be cut as it was measured. Another firmware's loss
+    stays one, and so does a loss beside it."""
+    bare = replace(LOST, but="with nobarrier", withheld=True)
+    assert bare.word == "too few cuts"
+    assert bare.text == "lost data in cycle 3 of campaign x, but with nobarrier"
+    told = f"b has {bare.text}"
+    assert _answer(PROVEN, bare).endswith(f"but {told}: cut it as you measured it before you take it.")
+    assert _answer(FEW, bare).endswith(f", {told}. Cut b as you measured it.")
+    assert weightiest_proof([bare, PROVEN]) is PROVEN and weightiest_proof([bare, LOST]) is LOST
+    newer = replace(LOST, but="of firmware 1, not 2")
+    assert _answer(PROVEN, newer).startswith("Do not take b: it lost data in cycle 3 of campaign x (of firm")
 
 
 def test_a_suspicious_result_is_never_taken() -> None:

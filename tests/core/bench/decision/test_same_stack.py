@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from durability.bench.decision.same_stack import guarding, unlike
+from durability.bench.decision.same_stack import guarding, unlike, withheld_flushes
 from durability.formats.facts import Facts
 from tests import sample_facts
 from tests.core.bench.results import drive, facts
@@ -16,6 +17,14 @@ def on(options: str = "rw,relatime", *, kind: str = "ext4", **changes: Any) -> F
     """Facts of a directory on this file system, or of a device if `kind` is ""."""
     mounted = sample_facts.file_system(type=kind, options=options) if kind else None
     return facts(file_system=mounted, drives=(drive(**changes),))
+
+
+def through(*layers: str) -> Facts:
+    """Facts of a directory above these layers."""
+    return replace(on(), layers=layers)
+
+
+OFF = on(write_cache="write through")
 
 
 @pytest.mark.parametrize(
@@ -29,11 +38,43 @@ def on(options: str = "rw,relatime", *, kind: str = "ext4", **changes: Any) -> F
         (on(kind=""), on(), "on the device, not on ext4"),
         (on(), on(kind=""), ""),
         (on(firmware="1.0"), on(firmware="2.0"), "of firmware 1.0, not 2.0"),
+        (OFF, on(), "with the write cache off, not on"),
+        (on(), on(write_cache=None), "with the write cache on, not in an unknown state"),
+        (
+            through("dm-0 (dm crypt)", "sda2 (partition)", "sda (drive)"),
+            through("dm-7 (dm crypt)", "nvme0n1 (drive)"),
+            "",
+        ),
+        (through("dm-0 (dm crypt)"), through("sda1 (partition)"), "with dm crypt"),
+        (through("loop0 (loop)"), through("md0 (md raid1)", "dm-0 (dm lvm)"), "not with dm lvm,md raid1"),
+        (on("rw,nobarrier"), on(kind="xfs"), "on ext4, not on xfs and with nobarrier"),
+        (on("rw,nobarrier"), on(kind=""), "with nobarrier"),
+        (on("rw,data=journal"), on(kind=""), ""),
     ],
 )
 def test_what_differs_is_said(cut: Facts, measured: Facts, words: str) -> None:
-    """Options of access and names, and defaults that are said, make no other stack."""
+    """Options of access and names, defaults that are said, and names of devices make no other stack."""
     assert unlike(cut, measured) == words
+
+
+@pytest.mark.parametrize(
+    ("cut", "measured", "withheld"),
+    [
+        (on("rw,nobarrier"), on(), True),
+        (on("rw,nobarrier"), on("rw,nobarrier"), False),
+        (on("rw,nobarrier"), on(kind=""), True),
+        (on("rw,data=writeback"), on(), False),
+        (OFF, on(), True),
+        (OFF, OFF, False),
+        (on(), OFF, False),
+        (on(firmware="1.0"), on(firmware="2.0"), False),
+    ],
+)
+def test_a_stack_that_sends_no_flush_says_nothing_of_one_that_does(
+    cut: Facts, measured: Facts, withheld: bool
+) -> None:
+    """A mount without barriers, or a drive that is said to have no volatile cache."""
+    assert withheld_flushes(cut, measured) == withheld
 
 
 def test_options_that_guard_a_commit() -> None:
