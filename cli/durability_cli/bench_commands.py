@@ -10,13 +10,25 @@ from typing import Annotated
 import typer
 
 from durability import limits
-from durability.bench.catalogue import ACCEPT_MINUTES, PROFILES
+from durability.bench.catalogue import ACCEPT_MINUTES, ACCEPT_MINUTES_MAX, ACCEPT_MINUTES_MIN, PROFILES
 from durability.bench.measurement import Engine
 from durability.errors import SetupError, UsageError
 from durability.units import parse_size
-from durability_cli.options import DestroyData, Json, OfClients, ServerOptions, on_server, path
+from durability_cli.options import DestroyData, Json, OfClients, ServerOptions, on_server, path, whole
 
 _SEEDS = 1 << 62  # a result file holds no larger number
+
+
+def _seconds(text: str) -> float:
+    """Parse a time that is not negative. Raises typer.BadParameter."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number of seconds") from None
+    if not number >= 0:
+        raise typer.BadParameter(f"{number:g} is out of range: type 0 or more")
+    return number
+
 
 # Of `bench`.
 BenchTarget = Annotated[
@@ -42,7 +54,12 @@ Accept = Annotated[
 ]
 Minutes = Annotated[
     float | None,
-    typer.Option(metavar="MINUTES", help="Total time with --accept.", show_default=f"{ACCEPT_MINUTES}"),
+    typer.Option(
+        metavar="MINUTES",
+        help="Minutes that the whole benchmark takes with --accept"
+        f" ({ACCEPT_MINUTES_MIN} to {ACCEPT_MINUTES_MAX}).",
+        show_default=f"{ACCEPT_MINUTES}",
+    ),
 ]
 OnlyCells = Annotated[
     list[str] | None,
@@ -59,7 +76,9 @@ DataSize = Annotated[
 ]
 BenchSeed = Annotated[
     int | None,
-    typer.Option(metavar="N", min=0, help="Seed of the cell order and the offsets.", show_default="random"),
+    typer.Option(
+        metavar="N", parser=whole(0), help="Seed of the cell order and the offsets.", show_default="random"
+    ),
 ]
 MeasuredBy = Annotated[Engine, typer.Option(help="fio: also measure with fio.")]
 Force = Annotated[
@@ -69,7 +88,10 @@ Force = Annotated[
 Wait = Annotated[
     float | None,
     typer.Option(
-        metavar="SECONDS", min=0, help="Longest wait for a busy drive to become idle.", show_default="30"
+        metavar="SECONDS",
+        parser=_seconds,
+        help="Seconds to wait at most for a busy drive to become idle.",
+        show_default="30",
     ),
 ]
 ShowSerials = Annotated[
@@ -266,7 +288,11 @@ def results(
     host: OfResultHost = "",
     limit: Annotated[
         int,
-        typer.Option(metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of kept results to list."),
+        typer.Option(
+            metavar="N",
+            parser=whole(1, limits.LISTING_ROWS_MAX),
+            help=f"Number of kept results to list (1 to {limits.LISTING_ROWS_MAX}).",
+        ),
     ] = 50,
     full: Full = False,
     json: Json = False,

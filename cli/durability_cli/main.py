@@ -40,7 +40,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Many cuts": ("campaign", "agent"),
     "The server": ("clients", "runs", "show", "export"),
     "Performance": ("bench", "compare", "results"),
-    "Take or refuse a drive": ("accept",),
+    "Accept or refuse a drive": ("accept",),
     "Test the tester": ("demo", "lab"),
 }
 

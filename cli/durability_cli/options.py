@@ -37,8 +37,10 @@ else:  # what typer makes choices of
 LISTEN = f"0.0.0.0:{PORT}"
 BYTES_EPILOG = "BYTES takes a unit: 4K or 4KiB, M, G, T (1024); 4KB, MB, GB, TB (1000)."
 _STATE_DIRECTORY = "state directory"
-_CREDENTIAL = "where join left it"
+_CREDENTIAL = "the file of `durability join`"
 _RANDOM = "random"
+_CODE_DAYS_MAX = limits.MACHINE_CODE_S_MAX // 86_400
+_WORKLOADS = "overwrite in place, append to logs, or create, rename or unlink files"
 
 
 def path(text: str) -> Path:
@@ -50,6 +52,23 @@ def path(text: str) -> Path:
     if not text:
         raise typer.BadParameter("the path is empty: check whether a shell variable is unset")
     return Path(text)
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """A parser of whole numbers from `least` to `most`, None: to any. A help text states a highest itself: in
+    help and messages typer's own range would be "1<=x<=256"."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a whole number") from None
+        if number < least or (most is not None and number > most):
+            highest = "or more" if most is None else f"to {most}"
+            raise typer.BadParameter(f"{number} is out of range: type {least} {highest}")
+        return number
+
+    return parse
 
 
 # Of several commands.
@@ -66,7 +85,9 @@ RunId = Annotated[
 Limit = Annotated[
     int,
     typer.Option(
-        metavar="N", min=1, max=limits.LISTING_ROWS_MAX, help="Number of drives, or of runs, to list."
+        metavar="N",
+        parser=whole(1, limits.LISTING_ROWS_MAX),
+        help=f"Number of drives, or of runs, to list (1 to {limits.LISTING_ROWS_MAX}).",
     ),
 ]
 AllRuns = Annotated[bool, typer.Option("--all", help="List each run instead of each drive.")]
@@ -119,7 +140,9 @@ def _credential_option(text: str, default: str) -> Any:
 
 # Of every command that talks to a server; `on_server` adds them.
 Server = Annotated[str | None, _server_option("the joined one, or that of this machine")]
-CredentialFile = Annotated[Path | None, _credential_option("File that `durability join` wrote.", _CREDENTIAL)]
+CredentialFile = Annotated[
+    Path | None, _credential_option("File with this machine's credential for the server.", _CREDENTIAL)
+]
 NewCredential = Annotated[
     Path | None,
     _credential_option(
@@ -225,20 +248,19 @@ InvitedName = Annotated[
 InvitedMachines = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        max=limits.MACHINES_OF_CODE_MAX,
+        parser=whole(1, limits.MACHINES_OF_CODE_MAX),
         metavar="N",
-        help="Number of live-image machines that may join with one code.",
+        help="Number of live-image machines that may join with one code"
+        f" (1 to {limits.MACHINES_OF_CODE_MAX}).",
         show_default="one machine, once",
     ),
 ]
 InvitedDays = Annotated[
     int,
     typer.Option(
-        min=1,
-        max=limits.MACHINE_CODE_S_MAX // 86_400,
+        parser=whole(1, _CODE_DAYS_MAX),
         metavar="N",
-        help="Days until the code of --machines expires.",
+        help=f"Days until the code of --machines expires (1 to {_CODE_DAYS_MAX}).",
     ),
 ]
 ClientName = Annotated[
@@ -265,12 +287,12 @@ RecordSize = Annotated[str, typer.Option(metavar="BYTES", help="Record size, a m
 Writers = Annotated[
     int,
     typer.Option(
-        metavar="N", min=1, max=limits.WRITERS_MAX, help="Concurrent writers, each with its own slots."
+        metavar="N",
+        parser=whole(1, limits.WRITERS_MAX),
+        help=f"Concurrent writers, each with its own slots (1 to {limits.WRITERS_MAX}).",
     ),
 ]
-Workload = Annotated[
-    _WorkloadName, typer.Option(help="Overwrite in place, append to logs, or create, rename or unlink files.")
-]
+Workload = Annotated[_WorkloadName, typer.Option(help=f"What the writers do: {_WORKLOADS}.")]
 Pattern = Annotated[
     plan.Pattern | None,
     typer.Option(
@@ -279,10 +301,19 @@ Pattern = Annotated[
 ]
 Sync = Annotated[plan.SyncMethod, typer.Option(help="Call or flag that makes writes durable.")]
 Direct = Annotated[bool, typer.Option("--direct", help="Bypass the page cache (O_DIRECT).")]
-Group = Annotated[int, typer.Option(metavar="N", min=1, max=limits.GROUP_MAX, help="Operations per sync.")]
+Group = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        parser=whole(1, limits.GROUP_MAX),
+        help=f"Operations per sync (1 to {limits.GROUP_MAX}).",
+    ),
+]
 Duration = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="Stop cleanly after this time.", show_default="until stopped"),
+    typer.Option(
+        metavar="SECONDS", help="Seconds until the run stops cleanly.", show_default="until stopped"
+    ),
 ]
 Label = Annotated[str, typer.Option(metavar="TEXT", help="Note stored with the run.")]
 Control = Annotated[bool, typer.Option(help="Also write records that are never synced (control arm).")]
@@ -318,7 +349,8 @@ RequireCut = Annotated[
     ProvableCutClass, typer.Option(help="Weakest class of cut for a durable verdict (power > vm > os).")
 ]
 MinCuts = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Verified cuts the series needs for a durable verdict.")
+    int,
+    typer.Option(metavar="N", parser=whole(1), help="Verified cuts the series needs for a durable verdict."),
 ]
 Device = Annotated[
     Path | None,
@@ -342,7 +374,7 @@ Output = Annotated[
 DemoSeed = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=0, help="Seed of the drives' faults and of the cuts.", show_default=_RANDOM
+        metavar="N", parser=whole(0), help="Seed of the drives' faults and of the cuts.", show_default=_RANDOM
     ),
 ]
 
@@ -377,19 +409,21 @@ Rigs = Annotated[
 ]
 OnlyCells = Annotated[str, typer.Option(metavar="TEXT", help="Run only cells whose name contains TEXT.")]
 CutsOfCell = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Cuts per cell.", show_default="depends on the cell")
+    int | None,
+    typer.Option(metavar="N", parser=whole(1), help="Cuts per cell.", show_default="depends on the cell"),
 ]
 MatrixSeed = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        min=0,
+        parser=whole(0),
         help="Seed of all cuts; printed.",
         show_default=f"from the --state file, else {_RANDOM}",
     ),
 ]
 CutNumber = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Repeat only cut N of each cell; needs its --seed.")
+    int | None,
+    typer.Option(parser=whole(1), metavar="N", help="Repeat only cut N of each cell; needs its --seed."),
 ]
 State = Annotated[
     Path | None,
@@ -408,10 +442,12 @@ HistoriesRig = Annotated[
     typer.Option("--rig", help="a simulated, b real file systems (root).", show_default="a"),
 ]
 Count = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Number of histories to play.", show_default="300")
+    int | None,
+    typer.Option(metavar="N", parser=whole(1), help="Number of histories to play.", show_default="300"),
 ]
 HistoriesSeed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Seed of all histories; printed.", show_default=_RANDOM)
+    int | None,
+    typer.Option(metavar="N", parser=whole(0), help="Seed of all histories; printed.", show_default=_RANDOM),
 ]
 Replay = Annotated[
     Path | None, typer.Option(parser=path, metavar="FILE", help="Play only the history in this file.")
@@ -440,7 +476,9 @@ DriveFileSystem = Annotated[
 ]
 DriveSeed = Annotated[
     int | None,
-    typer.Option(metavar="N", min=0, help="Seed of the drive's faults; printed.", show_default=_RANDOM),
+    typer.Option(
+        metavar="N", parser=whole(0), help="Seed of the drive's faults; printed.", show_default=_RANDOM
+    ),
 ]
 Directory = Annotated[
     Path | None,
@@ -465,7 +503,9 @@ Models = Annotated[
 GuestFileSystem = Annotated[
     Literal["ext4", "none"], typer.Option(help="File system in the guest; none is the raw device.")
 ]
-GuestWorkload = Annotated[_WorkloadName, typer.Option(help="See `durability run --help`.")]
+GuestWorkload = Annotated[
+    _WorkloadName, typer.Option(help=f"What the writers in the guest do: {_WORKLOADS}.")
+]
 RigOfCampaign = Annotated[
     Literal["b", "c"], typer.Option(help="b: block devices of this machine; c: drives of a virtual machine.")
 ]
@@ -482,10 +522,13 @@ LiveIso = Annotated[
 LiveFirmware = Annotated[
     Literal["bios", "uefi"], typer.Option(help="Firmware of the machine that boots the live image.")
 ]
-CutsOfCampaign = Annotated[int, typer.Option(metavar="N", min=1, max=CUTS_MAX, help="Cuts per drive.")]
-CutsOfDrive = Annotated[int, typer.Option(metavar="N", min=1, help="Cuts per drive.")]
+CutsOfCampaign = Annotated[
+    int, typer.Option(metavar="N", parser=whole(1, CUTS_MAX), help=f"Cuts per drive (1 to {CUTS_MAX}).")
+]
+CutsOfDrive = Annotated[int, typer.Option(metavar="N", parser=whole(1), help="Cuts per drive.")]
 CutSeed = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Seed of the first cut; printed.", show_default=_RANDOM)
+    int | None,
+    typer.Option(metavar="N", parser=whole(0), help="Seed of the first cut; printed.", show_default=_RANDOM),
 ]
 KeepLog = Annotated[
     Path | None, typer.Option(parser=path, metavar="FILE", help="Append guest console output to this file.")

@@ -24,7 +24,6 @@ _ALSO = (
 )
 _HEADER = "| option | default | meaning |\n|---|---|---|"
 _COLUMNS = 118
-_UNBOUNDED = 1 << 60  # a limit that no one reaches by typing
 
 
 def commands(
@@ -77,7 +76,7 @@ def _wrapped(paragraph: str) -> str:
 def _table(parameters: list[Any], context: Any) -> str:
     if not parameters:
         return "No options."
-    rows = [f"| {_name(one, context)} | {_default(one)} | {_meaning(one)} |" for one in parameters]
+    rows = [f"| {_name(one, context)} | {_default(one)} | {one.help} |" for one in parameters]
     return "\n".join([_HEADER, *rows])
 
 
@@ -100,12 +99,6 @@ def _default(parameter: Any) -> str:
     if parameter.default not in (None, ""):
         return f"`{parameter.default}`"
     return "none" if _is_option(parameter) else "optional"
-
-
-def _meaning(parameter: Any) -> str:
-    least, most = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
-    bounded = least is not None and most is not None and most < _UNBOUNDED
-    return f"{parameter.help.rstrip('.')} ({least} to {most})." if bounded else parameter.help
 
 
 def main() -> None:

@@ -74,6 +74,32 @@ def test_every_option_has_help(name: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_numbers_are_explained_in_words(name: str) -> None:
+    """No help shows a variable that the reader does not know: typer states a range as 1<=x<=256."""
+    assert re.search(r"\bx[<>]=|[<>]=?x\b", help_of(name)) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("run", "/t", "--writers", "257"), "257 is out of range: type 1 to 256"),
+        (("run", "/t", "--group", "0"), "0 is out of range: type 1 to 4096"),
+        (("bench", "/t", "--seed", "-1"), "-1 is out of range: type 0 or more"),
+        (("bench", "/t", "--seed", "a"), "'a' is not a whole number"),
+        (("bench", "/t", "--wait", "-0.5"), "-0.5 is out of range: type 0 or more"),
+        (("bench", "/t", "--wait", "nan"), "nan is out of range: type 0 or more"),
+        (("bench", "/t", "--wait", "soon"), "'soon' is not a number of seconds"),
+    ],
+    ids=str,
+)
+def test_numbers_out_of_range_are_refused(words: tuple[str, ...], why: str) -> None:
+    """The message names the option, what was typed and what may be typed."""
+    ended = CliRunner().invoke(app, words, env={"COLUMNS": "120"})
+    assert ended.exit_code == 2
+    assert f"Invalid value for '{words[2]}': {why}" in " ".join(ended.output.split())
+
+
 def test_groups_have_their_own_help() -> None:
     """A group with options is in the documentation, and `--help` shows all of its docstring."""
     for group in ("agent", "campaign", "clients"):
