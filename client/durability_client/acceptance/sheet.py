@@ -6,6 +6,7 @@ All text is escaped by the templates. Adds nothing to the decision.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment
@@ -18,20 +19,40 @@ from durability_client.acceptance.sheet_pictures import pictures
 from durability_client.page_templates import page_templates
 
 CLASSES: dict[Word, str] = {"pass": "yes", "not shown": "open", "refuse": "no"}
-LINES_THAT_FIT = 38  # of criteria at full size, by estimate
+# By measurement, with and without reasons: how many lines of criteria fit at full size, and a power that says
+# how fast smaller type makes room for more.
+_ROOM = {True: (38, 0.6), False: (31, 0.4)}
 _ASKS, _REASON, _FIGURE, _LIMIT, _SOURCE = 52, 62, 30, 15, 16  # characters in a line of each column
 _SCALE_MIN = 0.6
+_SCALE_LEGIBLE = 0.9  # a table of 6.8 points
 
 
-def scale_of(decision: Decision) -> float:
-    """How far a sheet is scaled down in print, so that it fits its page."""
+@dataclass(frozen=True, slots=True)
+class Print:
+    """How a sheet fits its page: `scale`, and whether it has the criteria's reasons."""
+
+    scale: float
+    has_reasons: bool
+
+
+def print_of(decision: Decision) -> Print:
+    """The reasons are left out where a sheet that has them would be too small to read."""
+    scale = _scale(decision, has_reasons=True)
+    if scale >= _SCALE_LEGIBLE:
+        return Print(scale, has_reasons=True)
+    return Print(_scale(decision, has_reasons=False), has_reasons=False)
+
+
+def _scale(decision: Decision, *, has_reasons: bool) -> float:
     lines = 0
     for line in decision.lines:
-        asked = _rows(f"{line.criterion.kind}: {line.asks}", _ASKS) + _rows(line.criterion.reason, _REASON)
+        asked = _rows(f"{line.criterion.kind}: {line.asks}", _ASKS)
+        asked += _rows(line.criterion.reason, _REASON) if has_reasons else 0
         found = (_rows(line.figure, _FIGURE), _rows(line.limit, _LIMIT), _rows(line.source, _SOURCE))
         lines += max(asked, *found)
     lines += len(decision.evidence.campaigns) + len(decision.evidence.results)
-    return float(max(_SCALE_MIN, min(1.0, (LINES_THAT_FIT / max(1, lines)) ** 0.6)))
+    fitting, power = _ROOM[has_reasons]
+    return float(max(_SCALE_MIN, min(1.0, (fitting / max(1, lines)) ** power)))
 
 
 def _rows(text: str, width: int) -> int:
@@ -51,7 +72,7 @@ def report_page(report: Report, sha256: str) -> str:
             classes=CLASSES,
             size=format_size,
             sheets=[
-                (number, decision, pictures(decision.evidence), f"{scale_of(decision):.2f}")
+                (number, decision, pictures(decision.evidence), print_of(decision))
                 for number, decision in enumerate(report.decisions, 1)
             ],
             counts=", ".join(f"{words.count(word)} {word}" for word in CLASSES if word in words),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,14 @@ from durability.acceptance.decision import decide
 from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile
 from durability.acceptance.profile_file import CRITERIA_MAX, REASON_CHARACTERS_MAX
-from durability_client.acceptance.sheet import report_page
+from durability_client.acceptance.profiles import SHIPPED, load
+from durability_client.acceptance.sheet import print_of, report_page
 from tests import chromium
 from tests.core.acceptance.samples import NO_FLUSH, accept_result, campaign, evidence, measured, rows
 
 _PHONE = 400
+_TABLE_POINTS = 7.6  # in `sheet.css`, at full size
+_REASONS = "getComputedStyle(document.querySelector('.lines th small')).display"
 GOOD = evidence(campaign(), results=[measured()])
 BAD = evidence(
     campaign(
@@ -71,5 +75,21 @@ def test_each_sheet_prints_on_one_page(
         assert browser.requests == [path.as_uri()]
         assert browser.complaints == []
         assert browser.evaluate("document.documentElement.scrollWidth") == width
+    assert browser.evaluate(_REASONS) == "block"  # on the screen
     browser.print_to(printed)
     assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == sheets
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_sheet_on_paper_can_be_read(browser: chromium.Browser, tmp_path: Path, name: str) -> None:
+    """The profiles that come with this tool print on one page in letters of 6.5 points and more: reasons that
+    would make them smaller are left out."""
+    profile = load(name).profile
+    decisions = [decide(profile, one) for one in (GOOD, BAD, EMPTY)]
+    assert min(print_of(one).scale for one in decisions) * _TABLE_POINTS >= 6.5
+    path, printed = tmp_path / "report.html", tmp_path / "report.pdf"
+    report = replace(_report(BAD), profile=profile, decisions=(decisions[1],))
+    path.write_text(report_page(report, "ab" * 32), encoding="utf-8")
+    browser.open(path)
+    browser.print_to(printed)
+    assert len(re.findall(rb"/Type\s*/Page\b", printed.read_bytes())) == 1

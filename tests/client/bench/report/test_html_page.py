@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -165,13 +166,39 @@ def test_a_mix_has_its_reads() -> None:
 
 
 def test_only_what_was_held_for_long_is_an_alarm() -> None:
-    """Rounds that scatter have the word and by how much, in no colour; the reason where the pointer rests."""
+    """Rounds that scatter have the word and by how much, in no colour; the reason where the pointer rests,
+    and below the table, for paper and for fingers."""
     result = simulate(Device(noise=0.3), cells=STANDARD)
     text = html_page.result_page(result)
     scattered = re.findall(r'<span title="(?:rounds differ|the rate)[^"]*">NOT STEADY [+-]?\d+%</span>', text)
     assert scattered and '<span class="no" title=' not in text
+    below = re.findall(r"</span> is NOT STEADY: (?:rounds differ|the rate)", text)
+    assert len(below) == len(scattered)
     text = html_page.result_page(throttled(sustained()[-4]))
     assert re.search(r'<span class="no" title="[^"]*third[^"]*">NOT STEADY</span>', text)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_words_in_the_colour_of_a_line_can_be_read(scheme: int) -> None:
+    """Each has a contrast of 4.5 to the page at least, as WCAG asks."""
+    style = (Path(html_page.__file__).parent / "templates/style.css").read_text()
+    colours = dict(
+        re.findall(r"(--[\w-]+): ([^;]+);", re.findall(r":root \{(.*?)\}", style, re.DOTALL)[scheme])
+    )
+    fills = re.findall(r"svg text\.s\d \{ fill: var\((--[\w-]+)\); \}", style)
+    assert len(fills) == 6
+    for name in fills:
+        value = colours[name]
+        colour = colours[value[4:-1]] if value.startswith("var(") else value
+        lighter, darker = sorted((_luminance(colour), _luminance(colours["--paper"])), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (name, colour)
+
+
+def _luminance(colour: str) -> float:
+    """WCAG's relative luminance of `#rrggbb`."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_partial_results_are_marked() -> None:
