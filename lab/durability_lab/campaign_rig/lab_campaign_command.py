@@ -16,12 +16,12 @@ from typing import Final, Literal, TextIO, TypeAlias
 
 from durability import plain_text
 from durability.campaign.campaign_state import CampaignState
+from durability.campaign.happenings import CutDue, Entry, MachineSeen, PowerCameBack
 from durability.campaign.results import DriveResult, results
 from durability.errors import EXIT_INTERNAL, EXIT_OK, UsageError
 from durability.evidence.verdict import Word
 from durability.units import counted
 from durability_client.campaigns.entry_lines import entry_line
-from durability_lab.campaign_rig.boot_times import BootTimes
 from durability_lab.kernel_rig.drive_command import check_model
 from durability_lab.kernel_rig.real_campaign import real_campaign
 from durability_lab.support.loads import FileSystemName
@@ -80,6 +80,30 @@ async def campaign(options: CampaignOptions, *, out: TextIO, err: TextIO) -> int
         for _, run in losses if not options.json else ():  # the store goes with the block
             out.write(f"\n{(await real.durability('show', run)).out}")
         return EXIT_OK if _as_deserved(real, state, err=err) else EXIT_INTERNAL
+
+
+class BootTimes:
+    """How long a machine needs from power on until its agent is heard, and until its runs are armed.
+
+    Entry by entry of one campaign's log: both ends of each time are the server's clock.
+    """
+
+    def __init__(self) -> None:
+        self._on_ns = 0
+        self._seen_s = 0.0
+
+    def line(self, entry: Entry) -> str:
+        """What the entry says of a time, as a line; "" if it says none."""
+        match entry.happening:
+            case PowerCameBack():
+                self._on_ns = entry.at_ns
+            case MachineSeen() if self._on_ns:
+                self._seen_s = (entry.at_ns - self._on_ns) / 1e9
+            case CutDue() if self._on_ns:
+                armed_s = (entry.at_ns - self._on_ns) / 1e9
+                self._on_ns = 0
+                return f"from power on: {self._seen_s:.0f} s to the agent, {armed_s:.0f} s to armed"
+        return ""
 
 
 def _check(options: CampaignOptions) -> None:
