@@ -13,9 +13,11 @@ from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text
 from durability.acceptance.profile import Criterion
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
-from durability.bench.decision.bottom_line import bottom_line
+from durability.bench.decision.bottom_line import honesty
+from durability.bench.decision.proof import outweighs
 from durability.bench.filled import filled
 from durability.bench.measurement import Round
+from durability.bench.plausibility import plausibility
 from durability.bench.result import Result
 from durability.bench.summary import percentiles
 from durability.units import counted
@@ -32,16 +34,19 @@ def _plausible(evidence: DriveEvidence, _: Criterion) -> Finding:
         proven = None
     worst: Finding | None = None
     for one in evidence.results:
-        line = bottom_line(one.result)
-        if line.honesty == "suspicious":
-            found = Finding(word="refuse", figure=f"suspicious: {line.honesty_reason}", source=one.name)
-        elif line.honesty == "looks honest":
-            found = Finding(word="pass", figure="looks honest", source=one.name)
-        elif proven is not None:
-            figure = f"times show nothing; {counted(proven.cuts, 'clean cut')} settle it"
+        verdict = plausibility(one.result)
+        honest, reason = honesty(one.result, verdict)
+        suspicious = honest == "suspicious"
+        if honest == "looks honest":
+            found = Finding(word="pass", figure=honest, source=one.name)
+        elif proven is not None and (not suspicious or outweighs(proven, verdict.code)):
+            times = f"suspicious by its times ({verdict.headline})" if suspicious else "times show nothing"
+            figure = f"{times}; {counted(proven.cuts, 'clean cut')} settle it"
             found = Finding(word="pass", figure=figure, source=f"{one.name}, {proven.source}")
+        elif suspicious:
+            found = Finding(word="refuse", figure=f"suspicious: {reason}", source=one.name)
         else:
-            found = Finding(word="not shown", figure=line.honesty_reason, source=one.name)
+            found = Finding(word="not shown", figure=reason, source=one.name)
         worst = worse(worst, found)
     assert worst is not None
     return worst

@@ -21,7 +21,7 @@ from durability.bench.cells import Cell
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
 from durability.bench.decision.bottom_line import honesty
 from durability.bench.decision.cause import cause
-from durability.bench.decision.proof import Proof
+from durability.bench.decision.proof import Proof, outweighs
 from durability.bench.intervals import ROUNDS_MIN, Ratio, Spread, ratio, spread
 from durability.bench.measurement import Engine, Round
 from durability.bench.plausibility import Plausibility, plausibility
@@ -125,7 +125,8 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
     named = list(zip(labels, every, proofs, strict=True))
     first, *others = (
-        Candidate(label=label, proof=proof, suspicion=_suspicion(result)) for label, result, proof in named
+        Candidate(label=label, proof=proof, suspicion=_suspicion(result, proof))
+        for label, result, proof in named
     )
     return Comparison(
         labels=labels,
@@ -145,10 +146,12 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     )
 
 
-def _suspicion(result: Result) -> str:
-    """What the commits of `result` did that they must not, "" for nothing."""
+def _suspicion(result: Result, proof: Proof | None) -> str:
+    """What the commits of `result` did that they must not, "" for nothing, or if its cuts outweigh it."""
     verdict = plausibility(result)
-    return SUSPICIONS.get(verdict.code, "") if honesty(result, verdict)[0] == "suspicious" else ""
+    if honesty(result, verdict)[0] != "suspicious" or outweighs(proof, verdict.code):
+        return ""
+    return SUSPICIONS.get(verdict.code, "")
 
 
 def _deciding(rows: Sequence[Row], number: int) -> Ratio | None:

@@ -9,7 +9,8 @@ W is a direct write, F0 a sync with nothing to write, C a direct write and its s
 were written directly: medians. Looked at in this order:
 
     no-flush-sent        commits were acknowledged and no drive got a flush
-    faster-than-media    the drive rotates, and commits come faster than its platter comes round
+    faster-than-media    the drive rotates, and commits come faster than its platter comes round; if nobody
+                         knows how fast it turns, that it rotates is in doubt, and the verdict inconclusive
     flush-no-media-work  C - W is no more than F0, and F(64 MiB) shorter than the link would take
     volatile-cache       C is far above W + F0, and F(64 MiB) far above F0 and C - W
     inconclusive         anything else, or a control that is missing or disturbed: it says which
@@ -56,7 +57,7 @@ HEADLINES: Mapping[Code, str] = MappingProxyType(
 
 FLUSHES_NONE = 0.1  # per commit, at most: others' flushes may be among them
 FLUSHES_EACH = 0.9  # per commit, at least: some are merged where several writers sync at once
-RPM_ASSUMED, RPM_MAX = 7200, 15_000
+RPM_MAX = 15_000  # of any disk
 MEDIA_MARGIN = 1.1  # above what the platter allows
 LINK_ASSUMED_BYTES_PER_S = 16_000_000_000  # PCIe 5.0 x4, the fastest link that drives have
 # C - W is like F0 up to this multiple of it, and the noise: of a system call, and of a write as long as W.
@@ -77,8 +78,8 @@ class Controls:
     """The figures that the verdict depends on; None if not measured or not known.
 
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
-    drive below says so of itself and none is emulated. `link_bytes_per_s`: of all drives below together.
-    `flushes`: per commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the
+    drive below is said to be so, none says that nothing turns and none is emulated. `link_bytes_per_s`: of
+    all drives below together. `flushes`: per commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the
     drives for each byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n
     in bytes, F(n). `others`: requests per second of others, by drive, where they were many.
     """
@@ -144,7 +145,8 @@ def controls_of(result: Result) -> Controls:
     """What of `result` the verdict rests on."""
     drives, media = result.facts.drives, result.media
     links = [one.link_bytes_per_s for one in media if one.link_bytes_per_s is not None]
-    turns = [one.rpm for one in media if one.rpm is not None]
+    turns = [one.rpm for one in media if one.rpm]
+    still = {one.name for one in media if one.rpm == 0}
     empty = disks_per_operation(result.rounds_of(FLUSH_CONTROL.name))
     # A loop device has the word of the disk under its file, where its work arrives and is counted.
     counted = {alone.name for alone in result.idle}
@@ -155,7 +157,9 @@ def controls_of(result: Result) -> Controls:
         emulated=any(drive.emulated for drive in drives),
         write_caches=tuple(drive.write_cache for drive in drives),
         rotational=bool(drives)
-        and all(drive.rotational and not drive.emulated and drive.name in counted for drive in drives),
+        and all(
+            drive.rotational and not drive.emulated and drive.name in counted - still for drive in drives
+        ),
         rpm=max(turns) if turns and len(turns) == len(drives) else None,
         link_bytes_per_s=sum(links) if links and len(links) == len(drives) else None,
         random_rate=_rate(result.rounds_of(HEADLINE.name)),
@@ -246,7 +250,7 @@ def _decide(controls: Controls) -> tuple[Code, tuple[str, ...]]:
     if flushes is not None and flushes <= FLUSHES_NONE:
         return "no-flush-sent", too_fast
     if too_fast:
-        return "faster-than-media", too_fast
+        return "inconclusive" if controls.rpm is None else "faster-than-media", too_fast
     if found := doubts(controls):
         return "inconclusive", found
     assert controls.write_ns is not None and controls.flush_ns is not None
@@ -303,7 +307,7 @@ def _too_fast(controls: Controls) -> Iterator[str]:
     again, a block anywhere takes half a turn on average."""
     if not controls.rotational:
         return
-    turns_per_s = (controls.rpm or RPM_ASSUMED) / 60
+    turns_per_s = (controls.rpm or RPM_MAX) / 60
     for pattern, rate, per_turn in (
         ("block after block", controls.sequential_rate, 1),
         ("at random places", controls.random_rate, 2),
@@ -311,21 +315,17 @@ def _too_fast(controls: Controls) -> Iterator[str]:
         limit = per_turn * turns_per_s
         if rate is None or rate <= MEDIA_MARGIN * limit:
             continue
-        turns = f"at {controls.rpm:,} rpm" if controls.rpm else _rpm_unknown(rate, per_turn)
-        yield (
-            f"the drive says that it rotates, but it made {rate:,.0f} commits per second {pattern};"
-            f" a platter allows about {limit:,.0f} {turns}"
-        )
-
-
-def _rpm_unknown(rate: float, per_turn: int) -> str:
-    limit = per_turn * RPM_MAX / 60
-    even = (
-        f"even {RPM_MAX:,} rpm would allow {limit:,.0f}"
-        if rate > MEDIA_MARGIN * limit
-        else f"a drive of {RPM_MAX:,} rpm could do it"
-    )
-    return f"at {RPM_ASSUMED:,} rpm (assumed, because the drive does not report it; {even})"
+        made = f"but it made {rate:,.0f} commits per second {pattern}"
+        if controls.rpm is None:
+            yield (
+                f"the drive is said to rotate, {made}, and even {RPM_MAX:,} rpm allow about {limit:,.0f}: the"
+                " flag is doubtful, as behind USB bridges and RAID controllers"
+            )
+        else:
+            yield (
+                f"the drive says that it rotates, {made}; a platter allows about {limit:,.0f} at"
+                f" {controls.rpm:,} rpm"
+            )
 
 
 def _missing(controls: Controls) -> Iterator[str]:

@@ -36,8 +36,9 @@ Serials: TypeAlias = Literal["hashed", "shown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Medium:
-    """What bounds a leaf drive: turns per minute (None: unknown, or nothing turns) and its link, None where
-    unknown; `link` is how the system calls it."""
+    """What bounds a leaf drive: turns per minute (None: unknown, or the kernel does not call it rotating; 0:
+    the kernel does, and the drive says that nothing turns) and its link, None where unknown; `link` is how
+    the system calls it."""
 
     name: Text
     rpm: Natural | None

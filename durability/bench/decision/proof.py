@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from durability.bench.plausibility import Code
 from durability.units import counted
 
 ProofWord: TypeAlias = Literal["proven", "too few cuts", "lost data"]
@@ -71,6 +72,12 @@ class Proof:
             if self.cut_class != "power"
             else f"; up to {self.bound:.0%} may lose"
         )
+
+
+def outweighs(proof: Proof | None, code: Code) -> bool:
+    """Whether cuts outweigh the verdict `code` on what times can show: a drive that is proven keeps what it
+    acknowledged, however fast it was. Not where no flush was sent, since then no drive was asked."""
+    return proof is not None and proof.word == "proven" and code != "no-flush-sent"
 
 
 def weightiest_proof(proofs: list[Proof]) -> Proof | None:

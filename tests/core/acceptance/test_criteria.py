@@ -12,6 +12,7 @@ from durability.acceptance.evidence import DriveEvidence
 from durability.acceptance.profile import Criterion, Profile, Word
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.decision.proof import Proof
+from durability.bench.result import Medium
 from durability.evidence.strength import upper_bound
 from tests.core.acceptance.samples import (
     HONEST,
@@ -24,7 +25,7 @@ from tests.core.acceptance.samples import (
     row,
     rows,
 )
-from tests.core.bench.results import simulate
+from tests.core.bench.results import drive, facts, simulate
 
 RUN_LOSS = Proof(
     cuts=1,
@@ -45,6 +46,11 @@ OTHER_CACHE = Proof(
 )
 WITHHELD = replace(
     OTHER_CACHE, cuts=9, losses=1, bound=None, lost_in="run aa", but="with nobarrier", withheld=True
+)
+ROTATING = simulate(
+    PLP,
+    facts=facts(drives=(drive(rotational=True),)),
+    media=(Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),),
 )
 SILENT = {
     "ready_s": None,
@@ -333,6 +339,21 @@ CASES = (
         evidence(HUNG, campaign(), results=[measured(simulate(PLP))]),
         "not shown",
         "does no work",
+    ),
+    case("plausible", None, evidence(results=[measured(ROTATING)]), "refuse", "suspicious: commits came"),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), results=[measured(ROTATING)]),
+        "pass",
+        "suspicious by its times (faster than the media); 59 clean cuts settle it",
+    ),
+    case(
+        "plausible",
+        None,
+        evidence(campaign(), results=[measured(simulate(NO_FLUSH))]),
+        "refuse",
+        "suspicious: commits were acknowledged and no flush",
     ),
     case("plausible", None, evidence(campaign()), "not shown", "no result"),
     case("commit-p99", 1, FINE, "pass", "0.45 ms"),

@@ -14,7 +14,7 @@ from durability.bench.compare import Comparison, compare
 from durability.bench.decision.proof import Proof
 from durability.bench.json_documents import comparison_document
 from durability.bench.measurement import NO_LATENCIES
-from durability.bench.result import Result
+from durability.bench.result import Medium, Result
 from durability.bench.serials import hash_serials
 from durability.errors import UsageError
 from durability.formats.documents import to_json
@@ -265,3 +265,15 @@ def test_a_set_up_that_sends_no_flush_is_not_taken() -> None:
         " it is proven in 59 cuts.",
     )
     assert found.caveat.startswith("The rate of nobarrier.json is worth nothing")
+
+
+def test_cuts_outweigh_times_that_no_platter_allows() -> None:
+    """A protected cache in front of a disk is as fast; only without proof the disk is not to be taken."""
+    turning = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)
+    disk = run(facts=facts(drives=(drive(rotational=True),)), media=turning)
+    proof = Proof(cuts=59, losses=0, bound=0.0495, cut_class="power", source="campaign x", lost_in="")
+    pair = [("a", run(SLOW, seed=2)), ("b", disk)]
+    (said,) = compare(pair, [proof, proof]).answers
+    assert said.startswith("Take b: it commits 2 times as fast as a") and "both are proven" in said
+    (said,) = compare(pair, [proof, replace(proof, cuts=5, bound=0.45)]).answers
+    assert said.startswith("Do not take b: it committed faster than its platter turns.")

@@ -19,6 +19,7 @@ from tests.places import DOCS
 PROTECTED = Device()  # power-loss protection, or a liar: the same to look at
 HONEST_NAND = Device(write_ns=20_000, flush_ns=8_000, dirty_ns=600_000, dirty_bytes_per_s=2e9)
 HONEST_DISK = Device(write_ns=60_000, flush_ns=50_000, dirty_ns=8_300_000, dirty_bytes_per_s=150e6)
+TURNING = (Medium(name="sda", rpm=7200, link_bytes_per_s=600_000_000, link=""),)
 CONTROLS = controls_of(simulate(PROTECTED))
 
 
@@ -83,21 +84,27 @@ def test_others_flushes_do_not_hide_that_none_was_sent() -> None:
 
 
 def test_a_disk_that_answers_faster_than_it_turns_is_called_so() -> None:
-    """28,000 commits per second are not those of any platter; without rpm 7200 is assumed, and said."""
-    result = on(simulate(PROTECTED), drives=(drive(rotational=True),))
+    """28,000 commits per second are not those of any platter."""
+    result = on(simulate(PROTECTED, media=TURNING), drives=(drive(rotational=True),))
     found = plausibility(result)
     assert found.code == "faster-than-media"
     text = everything(result)
-    assert (
-        "allows about 120 at 7,200 rpm (assumed, because the drive does not report it; even 15,000 rpm"
-        in text
-    )
-    assert "allows about 240" in text and "capacitors" in text
+    assert "allows about 120 at 7,200 rpm" in text and "allows about 240" in text and "capacitors" in text
+
+
+def test_what_only_the_kernel_calls_rotating_is_no_liar() -> None:
+    """An SSD behind a USB bridge is called so. If it says that nothing turns, the flag counts for nothing; if
+    nobody knows, its rate puts the flag in doubt and shows no lie."""
+    result = on(simulate(PROTECTED), drives=(drive(rotational=True),))
+    found = plausibility(result)
+    assert found.code == "inconclusive" and "the flag is doubtful" in found.reasons[0]
+    still = (Medium(name="sda", rpm=0, link_bytes_per_s=10**9, link=""),)
+    assert plausibility(replace(result, media=still)).code == "flush-no-media-work"
 
 
 def test_a_round_in_which_the_machine_stalled_does_not_hide_it() -> None:
     """One round as slow as a platter among others that no platter could do."""
-    result = on(simulate(PROTECTED), drives=(drive(rotational=True),))
+    result = on(simulate(PROTECTED, media=TURNING), drives=(drive(rotational=True),))
     stalled = [
         replace(one, rounds=(replace(one.rounds[0], seconds=one.rounds[0].commits / 20.0), *one.rounds[1:]))
         for one in result.cells
@@ -120,8 +127,8 @@ def test_an_honest_disk_is_not_faster_than_its_platter() -> None:
         (7200, 119.0, 140.0, True, "block after block"),
         (15_000, 300.0, 240.0, False, ""),
         (15_000, 600.0, None, True, "about 500 at 15,000 rpm"),
-        (None, None, 200.0, True, "a drive of 15,000 rpm could do it"),
-        (None, None, 400.0, True, "even 15,000 rpm would allow 250"),
+        (None, None, 200.0, False, ""),  # a disk of 15,000 rpm could do it
+        (None, None, 400.0, False, "even 15,000 rpm allow about 250: the flag is doubtful"),
         (None, None, None, False, ""),
     ],
 )
@@ -147,7 +154,8 @@ def test_a_loop_device_over_a_file_is_not_the_disk_below() -> None:
     result = on(simulate(PROTECTED), drives=loop)
     assert plausibility(result).code == "flush-no-media-work"
     alone = tuple(replace(idle, name="loop0") for idle in result.idle)
-    assert plausibility(replace(result, idle=alone)).code == "faster-than-media"
+    turning = (replace(TURNING[0], name="loop0"),)
+    assert plausibility(replace(result, idle=alone, media=turning)).code == "faster-than-media"
 
 
 def test_the_turns_come_from_the_media() -> None:

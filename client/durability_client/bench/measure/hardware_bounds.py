@@ -16,7 +16,8 @@ from durability_client.system.block_devices import SYS
 from durability_client.system.programs import output_of
 
 _ROTATION_RATE = slice(4, 6)  # of the VPD page 0xB1 (block device characteristics), big-endian
-_RPM_LEAST, _RPM_MOST = 0x0401, 0xFFFE  # 0: not reported, 1: does not turn, others: reserved
+_DOES_NOT_TURN = 1  # in that page; 0: not reported, others below the least rate: reserved
+_RPM_LEAST, _RPM_MOST = 0x0401, 0xFFFE
 # Bits that arrive of those that are sent: 8b/10b up to 5 GT/s, 128b/130b from 8 GT/s on.
 _PCIE_CODING = {2.5: 0.8, 5.0: 0.8}
 _PCIE_CODING_LATER = 128 / 130
@@ -36,17 +37,26 @@ def _rpm(drive: Drive, device: Path) -> int | None:
     try:
         rate = int.from_bytes((device / "vpd_pgb1").read_bytes()[_ROTATION_RATE], "big")
     except OSError:
-        rate = _rpm_of_smartctl(drive.name)
-    return rate if _RPM_LEAST <= rate <= _RPM_MOST else None
+        return rpm_in(_identity_by_smartctl(drive.name))
+    return 0 if rate == _DOES_NOT_TURN else _known(rate)
 
 
-def _rpm_of_smartctl(name: str) -> int:
+def _identity_by_smartctl(name: str) -> object:
     try:
-        document = json.loads(output_of("smartctl", "--json", "-i", f"/dev/{name}"))
+        return json.loads(output_of("smartctl", "--json", "-i", f"/dev/{name}"))
     except ValueError:
-        return 0
+        return None
+
+
+def rpm_in(document: object) -> int | None:
+    """Turns per minute in a document of `smartctl --json -i`: 0 for a drive that says that nothing turns,
+    None where it does not say. A USB bridge or a RAID controller may call that drive rotating."""
     rate = document.get("rotation_rate") if isinstance(document, dict) else None
-    return rate if isinstance(rate, int) else 0
+    return None if not isinstance(rate, int) else 0 if rate == 0 else _known(rate)
+
+
+def _known(rate: int) -> int | None:
+    return rate if _RPM_LEAST <= rate <= _RPM_MOST else None
 
 
 def _link(device: Path) -> tuple[int | None, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from durability.formats.facts import Drive
-from durability_client.bench.measure.hardware_bounds import medium
+from durability_client.bench.measure.hardware_bounds import medium, rpm_in
 
 DRIVE = Drive(
     name="sda",
@@ -97,15 +97,30 @@ def test_an_emulated_drive_has_no_link(tmp_path: Path) -> None:
     assert medium(replace(DRIVE, emulated=True), sys=tmp_path).link_bytes_per_s is None
 
 
-@pytest.mark.parametrize(
-    ("rate", "rpm"), [(7200, 7200), (15000, 15000), (1, None), (0, None), (0xFFFF, None)]
-)
+@pytest.mark.parametrize(("rate", "rpm"), [(7200, 7200), (15000, 15000), (1, 0), (0, None), (0xFFFF, None)])
 def test_a_drive_tells_how_fast_it_turns(tmp_path: Path, rate: int, rpm: int | None) -> None:
-    """The medium rotation rate of the block device characteristics, where it is a rate."""
+    """The medium rotation rate of the block device characteristics, where it is a rate or says "none"."""
     page = bytes((0, 0xB1, 0, 0x3C)) + rate.to_bytes(2, "big") + bytes(58)
     _machine(tmp_path, "scsi/0:0:0:0", {"scsi/0:0:0:0/vpd_pgb1": page})
     assert medium(ROTATING, sys=tmp_path).rpm == rpm
     assert medium(DRIVE, sys=tmp_path).rpm is None
+
+
+@pytest.mark.parametrize(
+    ("document", "rpm"),
+    [
+        ({"rotation_rate": 7200}, 7200),
+        ({"rotation_rate": 0}, 0),
+        ({"rotation_rate": 1}, None),
+        ({"rotation_rate": "7200 rpm"}, None),
+        ({}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_turns_that_smartctl_tells(document: object, rpm: int | None) -> None:
+    """It says 0 of an SSD, also of one whose bridge calls it rotating; nonsense is no rate."""
+    assert rpm_in(document) == rpm
 
 
 def test_a_drive_without_a_device_has_no_medium(tmp_path: Path) -> None:
