@@ -9,7 +9,7 @@ taken since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -31,16 +31,13 @@ from durability import limits
 from durability.errors import UNVERIFIED, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
-from durability.formats.documents import from_value
-from durability.formats.facts import Facts
 from durability.formats.packing import Value, pack, unpack
-from durability.plain_text import owner_label
-from durability.units import format_run, parse_run, verify_device_line
+from durability.units import format_run, parse_run
 from durability_server.store import evidence_rows, live_rows, tables
 from durability_server.store.campaign_store import CampaignStore, power_offs_of
 from durability_server.store.client_store import ClientStore, client_names
 from durability_server.store.database import Database, Mode
-from durability_server.store.drives import drive_claims, drive_listing
+from durability_server.store.drives import drive_claims, drive_listing, newest_run
 from durability_server.store.lease_store import LeaseStore
 from durability_server.store.live_rows import RunNow
 from durability_server.store.machine_store import MachineStore
@@ -63,7 +60,6 @@ from durability_server.store.run_rows import (
     key_columns,
     known_row,
     listed,
-    newest_of_each_client,
     newest_on,
     newest_over,
     of_client,
@@ -299,20 +295,8 @@ class Store:
     def newest_on_target(self, keys: TargetKeys, *, client: str | None) -> int:
         """The newest armed run on a target, of the client `client`; None: of the one that has any. Raises
         RefusedError "run-unknown" if there is none, and "run-ambiguous" if several clients have some."""
-        armed = and_(tables.runs.c.armed.is_not(None), of_client(client))
-        at_path = replace(keys, drive="", file_system="")  # whatever is mounted there now
         with self._database.reading() as db:
-            rows = newest_of_each_client(db, keys, armed)
-            there = [] if rows else newest_of_each_client(db, at_path, armed)
-            facts = tables.runs.c.armed
-            elsewhere = (there[0], known_row(db, parse_run(there[0].run), facts).armed) if there else None
-            names = client_names(db)
-        for found, where in ((rows, "on this target"), (there, "at this path, on other drives")):
-            if len(found) > 1:
-                raise RefusedError("run-ambiguous", _several_clients(found, names, where))
-        if rows:
-            return parse_run(rows[0].run)
-        raise RefusedError("run-unknown", f"{_NOT_ON_TARGET}: {_advice(elsewhere)}")
+            return newest_run.on_target(db, keys, client=client)
 
     # What verify needs and leaves.
 
@@ -506,40 +490,6 @@ class Store:
                 kept.insert(0, unpack(body))
             pieces = db.execute(names.order_by(tables.evidence.c.name)).all()
         return tuple(kept), tuple({"name": piece.name, "bytes": piece.bytes} for piece in pieces)
-
-
-_CANDIDATES_MAX = 5  # that a refusal names
-_NOT_ON_TARGET = "the target holds no superblock of a run, and this server has no armed run on it"
-
-
-def _several_clients(rows: Sequence[Row[Any]], names: Mapping[str, str], where: str) -> str:
-    shown = [
-        f"--run {row.run} of {owner_label(row.client, names.get(row.client, ''))}"
-        for row in rows[:_CANDIDATES_MAX]
-    ]
-    more = f", or one of {len(rows) - len(shown)} more" if len(rows) > len(shown) else ""
-    return f"{len(rows)} clients have runs {where}: name the run with {', '.join(shown)}{more}"
-
-
-def _advice(elsewhere: tuple[Row[Any], bytes] | None) -> str:
-    """What to do about a target without a run; `elsewhere`: the newest run at its path, on other drives, and
-    its facts."""
-    if elsewhere is None:
-        return (
-            "check the path and that its file system is mounted, or name the run with --run. If the file"
-            f" system no longer mounts: {verify_device_line()} (`durability runs --all` lists the runs)"
-        )
-    run, facts = elsewhere
-    armed = from_value(Facts, unpack(facts))
-    what = f"run {run.run} of {run.registered_wall} was made at this path"
-    if armed.file_system is None:
-        return f"{what}, on other drives. Attach those, or name the run with --run {run.run}"
-    source = armed.file_system.source
-    return (
-        f"{what}, on the file system of {source}. Mount that, then verify again. If it no longer mounts:"
-        f" {verify_device_line(source, run.run)} ({source} is its name at arming and may be another"
-        " device now)"
-    )
 
 
 _LISTED = (

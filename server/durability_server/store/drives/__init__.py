@@ -1,1 +1,1 @@
-"""What the store knows of drives."""
+"""What the store knows of drives and targets."""
