@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from durability import limits
 from durability.formats.plan import Plan
 from durability_lab.kernel_rig import block_rig
 from durability_lab.vm_rig import guest_campaign
 from durability_lab.vm_rig import guest_machine as machine
 from tests import chromium
+from tests.waiting import DEADLINE_S
 
 # A machine that others use too makes any example slow now and then; the suite's own timeout bounds a hang.
 settings.register_profile(
@@ -100,6 +102,12 @@ def pytest_collection_finish() -> None:
     """Leave what collection made out of each later garbage collection: it lives as long as the process."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def patient_handshakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handshake with a server of this process is given up because the machine stands still."""
+    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", DEADLINE_S)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -35,7 +36,7 @@ from durability_lab.support.postgresql import PostgreSQL, postgresql_is_installe
 from durability_server.announcements import Announce, silence
 from durability_server.runs import leases
 from durability_server.server import Server
-from durability_server.store import lease_store
+from durability_server.store import database, lease_store
 from tests.sample_facts import facts
 
 SECRET = b"s" * 32
@@ -325,6 +326,21 @@ class Lab:
             await server.stop()
 
 
+@pytest.fixture(autouse=True)
+def patient_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL gives up no transaction because the machine stands still."""
+    options = str(database._POSTGRESQL_OPTIONS["options"])
+    monkeypatch.setitem(database._POSTGRESQL_OPTIONS, "connect_timeout", DEADLINE_S)
+    monkeypatch.setitem(database._POSTGRESQL_OPTIONS, "options", options.replace("=4s", f"={DEADLINE_S}s"))
+
+
+@pytest.fixture
+def impatient_database(patient_database: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL gives up a transaction of a server that stands still, as it does outside of tests."""
+    options = str(database._POSTGRESQL_OPTIONS["options"])
+    monkeypatch.setitem(database._POSTGRESQL_OPTIONS, "options", options.replace(f"={DEADLINE_S}s", "=4s"))
+
+
 @pytest.fixture
 def no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """No session counts as silent, in this process and in a `server_process`: clients of a few lines say
@@ -349,15 +365,22 @@ async def lab(local_directory: Path) -> AsyncIterator[Lab]:
     await lab.close()
 
 
+# What a test has patched of these holds in a `ServerProcess` too.
+_BOUNDS = (
+    (limits, "SILENCE_NS"),
+    (limits, "HANDSHAKE_TIMEOUT_S"),
+    (lease_store, "LEASE_MS"),
+    (leases, "ASKED_S"),
+    (database, "_POSTGRESQL_OPTIONS"),
+)
+
 _SERVE = """
-import asyncio, sys
+import asyncio, importlib, json, sys
 from pathlib import Path
-from durability import limits
-from durability_server.runs import leases
 from durability_server.server import serve
-from durability_server.store import lease_store
-listen, store_url, directory, joined, silence_ns, lease_ms, asked_s, web = sys.argv[1:]
-limits.SILENCE_NS, lease_store.LEASE_MS, leases.ASKED_S = int(silence_ns), int(lease_ms), float(asked_s)
+listen, store_url, directory, joined, bounds, web = sys.argv[1:]
+for module, name, value in json.loads(bounds):
+    setattr(importlib.import_module(module), name, value)
 async def ready(server, host, port):
     print(port, flush=True)
     print("" if joined else (await server.invite()).line, flush=True)
@@ -401,9 +424,7 @@ class ServerProcess:
             self._store_url,
             str(self._lab.directory),
             self.line,
-            str(limits.SILENCE_NS),
-            str(lease_store.LEASE_MS),
-            str(leases.ASKED_S),
+            json.dumps([(module.__name__, name, getattr(module, name)) for module, name in _BOUNDS]),
             self.web,
         )
         command = [sys.executable, "-c", _SERVE, *options]

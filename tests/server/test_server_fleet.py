@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from operator import lt
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from durability_lab.support.local_server import join_server
 from durability_lab.support.postgresql import PostgreSQL
 from durability_lab.support.server_fleet import AckingClient, Fleet, FleetServer, case_at, contradiction
 from tests.armed_runs import armed_runs
+from tests.waiting import standstills
 
 pytestmark = pytest.mark.slow  # starts servers again and again
 
@@ -124,11 +126,11 @@ async def test_a_server_that_stands_still_is_left(fleet: Fleet) -> None:
     await client.begin(alone(where, first.address))  # the others it knows from the server alone
     first.stop()
     begun_s = asyncio.get_running_loop().time()
-    async with asyncio.timeout(DEADLINE_S):
+    async with standstills() as stood_s, asyncio.timeout(DEADLINE_S):
         while not client.link.outages:  # noqa: ASYNC110 - a link has no event for it
             await asyncio.sleep(0.02)
-    await until_all_have_a_server([client])
-    assert client.link.outages[0].until_s - begun_s < LEFT_S + RESUMED_S
+        await until_all_have_a_server([client])
+        assert client.link.outages[0].until_s - begun_s - stood_s() < LEFT_S + RESUMED_S
     first.go_on()
     await client.finish()
 
@@ -183,6 +185,14 @@ async def ended_case(where: Endpoint, client: AckingClient) -> Any:
                 pass  # a server that was just started, or stands still
 
 
+async def until_acknowledged_anew(where: Endpoint, run_id: int) -> None:
+    """Each writer of the run has acknowledged more than it has now."""
+    async with asyncio.timeout(DEADLINE_S):
+        before = (await case_at(where, run_id)).frontiers
+        while not all(map(lt, before, (await case_at(where, run_id)).frontiers)):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.02)
+
+
 async def test_servers_that_are_killed_cost_no_verdict(fleet: Fleet) -> None:
     """One server after the other is killed or stands still under two runs; after a cut the honest drive is
     durable and the liar a loss, at whichever server they are verified."""
@@ -199,7 +209,7 @@ async def test_servers_that_are_killed_cost_no_verdict(fleet: Fleet) -> None:
     clients = [
         asyncio.create_task(run(options, drive, told)) for drive, told in zip(drives, out, strict=True)
     ]
-    await armed_runs(where, clients)
+    armed = await armed_runs(where, clients)
     for _ in range(KILLS):
         await asyncio.sleep(chance.random())
         for client in clients:
@@ -212,7 +222,8 @@ async def test_servers_that_are_killed_cost_no_verdict(fleet: Fleet) -> None:
             server.stop()
             await asyncio.sleep(chance.random() * 4)
             server.go_on()
-    await asyncio.sleep(RESUMED_S + 1)  # so that records at risk were acknowledged to a server
+    for run_id in armed:  # so that records at risk were acknowledged to a server
+        await until_acknowledged_anew(where, run_id)
     for drive, client in zip(drives, clients, strict=True):
         drive.cut()
         with pytest.raises(TargetError):

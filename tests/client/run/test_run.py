@@ -75,6 +75,13 @@ class Lines(io.StringIO):
                 raise AssertionError(f"ended before it was {states}: {task.result()}")
 
 
+async def interrupted(task: asyncio.Task[RunSummary]) -> RunSummary:
+    """The summary of a run that Ctrl-C stops; what ended it before is raised."""
+    if not task.done():
+        os.kill(os.getpid(), signal.SIGINT)
+    return await task
+
+
 class Lab:
     """A real server on a store of its own, and runs against it."""
 
@@ -109,10 +116,18 @@ class Lab:
     def run(self, storage: Any, **changes: Any) -> asyncio.Task[RunSummary]:
         return asyncio.create_task(run(self.options(**changes), storage, self.lines))
 
-    def both_acknowledge(self) -> bool:
-        """Whether the server has an acknowledgement of each writer of some run."""
+    def both_acknowledge(self, *, control: bool = False) -> bool:
+        """Whether the server has an acknowledgement of each writer of some run, and of its control arm."""
         assert self.server is not None
-        return any(min(run.frontiers.acked) > 0 for run in self.server.runs)
+        return any(
+            min(run.frontiers.acked) > 0 and (run.control > 0 or not control) for run in self.server.runs
+        )
+
+    async def stopped_run(self, storage: Any, *, until_control: bool = False, **changes: Any) -> RunSummary:
+        """A run that Ctrl-C stops once each writer has acknowledged, and the control arm if wanted."""
+        task = self.run(storage, **changes)
+        await until(lambda: task.done() or self.both_acknowledge(control=until_control))
+        return await interrupted(task)
 
     async def case(self, run_id: int) -> dict[str, Any]:
         """The case that the server has of a run."""
@@ -139,15 +154,15 @@ def storage(tmp_path: Path) -> KernelStorage:
     return KernelStorage(tmp_path / "target")
 
 
-async def test_a_run_of_some_time(
+async def test_a_run_that_is_stopped(
     lab: Lab, storage: KernelStorage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After --duration the server has exactly the frontiers that the target holds, and the figures. The last
-    lines say that this was no test of the drive."""
-    summary = await lab.run(storage, duration_s=1.2, writers=2)
+    """At its end the server has exactly the frontiers that the target holds, and the figures. The last lines
+    say that this was no test of the drive."""
+    summary = await lab.stopped_run(storage, until_control=True, writers=2)
     plan = existing_plan(storage)
     assert plan is not None and plan.run == summary.run
-    assert summary.exit_code == EXIT_OK and min(summary.frontiers) > 0 and summary.control > 0
+    assert min(summary.frontiers) > 0 and summary.control > 0
     case = await lab.case(summary.run)
     assert (case["state"], case["session_end"], case["tainted"]) == ("stopped", "stop", "")
     assert tuple(case["frontiers"]) == summary.frontiers and case["control"] == summary.control
@@ -168,8 +183,10 @@ async def test_a_run_of_some_time(
 
 
 async def test_the_lines_for_programs(lab: Lab, storage: KernelStorage) -> None:
-    """stdout has one JSON document per second with the documented keys, the last one says stopped."""
+    """stdout has one JSON document per second with the documented keys; after --duration the last one says
+    stopped."""
     summary = await lab.run(storage, duration_s=1.2)
+    assert summary.exit_code == EXIT_OK and summary.elapsed_s >= 1.2
     documents = lab.lines.documents
     assert documents[-1]["state"] == "stopped"
     assert documents[-1]["acked"] == sum(summary.frontiers)
@@ -203,7 +220,7 @@ async def test_other_workloads_and_sync_methods(
     lab: Lab, storage: KernelStorage, how: dict[str, Any]
 ) -> None:
     """Append with rotation, and writes that sync themselves, run as overwrite with fdatasync does."""
-    summary = await lab.run(storage, duration_s=0.8, **how)
+    summary = await lab.stopped_run(storage, **how)
     case = await lab.case(summary.run)
     assert tuple(case["frontiers"]) == summary.frontiers and min(summary.frontiers) > 0
     assert case["tainted"] == ""
@@ -213,7 +230,7 @@ async def test_other_workloads_and_sync_methods(
 async def test_a_run_on_names(lab: Lab, memory_path: Path, workload: str) -> None:
     """The server has the frontiers that the directory holds; the commits have latencies, one for each."""
     storage = KernelStorage(memory_path / "target")
-    summary = await lab.run(storage, duration_s=1.2, workload=workload, writers=2, group=3)
+    summary = await lab.stopped_run(storage, workload=workload, writers=2, group=3)
     plan = existing_plan(storage)
     assert plan is not None and min(summary.frontiers) > 0
     case = await lab.case(summary.run)
@@ -408,11 +425,11 @@ async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
 
 async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelStorage) -> None:
     """The lock is held while the run lasts and given back at its end."""
-    task = lab.run(storage, duration_s=1.5)
+    task = lab.run(storage)
     await lab.lines.until_under_way(task)
     with pytest.raises(TargetError):
         KernelStorage(storage.path).lock()
-    await task
+    await interrupted(task)
     other = KernelStorage(storage.path)
     other.lock()
     other.unlock()

@@ -9,11 +9,19 @@ import pytest
 
 from durability.formats.case import DriveState
 from durability.formats.facts import Facts
+from durability_client.target import drive_watch
 from durability_client.target.drive_reader import NO_DATA
 from durability_client.target.drive_watch import KernelDriveWatch, conclude
 from tests.sample_facts import drive, facts
+from tests.waiting import DEADLINE_S
 
 LOOK_S = 0.3
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch waits until its process has begun and read for `LOOK_S`, however long that takes."""
+    monkeypatch.setattr(drive_watch, "_GRACE_S", DEADLINE_S)
 
 
 def device(*names: str) -> Facts:

@@ -14,6 +14,7 @@ from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import Failure, decode
 from durability_server.access.server_identity import new_identity
+from durability_server.server import Server
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -109,6 +110,7 @@ async def test_another_server_cannot_take_the_place(lab: Lab, sqlite_url: str) -
     assert row == {}
 
 
+@pytest.mark.usefixtures("no_silence")
 async def test_an_altered_byte_ends_the_connection(lab: Lab, sqlite_url: str) -> None:
     """Bytes that somebody puts into the stream are not heard: not as an ack, and not as a sign of life."""
     running = await lab.start(sqlite_url)
@@ -132,13 +134,16 @@ async def test_silence_and_slowness_end_in_time(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection that says nothing, or stops within its handshake, is closed at the deadline."""
-    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", 1.0)
-    running = await lab.start(sqlite_url)
-    for greeting in (b"", b"\x16\x03\x01"):
-        reader, writer = await asyncio.open_connection(*running.address)
-        writer.write(greeting)
-        async with asyncio.timeout(DEADLINE_S):
-            await asyncio.wait([asyncio.create_task(reader.read(-1))])
-        writer.close()
-    asker = await lab.connect(running.address, "query", local=True)
+    server = Server(store_url=sqlite_url)
+    with monkeypatch.context() as patched:
+        patched.setattr(limits, "HANDSHAKE_TIMEOUT_S", 1.0)
+        address = await server.start("127.0.0.1", 0, directory=lab.directory)
+        for greeting in (b"", b"\x16\x03\x01"):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(greeting)
+            async with asyncio.timeout(DEADLINE_S):
+                await asyncio.wait([asyncio.create_task(reader.read(-1))])
+            writer.close()
+    asker = await lab.connect(address, "query", local=True)
     assert (await asker.ask(messages.List(limit=1), messages.Listing)).rows == ()
+    await server.stop()

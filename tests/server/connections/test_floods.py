@@ -42,6 +42,7 @@ MEMORY_BYTES_MAX = 64 << 20
 OTHER_DESCRIPTORS = 64  # of the process: its store, its threads, the honest clients
 LOG_BYTES_MAX = 32 << 10
 HONEST = 8  # connects, one after the other
+HANDSHAKE_S = limits.HANDSHAKE_TIMEOUT_S  # before a fixture changes it
 
 
 def _pid(server: ServerProcess) -> int:
@@ -83,7 +84,14 @@ async def _running(many: Flood) -> AsyncIterator[RunningFlood]:
         await asyncio.to_thread(stack.close)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger is sent away as soon as outside of tests."""
+    monkeypatch.setattr(limits, "HANDSHAKE_TIMEOUT_S", HANDSHAKE_S)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("opening", OPENINGS)
 async def test_strangers_cost_next_to_nothing(
     lab: Lab, sqlite_url: str, server_process: StartServer, opening: str

@@ -153,6 +153,7 @@ async def test_a_stopped_servers_runs_are_free_at_once(
         assert (await again.resume(plan.run)).frontiers == (8, 9)
 
 
+@pytest.mark.usefixtures("impatient_database")
 async def test_a_server_that_stood_still_past_its_lease_is_refused(
     two: tuple[ServerProcess, ServerProcess], lab: Lab
 ) -> None:
