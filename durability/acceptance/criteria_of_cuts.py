@@ -91,8 +91,12 @@ def _counter_of(campaign: CampaignEvidence) -> Finding:
         before = max(at for at in values if at < cycle)
         seen += values[cycle] - values[before] >= sum(before < at <= cycle for at in cuts)
     figure = f"the counter rose at {seen:,} of {counted(len(counting), 'cut')}"
-    word: Word = "pass" if seen == len(counting) else "not shown" if seen else "refuse"
-    return Finding(word=word, figure=figure, source=source)
+    if seen == len(counting):
+        return Finding(word="pass", figure=figure, source=source)
+    if campaign.cut_class != "power":
+        kept = f"{figure}, of class {campaign.cut_class}: the drive kept its power"
+        return Finding(word="not shown", figure=kept, source=source)
+    return Finding(word="not shown" if seen else "refuse", figure=figure, source=source)
 
 
 # The drive after its cuts.

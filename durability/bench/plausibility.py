@@ -79,9 +79,10 @@ class Controls:
 
     Times are medians in nanoseconds, rates commits per second of the median round. `rotational`: every
     drive below is said to be so, none says that nothing turns and none is emulated. `link_bytes_per_s`: of
-    all drives below together. `flushes`: per commit of the headline, by drive. `write_share` and `commit_share`: bytes that reached the
-    drives for each byte that W, and C, wrote. `empty_flushes`: that reached a drive for each F0. `ladder`: n
-    in bytes, F(n). `others`: requests per second of others, by drive, where they were many.
+    all drives below together. `flushes`: per commit of the headline, by drive. `write_share` and
+    `commit_share`: bytes that reached the drives for each byte that W, and C, wrote. `empty_flushes`: that
+    reached a drive for each F0. `ladder`: n in bytes, F(n). `others`: requests per second of others, by
+    drive, where they were many.
     """
 
     path: str

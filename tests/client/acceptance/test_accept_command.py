@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from durability.bench.decision.published_drives import KINDS
 from durability.bench.result import encode
 from durability.errors import FormatError, SetupError, UsageError
 from durability_client.acceptance import profiles
@@ -72,6 +73,16 @@ def test_every_shipped_profile_fits_the_screen(place: Path, name: str) -> None:
     show_profile(name, shown)
     assert shown.getvalue() == profiles.load(name).text
     assert profiles.load(name).profile.name == name
+
+
+def test_the_slowest_published_drive_of_its_kind_is_fast_enough() -> None:
+    """What the profile of a kind asks for is what published drives of that kind do."""
+    (limit,) = (
+        one.limit
+        for one in profiles.load("datacenter-nvme-plp").profile.criteria
+        if one.kind == "commit-rate"
+    )
+    assert limit == next(kind.low for kind in KINDS if kind.short == "datacenter SSD")
 
 
 def test_a_report_has_a_page_and_its_evidence(place: Path) -> None:

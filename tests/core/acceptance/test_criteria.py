@@ -164,6 +164,16 @@ CASES = (
         "not shown",
         "the counter was not read before and after 58 of 59 cuts",
     ),
+    *(
+        case(
+            "counted-cuts",
+            None,
+            evidence(campaign(cut_class=cut_class, health=[row(at, unsafe_shutdowns=7) for at in range(60)])),
+            "not shown",
+            f"the counter rose at 0 of 59 cuts, of class {cut_class}: the drive kept its power",
+        )
+        for cut_class in ("os", "vm")
+    ),
     case("counted-cuts", None, evidence(MUTE), "not shown", "the counter was not read before and after 59"),
     case(
         "counted-cuts",
