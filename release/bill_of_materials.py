@@ -1,7 +1,8 @@
 """The bill of materials (CycloneDX, JSON): each package that the bundles hold, its version and its licence.
 
 Parts of a package, such as the OpenSSL within `cryptography`, are listed by the package itself, in the folder
-`sboms` or `licenses` of its metadata, which the bundles keep.
+`sboms` or `licenses` of its metadata, which the bundles keep. What lacks a licence there has it in the folder
+`durability-licences` of each bundle.
 """
 
 from __future__ import annotations

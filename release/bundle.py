@@ -17,6 +17,7 @@ PLATFORM = "x86_64-manylinux_2_28"  # glibc 2.28: Debian 10, RHEL 8
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 LOCK = "requirements/runtime.txt"
 HOME = "usr/lib/durability"  # in a Debian system
+LICENCES = Path(__file__).with_name("licences")  # of what packages contain without a licence
 
 _UV = Path(sys.executable).with_name("uv")
 _PROGRAM = """\
@@ -40,7 +41,7 @@ class Component:
 
 
 def lay_out(sources: Sources, wheel: Path, directory: Path, *, python: str) -> None:
-    """The packages of the lock file and the wheel, importable from `directory`."""
+    """The packages of the lock file and the wheel, importable from `directory`, and licences."""
     install = (_UV, "pip", "install", "--quiet", "--target", directory, "--no-deps", "--link-mode", "copy")
     choice = ("--python-platform", PLATFORM, "--python-version", python, "--only-binary", ":all:")
     sources.output(*install, *choice, "--require-hashes", "-r", LOCK)
@@ -57,6 +58,7 @@ def lay_out(sources: Sources, wheel: Path, directory: Path, *, python: str) -> N
         for file in directory.glob(f"*.dist-info/{name}"):
             file.unlink()
             _forget(file)
+    shutil.copytree(LICENCES, directory / "durability-licences")
 
 
 def _forget(removed: Path) -> None:

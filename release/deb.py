@@ -142,7 +142,8 @@ def _copyright(sources: Sources, components: Sequence[bundle.Component]) -> str:
     lines = [f"  {one.name} {one.version}: {one.licence}" for one in components if one.name != "durability"]
     text = (FILES / "copyright").read_text("utf-8")
     licence = (sources.directory / "LICENSE").read_text("utf-8")
-    return text.replace("@COMPONENTS@", "\n".join(lines)).replace("@LICENCE@", licence)
+    text = text.replace("@COMPONENTS@", "\n".join(lines)).replace("@LICENCE@", licence)
+    return text.replace("@PARTS@", (bundle.LICENCES / "README.txt").read_text("utf-8").strip())
 
 
 def _md5sums(root: Path) -> bytes:

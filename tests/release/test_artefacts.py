@@ -10,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from contextlib import nullcontext
+from importlib.metadata import files
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,20 @@ def test_a_bundle_has_what_is_locked(release: Release) -> None:
             (re.sub(r"[-_.]+", "-", one.name).lower(), one.version)
             for one in bundle.components(release.bundle(python))
         }
+        assert (release.bundle(python) / "durability-licences/README.txt").is_file()
         assert found - locked == {("durability", release.sources.version)}
         assert {name for name, _ in locked} - {name for name, _ in found} == {"colorama", "tzdata"}  # Windows
+
+
+def test_each_library_within_a_package_has_its_licence() -> None:
+    """Each that psycopg brings is named with its licence; so is none that came with a newer one unseen. The
+    files of licences that are named are there."""
+    text = (bundle.LICENCES / "README.txt").read_text()
+    libraries = [file.name for file in files("psycopg-binary") or () if ".libs" in str(file.parent)]
+    assert len(libraries) > 5
+    assert {re.split(r"[-.]", name)[0] for name in libraries} <= set(re.findall(r"\blib\w+", text))
+    named = set(re.findall(r"[\w-]+\.txt$", text, re.MULTILINE))
+    assert named == {file.name for file in bundle.LICENCES.iterdir()} - {"README.txt"}
 
 
 def test_the_bill_names_every_package_and_its_licence(release: Release) -> None:
