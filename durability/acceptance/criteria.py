@@ -2,7 +2,8 @@
 
 One kind is one function, under `@kind`, in the module of what it looks at. It answers pass or refuse only
 from evidence, names that evidence, and otherwise says "not shown" and what is missing. Of several results or
-campaigns the worst counts, so that nobody can choose the best.
+campaigns in the evidence the worst counts. Which are in it is not decided here: of the results that a server
+keeps, the newest that fits, unless others are named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Decision: a profile and the evidence on a drive become lines, and the lines one word.
 
 The whole passes only if all required lines pass, and if the server was searched to the end for what may
-contradict them. It is refused if one required line refuses. All else is not shown. Wished lines are printed
+contradict them. It is refused if one required line refuses. All else is not shown. Optional lines are printed
 and decide nothing. Refuses to decide by no required line at all.
 """
 

@@ -86,7 +86,7 @@ def _judge(rates: Floats, what: str, last_third: float | None, step: Callable[[]
         word="NOT STEADY" if reasons else "steady",
         reason="; ".join(filter(None, (*reasons, step())))
         if reasons
-        else f"{what} within {range_share:.0%} of their mean{_thirds(last_third)}",
+        else f"{what} differ by {range_share:.0%} of their mean{_thirds(last_third)}",
         windows=tuple(windows.tolist()),
         range_share=range_share,
         slope_share=slope_share,

@@ -3,7 +3,7 @@
     speed    commits per second, MB/s and p99 of one writer and of many
     steady   whether these rates lasted, and why not
     honest   whether a flush did what a flush must: looks honest, suspicious, not shown; and what to type next
-    place    which kinds of published drives commit at this rate
+    place    the kinds of published drives that commit at this rate
 
 A benchmark proves nothing about a loss of power, so no line says that a drive is honest: at best it looks so,
 until a cut shows it. Refuses to fill a gap: what was not measured is said to be missing.
@@ -184,7 +184,8 @@ def _why(one: CellSummary, *, held: bool) -> str:
     writers += "" if size_bytes == HEADLINE.block_bytes else f" of {format_size(size_bytes)}"
     seconds = f" for {len(one.series) * one.bin_s:,.0f} s" if held else ""
     if found.word == "steady":
-        return f"{writers}{seconds} within {found.range_share:.0%} of the mean"
+        windows = "windows" if held else "rounds"
+        return f"{writers}{seconds}: {windows} differ by {found.range_share:.0%} of their mean"
     if found.word == "NOT STEADY" and not held and (found.range_share or 0.0) > RANGE_MAX:
         return f"{writers}: rounds differ by {found.range_share:.0%} of their mean"
     return f"{writers}{seconds}: {found.reason}"
@@ -211,8 +212,8 @@ _HONESTY: Mapping[Code, tuple[Honesty, str]] = MappingProxyType(
         ),
         "flush-no-media-work": (
             "not shown",
-            "the flush does no work: power-loss protection, a cache of the host, or an ignored flush; only a"
-            " power cut tells which",
+            "the flush does no work: power-loss protection, a cache of the host, an ignored flush, or data"
+            " written before; only a power cut tells",
         ),
         "volatile-cache": (
             "looks honest",

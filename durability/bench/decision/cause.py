@@ -28,10 +28,12 @@ SHARE_MIN = 0.5  # of the difference, for a part to be its cause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One of two results: W and C in nanoseconds, medians; `c_range`: of the rounds' medians of C."""
+    """One of two results: W, F0 and C in nanoseconds, medians, F0 None if not measured; `c_range`: of the
+    rounds' medians of C."""
 
     label: str
     write_ns: float
+    flush_ns: float | None
     commit_ns: float
     c_range: tuple[float, float]
     code: Code
@@ -85,6 +87,7 @@ def _side(label: str, result: Result, proof: Proof | None) -> Side | None:
     return Side(
         label=label,
         write_ns=controls.write_ns,
+        flush_ns=controls.flush_ns,
         commit_ns=controls.commit_ns,
         c_range=(times.least_ns, times.most_ns),
         code=code,
@@ -96,12 +99,13 @@ def _explained(fast: Side, slow: Side) -> str:
     """What makes the flush dear on one side and cheap on the other, where the plausibility tells."""
     parts = []
     if fast.code == "flush-no-media-work":
+        assert fast.flush_ns is not None, "the verdict rests on it"
         why = "a protected cache, or an ignored flush"
         if fast.proof is not None and fast.proof.word == "proven":
             why = "and its cuts lost nothing"
         elif fast.proof is not None and fast.proof.word == "lost data":
             why = "and its cuts lost data"
-        parts.append(f"costs {fast.label} almost nothing ({why})")
+        parts.append(f"costs {fast.label} no more than an empty flush, {duration(fast.flush_ns)} ({why})")
     elif fast.code == "no-flush-sent":
         parts.append(f"is not sent to {fast.label}")
     if slow.code == "volatile-cache":

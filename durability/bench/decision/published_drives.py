@@ -40,17 +40,17 @@ def kinds_at(rate: float) -> tuple[DriveClass, ...]:
 def standing(rate: float) -> str:
     """Where `rate` commits per second stand among the kinds, as the rest of a sentence on the target."""
     if found := kinds_at(rate):
-        return " or ".join(f"like a {_with_range(kind)}" for kind in found)
+        return f"commits at the rate of {' and of '.join(map(_with_range, found))}"
     slower = [kind for kind in KINDS if kind.high < rate]
     faster = [kind for kind in KINDS if kind.low > rate]
     if not slower:
-        return f"slower than every published kind; the slowest is a {_with_range(KINDS[0])}"
+        return f"commits slower than every published kind; the slowest are {_with_range(KINDS[0])}"
     fastest = max(slower, key=lambda kind: kind.high)
     if not faster:
-        return f"faster than every published kind; the fastest is a {_with_range(fastest)}"
+        return f"commits faster than every published kind; the fastest are {_with_range(fastest)}"
     slowest = min(faster, key=lambda kind: kind.low)
-    return f"between a {_with_range(fastest)} and a {_with_range(slowest)}"
+    return f"commits at a rate between {_with_range(fastest)} and {_with_range(slowest)}"
 
 
 def _with_range(kind: DriveClass) -> str:
-    return f"{kind.name} ({kind.low:,.0f} to {kind.high:,.0f} commits/s)"
+    return f"{kind.short}s ({kind.low:,.0f} to {kind.high:,.0f}/s)"

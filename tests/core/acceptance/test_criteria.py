@@ -456,23 +456,23 @@ def test_a_class_that_is_weaker_may_be_asked_for() -> None:
 
 
 def test_of_several_results_the_worst_counts() -> None:
-    """Nobody can choose the best of ten."""
+    """However many are evidence, no good one hides a bad one."""
     of = evidence(results=[measured(name="fast.json"), measured(SLOW, name="slow.json")])
     (line,) = decide(_profile(_criterion("commit-rate", 1000)), of).lines
     assert (line.word, line.source) == ("refuse", "slow.json")
 
 
 def test_the_whole_passes_only_if_all_required_lines_pass() -> None:
-    """One refusal refuses; one gap leaves it open; wishes decide nothing."""
+    """One refusal refuses; one gap leaves it open; optional ones decide nothing."""
     passes, refuses = _criterion("clean-cuts", 59), _criterion("media-errors", 0)
     open_ = _criterion("commit-rate", 1)
     of = evidence(campaign(health=rows(59, media_errors=9)))
-    wished = tuple(replace(one, required=False) for one in (refuses, open_))
-    assert decide(_profile(passes, *wished), of).word == "pass"
+    optional = tuple(replace(one, required=False) for one in (refuses, open_))
+    assert decide(_profile(passes, *optional), of).word == "pass"
     assert decide(_profile(passes, open_), of).word == "not shown"
     both = decide(_profile(passes, open_, refuses), of)
     assert both.word == "refuse" and both.why == "media-errors: 6 added, 9 in all"
-    assert decide(_profile(*wished), of).word == "not shown"
+    assert decide(_profile(*optional), of).word == "not shown"
     assert decided_of_all(["pass", "not shown"]) == "not shown"
     assert decided_of_all(["pass", "not shown", "refuse"]) == "refuse"
 

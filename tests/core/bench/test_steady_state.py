@@ -39,7 +39,7 @@ def test_an_even_rate_is_steady() -> None:
     """Noise of some per cent does not matter."""
     rng = np.random.default_rng(3)
     found = steady(HEADLINE, [long_round((10_000 * (1 + rng.normal(0, 0.05, 270))).tolist())])
-    assert found.word == "steady" and "windows within" in found.reason
+    assert found.word == "steady" and "windows differ by" in found.reason
     assert len(found.windows) == 5 and found.last_third == pytest.approx(1, abs=0.02)
 
 

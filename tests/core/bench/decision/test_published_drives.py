@@ -13,21 +13,21 @@ from tests.places import DOCS
 @pytest.mark.parametrize(
     ("rate", "words"),
     [
-        (20, "slower than every published kind; the slowest is a hard disk (80 to 240 commits/s)"),
-        (120, "like a hard disk (80 to 240 commits/s)"),
-        (270, "between a hard disk (80 to 240 commits/s) and a consumer SSD (300 to 1,400 commits/s)"),
-        (800, "like a consumer SSD (300 to 1,400 commits/s) or like a cloud volume (700 to 1,100 commits/s)"),
-        (7000, "like a datacenter SSD with power-loss protection (2,000 to 40,000 commits/s)"),
+        (20, "commits slower than every published kind; the slowest are hard disks (80 to 240/s)"),
+        (120, "commits at the rate of hard disks (80 to 240/s)"),
+        (270, "commits at a rate between hard disks (80 to 240/s) and consumer SSDs (300 to 1,400/s)"),
+        (800, "commits at the rate of consumer SSDs (300 to 1,400/s) and of cloud volumes (700 to 1,100/s)"),
+        (7000, "commits at the rate of datacenter SSDs (2,000 to 40,000/s)"),
     ],
 )
 def test_a_rate_stands_among_kinds(rate: float, words: str) -> None:
-    """Within a range, between two, or beyond all: the sentence gives the ranges."""
+    """Within a range, between two, or beyond all: the sentence gives the ranges, and calls no drive one."""
     assert standing(rate) == words
 
 
 def test_what_is_faster_than_all_is_said() -> None:
     """Beyond every range no kind is named as fitting."""
-    assert kinds_at(90_000) == () and standing(90_000).startswith("faster than every published kind")
+    assert kinds_at(90_000) == () and standing(90_000).startswith("commits faster than every published kind")
 
 
 def test_ranges_are_those_of_the_page_of_sources() -> None:
@@ -40,6 +40,20 @@ def test_ranges_are_those_of_the_page_of_sources() -> None:
         assert figures, kind.name
         rates = [float(one.replace(",", "")) for one in figures]
         assert kind.low <= min(rates) * 1.05 and max(rates) <= kind.high * 1.05, kind.name
+
+
+def test_an_end_of_a_range_without_its_source_is_marked() -> None:
+    """A reader of the range sees that its ends rest on pages that were not kept."""
+    page = (DOCS / "explanation/published-drives.md").read_text()
+    unkept = [
+        float(figure.replace(",", ""))
+        for figure in re.findall(r"\| ([\d,]+) \| [^|]+ \| page not kept \|", page)
+    ]
+    assert unkept
+    for kind in KINDS:
+        (origin,) = re.findall(rf"\| {kind.name} \| [\d,]+ to [\d,]+ \| ([^|]+) \|", page)
+        ends = [end for end in (kind.low, kind.high) if any(abs(one - end) <= 0.05 * end for one in unkept)]
+        assert all(f"{end:,.0f}" in origin for end in ends) and ("not kept" in origin) == bool(ends)
 
 
 def test_labels_fit_their_column() -> None:
