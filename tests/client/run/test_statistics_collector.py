@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,7 @@ from durability.protocol.messages import CaseFile, Export
 from durability_client import queries
 from durability_client.link.server_connection import connect
 from durability_client.run.planning import RunOptions
-from durability_client.run.run_command import run
+from durability_client.run.run_command import RunSummary, run
 from durability_client.run.shared_state import SharedState
 from durability_client.run.statistics_collector import StatisticsCollector
 from durability_client.target.kernel_storage import KernelStorage
@@ -28,6 +30,7 @@ from durability_client.verify.verify_command import VerifyOptions, verify
 from durability_lab.drive.faults import Honest
 from durability_lab.simulated_rig.simulated_storage import SimulatedStorage
 from durability_lab.support.local_server import LocalServer, local_server
+from durability_server.runs.run import Run
 from tests.sample_facts import drive, facts
 
 SIZE_BYTES = 4 << 20
@@ -47,15 +50,28 @@ async def case_of(lab: LocalServer, run_id: int) -> Case:
     return case
 
 
+async def until_counted(lab: LocalServer, path: Path, task: asyncio.Task[RunSummary]) -> Run:
+    """The run of `task`, once the server has figures of operations of it."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (live := lab.live_run(path)) is None or not (
+            live.statistics and any(live.statistics.operations)
+        ):
+            assert not task.done(), task.result()
+            await asyncio.sleep(0)
+    return live
+
+
 async def test_flushes_of_a_real_drive_reach_verdict_and_page(
     make_mount: Callable[..., tuple[Path, Path]],
 ) -> None:
     """A file system on a loop device flushes it for every sync: case, document, page and `show` say so."""
     device, directory = make_mount("ext4")
     async with local_server() as lab:
-        summary = await run(
-            options(lab, duration_s=1.2, sync="fdatasync"), KernelStorage(directory / "target"), io.StringIO()
-        )
+        target = KernelStorage(directory / "target")
+        task = asyncio.create_task(run(options(lab, sync="fdatasync"), target, io.StringIO()))
+        await until_counted(lab, target.path, task)
+        os.kill(os.getpid(), signal.SIGINT)
+        summary = await task
         statistics = (await case_of(lab, summary.run)).statistics
         answer, page, shown = io.StringIO(), io.StringIO(), io.StringIO()
         wanted = VerifyOptions(target=directory / "target", endpoint=lab.endpoint)
@@ -84,11 +100,9 @@ async def test_the_account_of_a_run_outlives_its_drive() -> None:
     storage = SimulatedStorage(Honest(), seed=1)
     async with local_server() as lab:
         task = asyncio.create_task(run(options(lab), storage, io.StringIO()))
-        async with asyncio.timeout(DEADLINE_S):
-            while (live := lab.live_run(storage.path)) is None or live.statistics is None:
-                assert not task.done()
-                await asyncio.sleep(0)
+        live = await until_counted(lab, storage.path, task)
         before = live.statistics
+        assert before is not None
         storage.cut()
         with pytest.raises(TargetError):
             await task

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from durability import limits
 from durability.errors import NotOursError, TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.plan import Plan
@@ -25,6 +26,7 @@ from durability_client.target.safety_checks import (
     check_path,
     check_plan,
     check_space,
+    holds_run,
     name_bytes,
 )
 from durability_client.target.target_files import TargetFiles
@@ -34,6 +36,8 @@ from tests.loop_devices import looped, wait_until_unused
 MakePlan = Callable[..., Plan]
 NOTHING = Consent()
 DESTROY = Consent(destroy_data=True)
+LINUX_PARTITION = struct.pack("<B3sB3sII", 0, bytes(3), 0x83, bytes(3), 2048, 4096)
+PARTITION_TABLE = bytes(446) + LINUX_PARTITION + bytes(48) + b"\x55\xaa"
 
 
 def _facts(path: Path, *, physical: int = 4096, block: int = 4096, offset: int | None = 0) -> Facts:
@@ -152,9 +156,8 @@ def test_a_device_with_a_signature_needs_force(make_loop: Callable[..., Path], k
     """File systems, swap and partition tables on a device are recognised and named."""
     device = make_loop(384 << 20)
     if kind == "dos":
-        linux_partition = struct.pack("<B3sB3sII", 0, bytes(3), 0x83, bytes(3), 2048, 4096)
         with device.open("r+b") as file:
-            file.write(bytes(446) + linux_partition + bytes(48) + b"\x55\xaa")
+            file.write(PARTITION_TABLE)
     else:
         program = "/usr/sbin/mkswap" if kind == "swap" else f"/usr/sbin/mkfs.{kind}"
         subprocess.run([*without_loop_mounts(), program, "-q", str(device)], check=True)
@@ -168,8 +171,14 @@ def test_a_device_of_ours_may_be_used_again(make_loop: Callable[..., Path], make
     device = make_loop()
     storage = KernelStorage(device)
     TargetFiles(storage, make_plan(target_kind="device")).create()
+    written = device.read_bytes()
     check_path(device, DESTROY)
     check_contents(storage)
+    assert holds_run(device) and device.read_bytes() == written
+    with device.open("r+b") as file:
+        file.write(PARTITION_TABLE)
+    with pytest.raises(NotOursError, match="carries dos"):
+        check_path(device, DESTROY)
 
 
 @pytest.mark.parametrize("content", [b"somebody's notes", os.urandom(1 << 20), bytes(1 << 20)])
@@ -194,6 +203,12 @@ def test_empty_files_and_files_of_ours_pass(tmp_path: Path, make_plan: MakePlan)
             file.seek(offset)
             file.write(bytes(60 << 10))
     check_contents(storage)
+    for offset in plan.superblock_offsets:
+        with storage.path.open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(limits.SUPERBLOCK_BYTES))
+    with pytest.raises(NotOursError, match="was not written by this tool"):
+        check_contents(storage)
     storage.unlock()
 
 

@@ -302,7 +302,7 @@ def test_held_device_stops_power_on(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             rig.cut()
             with monkeypatch.context() as patched, pytest.raises(SetupError, match="let go"):
-                patched.setattr(block_rig, "_DEADLINE_S", 3.0)  # also for `losetup`, which comes first
+                patched.setattr(block_rig, "_DEADLINE_S", 20.0)  # also for `losetup`, which comes first
                 rig.power_on()
         finally:
             os.close(held)

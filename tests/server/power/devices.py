@@ -3,6 +3,7 @@ server's BMC with Redfish, and a PDU with SNMP."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import threading
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from durability.campaign.definition.settings import Power, PowerKind
+from durability.campaign.happenings import Operation
+from durability_server.power.controller import Controller
 from tests.waiting import wait_for
 
 BIN = Path(sys.executable).parent
@@ -35,6 +38,17 @@ def power(kind: PowerKind, agent: str = "", /, **options: str) -> Power:
 def within(timeout_s: float, switch: Power) -> Power:
     """The same switch with less time."""
     return replace(switch, timeout_s=timeout_s)
+
+
+async def hung(controller: Controller, switch: Power, operation: Operation, begun: Callable[[], bool]) -> str:
+    """What the answer says of a request that hangs: it has failed. One that had not `begun` when its 5 s were
+    over, because the machine stood still, is made again."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            answer = await controller.ask(within(5, switch), operation)
+            assert answer.outcome == "failed"
+            if begun():
+                return answer.text
 
 
 def secret_file(directory: Path, secret: str, *, mode: int = 0o600) -> str:

@@ -15,7 +15,7 @@ from durability.campaign.definition.settings import Power
 from durability_lab.support.bmc import Bmc
 from durability_server.power import fence_metadata
 from durability_server.power.controller import Controller
-from tests.server.power.devices import power, redfish_bmc, secret_file, snmp_pdu, within
+from tests.server.power.devices import hung, power, redfish_bmc, secret_file, snmp_pdu
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.usefixtures("fence_agents"), pytest.mark.slow]
@@ -161,14 +161,12 @@ async def test_a_bmc_that_does_nothing_has_failed(
 async def test_a_bmc_that_hangs_fails_in_time(
     controller: Controller, ipmi: Power, bmc: Bmc, machine: Machine, tmp_path: Path
 ) -> None:
-    """A BMC that hangs fails the request in its time, and ipmitool is gone then."""
+    """A BMC that hangs fails the request in its time, and the ipmitool that asked it is gone then."""
     machine.has("hangs")
     password = ipmi.options["password_file"]
-    switch = within(5, power("fence", "fence_ipmilan", **bmc.options, password_file=password))
-    asked = asyncio.create_task(controller.ask(switch, "off"))
-    await asyncio.to_thread(wait_for, lambda: bool(ipmitools(bmc)))
-    answer = await asked
-    assert (answer.outcome, "no answer within 5 s" in answer.text) == ("failed", True)
+    switch = power("fence", "fence_ipmilan", **bmc.options, password_file=password)
+    text = await hung(controller, switch, "off", (machine.directory / "hanging").exists)
+    assert "no answer within 5 s" in text
     assert not ipmitools(bmc)
 
 
