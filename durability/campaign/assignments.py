@@ -27,6 +27,8 @@ from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, Task
 
 # For what was said before the power went, as well as can be told.
 LATE_S = 3.0
+# A system begins to run only after its machine was asked to go on; for clocks that run unevenly.
+EARLY_S = 10.0
 TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
 _S = 1_000_000_000
 T = TypeVar("T")
@@ -196,6 +198,8 @@ def hear(
         if why not in state.strangers.get(machine, ()):
             yield StrangerHeard(machine=machine, text=why)
         return
+    if why := _without_power(state, machine, status, now):
+        yield StillThere(machine=machine, text=f"machine {machine} {why}")
     me = (status.boot_id, status.machine_id, speaker.client)
     if known is None or (known.boot_id, known.machine_id, known.client) != me:
         yield MachineSeen(
@@ -207,8 +211,6 @@ def hear(
             software=status.software,
             client=speaker.client,
         )
-    elif _is_without_power(state, machine, status, now):
-        yield StillThere(machine=machine, text=f"machine {machine} kept running without a restart")
     cycle = state.cycle
     task = task_for(state, machine)
     if cycle is None or not task.number or (status.campaign, status.task) != (task.campaign, task.number):
@@ -243,17 +245,27 @@ def _is_news(before: DriveStatus | None, now: DriveStatus) -> bool:
     return now.state != "working" and before != now
 
 
-def _is_without_power(state: CampaignState, machine: str, status: Status, now: Instant) -> bool:
-    """Whether the switches say that the machine lost its power before it said `status`, and it did not start
-    anew since."""
+def _without_power(state: CampaignState, machine: str, status: Status, now: Instant) -> str:
+    """What the machine did without power, if its switches said that it had none; "" if nothing shows that. A
+    switch that only resets its machine says off too, until it is asked to go on."""
     cycle = state.cycle
     if cycle is None or cycle.went_off is None or state.plan.subject != "machine":
-        return False
-    off, seen = cycle.off_of(machine), cycle.seen.get(machine)
-    went_on = off and state.takes_part(machine, cycle) and not cycle.settled
-    if not went_on or (seen and seen.number > off):
-        return False
-    return now.since_s(cycle.went_off) - _late_s(state.seen.get(machine), status, now) > LATE_S
+        return ""
+    off = cycle.off_of(machine)
+    if not off or machine in cycle.still_there or not state.takes_part(machine, cycle):
+        return ""
+    known, on = state.machines.get(machine), cycle.on_again(machine)
+    same_boot = known is not None and known.boot_id == status.boot_id
+    late_s = _late_s(state.seen.get(machine), status, now) if same_boot else 0.0
+    was_off = now.since_s(cycle.went_off) - late_s > LATE_S
+    if same_boot and not cycle.has_started_since(machine, off) and not cycle.settled:
+        return "kept running without a restart" if was_off else ""
+    early = "was running before it was switched on again"
+    if on is None:
+        return early if was_off else ""
+    # Only of the first status of a boot: clocks go apart. The clock of another server says nothing here.
+    began_early = now.since_s(on) < status.uptime_ns / _S - EARLY_S
+    return early if not same_boot and on.boot_id == now.boot_id and began_early else ""
 
 
 def _late_s(seen: Entry | None, status: Status, now: Instant) -> float:

@@ -40,8 +40,8 @@ def _has_counter(condition: Condition | None) -> bool:
 
 
 def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveStatus]) -> Iterator[str]:
-    if cycle.still_there is not None:
-        yield f"the switch said that it was off, and {cycle.still_there.text}"
+    for still in cycle.still_there.values():
+        yield f"the switch said that it was off, and {still.text}"
     if cycle.power_failed:
         yield cycle.power_failed
     for status in statuses:
@@ -49,7 +49,7 @@ def _problems(state: CampaignState, cycle: CycleState, statuses: Sequence[DriveS
             yield f"drive {status.drive}: {status.text}"
     if cycle.went_off is None:
         yield from _before(state, cycle)
-    elif cycle.still_there is None:
+    elif not cycle.still_there:
         yield from _after(state, cycle, statuses)
 
 

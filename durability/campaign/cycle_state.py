@@ -76,7 +76,8 @@ class CycleState:
     that said that it is armed; `over`: of the first one after that which said that it ended. `seen`: by
     machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it was let go on.
     `power`: the switches, as in the settings. `involved`: the switches that are asked now: all, or
-    those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs."""
+    those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs.
+    `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off of its power."""
 
     began: CycleBegan
     number: int
@@ -102,11 +103,12 @@ class CycleState:
     abandoned: Abandoned | None = None
     power_failed: str = ""  # why the power did not go off
     stays_off: str = ""  # why the power does not come back
-    still_there: StillThere | None = None
+    still_there: dict[str, StillThere] = field(default_factory=dict)
     not_back: list[str] = field(default_factory=list)
     shutdown: int = 0  # the number of the task to shut down
     involved: tuple[int, ...] = ()
     offs_by_switch: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    asked_on: list[tuple[int, Entry]] = field(default_factory=list)  # with the switch
     settled: int = 0  # the number of the entry that let machines verify without a new boot, 0 for none
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
 
@@ -121,7 +123,7 @@ class CycleState:
     @property
     def cut(self) -> bool:
         """Whether switches confirmed an off, and nothing contradicted it."""
-        return self.went_off is not None and self.still_there is None
+        return self.went_off is not None and not self.still_there
 
     def cut_of(self, machine: str) -> bool:
         """Whether the machine's switches confirmed an off, and nothing contradicted it."""
@@ -130,12 +132,13 @@ class CycleState:
     def contradiction(self, machine: str) -> StillThere | None:
         """What contradicts an off of the machine's switches: a machine that has one of them, or this machine,
         went on. One that is silent since may be kept from its start by its drive."""
-        still = self.still_there
-        if still is None or set(self.switches_of(machine)) & set(self.switches_of(still.machine)):
-            return still
-        seen = self.seen.get(machine)
-        restarted = seen is not None and seen.number > self.off_of(machine)
-        return still if machine in self.went_on and not restarted else None
+        mine = set(self.switches_of(machine))
+        for still in self.still_there.values():
+            if mine & set(self.switches_of(still.machine)):
+                return still
+        restarted = self.has_started_since(machine, self.off_of(machine))
+        went_on = machine in self.went_on and not restarted
+        return next(iter(self.still_there.values()), None) if went_on else None
 
     def tries_of(self, machine: str) -> int:
         """How often the machine was switched off and on because one was not back, since it was let go on."""
@@ -166,6 +169,18 @@ class CycleState:
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""
         return max(self._offs(machine), default=0)
+
+    def on_again(self, machine: str) -> Entry | None:
+        """The first request to switch the machine on since the last confirmed off of its power, None before
+        that."""
+        off, mine = self.off_of(machine), self.switches_of(machine)
+        asked = (entry for switch, entry in self.asked_on if switch in mine and entry.number > off)
+        return next(asked, None)
+
+    def has_started_since(self, machine: str, number: int) -> bool:
+        """Whether a boot of the machine was heard first after the entry with that number."""
+        seen = self.seen.get(machine)
+        return seen is not None and seen.number > number
 
     def offs_of(self, machine: str) -> int:
         """How often the machine's power was confirmed to be off."""
@@ -282,6 +297,8 @@ class CycleState:
             self._begin_off(entry)
         elif asked.operation == "on" and self.phase == "rest":
             self._begin("on", entry)
+        if asked.operation == "on":
+            self.asked_on.append((asked.switch, entry))
         self.switches[asked.switch].asked = asked.operation
 
     def _answered(self, entry: Entry, answered: PowerAnswered) -> None:
@@ -323,7 +340,7 @@ class CycleState:
         self.boots[seen.machine] += 1
 
     def _still(self, entry: Entry, still: StillThere) -> None:
-        self.still_there = still
+        self.still_there[still.machine] = still
         self._settle(entry)
 
     def _not_back(self, entry: Entry, missing: NotBack) -> None:

@@ -189,6 +189,7 @@ class Lies(RuleBasedStateMachine):
         self.told = Heard()
         self.runs = 0
         self.verdicts: list[tuple[str, tuple[str, ...]]] = []  # the next ones
+        self.dark: set[str] = set()  # machines without power
 
     @initialize(
         moment=st.sampled_from(sorted(USUAL)),
@@ -225,6 +226,8 @@ class Lies(RuleBasedStateMachine):
 
     def _obey(self, machine: str) -> None:
         told = self.told
+        if machine in self.dark:
+            return
         task = told.task(machine)
         boot = f"boot-{told.boots[machine]}"
         mine: list[DriveStatus] = []
@@ -272,9 +275,12 @@ class Lies(RuleBasedStateMachine):
                     if isinstance(happening, PowerWentOff) and not lies:
                         cycle = told.state.cycle
                         assert cycle is not None
-                        for switch in cycle.involved:
-                            told.boots[told.state.plan.machines[switch]] += 1
+                        self.dark |= {told.state.plan.machines[switch] for switch in cycle.involved}
                 case Ask(switch=switch, operation=operation):
+                    machine = told.state.plan.machines[switch]
+                    if operation == "on" and machine in self.dark:
+                        told.boots[machine] += 1
+                        self.dark.discard(machine)
                     told.add(PowerAsked(switch=switch, operation=operation))
                     told.add(self._answer(switch, operation))
                 case LookUp(drive=drive, run=run):

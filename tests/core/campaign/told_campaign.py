@@ -124,6 +124,7 @@ class ToldCampaign:
         self.state = CampaignState()
         self.now_ns = S
         self.wall = NEW_YEAR
+        self.booted_ns: dict[tuple[str, str], int] = {}
 
     def add(self, *happenings: Happening) -> None:
         """These happen, a second apart."""
@@ -177,13 +178,16 @@ class ToldCampaign:
         speaker: Speaker | None = None,
         task: int | None = None,
         campaign: str | None = None,
+        up_s: float = 0.0,
     ) -> Task:
-        """An agent says how far it is with its task, unless another one is named; the task that it gets."""
+        """An agent says how far it is with its task, unless another one is named; the task that it gets.
+        `up_s`: for how long its boot had been running when it said its first word."""
+        booted_ns = self.booted_ns.setdefault((machine, boot), self.now_ns - int(up_s * S))
         ours = self.task(machine)
         status = Status(
             boot_id=boot,
             machine_id=machine_id or machine,
-            uptime_ns=self.now_ns,
+            uptime_ns=self.now_ns - booted_ns,
             virtualisation="none",
             software="",
             task=ours.number if task is None else task,

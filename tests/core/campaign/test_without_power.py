@@ -1,0 +1,127 @@
+"""What a machine says while its switches say that it has no power, and when its boot began: a switch that
+only resets its machine makes no cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from durability.campaign.happenings import (
+    Checked,
+    PowerAsked,
+    PowerCameBack,
+    PowerWentOff,
+)
+from durability_lab.simulated_rig.virtual_time import S
+from tests.core.campaign.campaign_world import World, settings_of
+from tests.core.campaign.test_campaign_defects import log_of
+from tests.core.campaign.test_moments_and_supplies import judged_after, two_machines
+from tests.core.campaign.test_what_counts import OTHER_RUN, RUN, begun
+from tests.core.campaign.told_campaign import ToldCampaign, part, told_settings
+
+
+def resetting_world() -> World:
+    """A switch whose "off" resets its machine, and which says off until it is asked to go on."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=3, off_s=(40, 60)))
+    machine = world.machines["b"]
+    world.switches[0].go = lambda on: None if on else machine.reset()
+    return world
+
+
+def test_check_finds_a_switch_that_only_resets() -> None:
+    """The machine boots and asks for its task while its switch says off: no cycle begins."""
+    world = resetting_world()
+    assert world.finish() == "the check failed"
+    (checked,) = [one for one in log_of(world) if isinstance(one, Checked)]
+    assert checked.problems == (
+        "the switch said that it was off, and machine b was running before it was switched on again",
+    )
+
+
+def dark(told: ToldCampaign) -> None:
+    """The switches of both machines go off, and confirm it."""
+    told.add(*(PowerAsked(switch=switch, operation="off") for switch in (0, 1)))
+    told.add(PowerWentOff(asked_ns=1, confirmed_ns=2, runs=(RUN, OTHER_RUN)))
+
+
+def lit(told: ToldCampaign) -> None:
+    """Both go on again."""
+    told.add(*(PowerAsked(switch=switch, operation="on") for switch in (0, 1)))
+    told.add(PowerCameBack())
+
+
+def still(told: ToldCampaign) -> list[str]:
+    """The machines whose off is contradicted."""
+    cycle = told.state.cycle
+    assert cycle is not None
+    return sorted(cycle.still_there)
+
+
+def test_each_machine_that_speaks_without_power_is_contradicted() -> None:
+    """Both are reset, one after the other: neither counts, though both have started anew."""
+    told = two_machines()
+    dark(told)
+    told.now_ns += 30 * S
+    told.say(boot="boot-2")
+    assert still(told) == ["b"]
+    told.say(boot="boot-2", machine="c")
+    assert still(told) == ["b", "c"]
+    lit(told)
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.say(part("done", drive="d1", run=OTHER_RUN), boot="boot-2", machine="c")
+    told.judge(verdict="durable")
+    assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("not-a-cut", False)] * 2
+
+
+def test_boot_that_is_heard_a_moment_after_the_off_and_goes_on_is_contradicted() -> None:
+    """Its first status might have come late; the next one cannot."""
+    told = two_machines()
+    dark(told)
+    told.say(boot="boot-2")
+    assert still(told) == []
+    told.now_ns += 10 * S
+    told.say(boot="boot-2")
+    assert still(told) == ["b"]
+
+
+def test_boot_that_began_before_the_power_came_back_is_contradicted() -> None:
+    """Its agent reaches the server only after the switch was asked to go on, and its uptime tells that the
+    boot is older. The other machine started with its power."""
+    told = two_machines()
+    dark(told)
+    told.now_ns += 60 * S
+    lit(told)
+    told.now_ns += 10 * S
+    told.say(boot="boot-2", up_s=40)
+    told.say(boot="boot-2", machine="c", up_s=9)
+    assert still(told) == ["b"]
+
+
+def test_machine_with_two_supplies_may_start_with_the_first() -> None:
+    """The server is killed before it asks the second switch: the machine runs meanwhile."""
+    settings = told_settings()
+    told = ToldCampaign()
+    told.begin(replace(settings, power=settings.power * 2))
+    told.add(Checked(problems=()))
+    told.note()
+    told.say()
+    told.say(part("armed", run=RUN))
+    told.note()
+    dark(told)
+    told.add(PowerAsked(switch=0, operation="on"))
+    told.now_ns += 60 * S
+    told.say(boot="boot-2", up_s=30)
+    told.add(PowerAsked(switch=1, operation="on"), PowerCameBack())
+    told.say(boot="boot-2")
+    assert still(told) == []
+
+
+def test_machine_that_verifies_for_long_is_not_contradicted() -> None:
+    """The clocks of server and machine go apart meanwhile."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    told.say(boot="boot-2", up_s=5)
+    told.now_ns += 86_400 * S
+    told.booted_ns["b", "boot-2"] -= 60 * S
+    assert judged_after(told, verdict="durable", reasons=()) == "durable"
