@@ -52,6 +52,35 @@ def test_the_examples_are_right() -> None:
     _promtool("check", "config", EXAMPLES / "prometheus.yml")
 
 
+_RULE_TEST = """
+rule_files: [alerts.yml]
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'durability_drive_state{serial="S1", state="cut"}'
+        values: "0x9 1x70"
+      - series: 'durability_drive_lag_seconds{serial="S1"}'
+        values: "0x9"
+    alert_rule_test:
+      - {alertname: RunSilent, eval_time: 65m, exp_alerts: []}
+      - alertname: RunSilent
+        eval_time: 75m
+        exp_alerts:
+          - exp_labels: {serial: S1, state: cut}
+            exp_annotations:
+              summary: The newest run on S1 ended in silence or an I/O error an hour ago, and was not verified
+"""
+
+
+@pytest.mark.usefixtures("prometheus")
+def test_a_run_that_fell_silent_is_told_of(tmp_path: Path) -> None:
+    """Its lag ends with it; the state of its drive does not."""
+    shutil.copy(EXAMPLES / "alerts.yml", tmp_path)
+    path = tmp_path / "test.yml"
+    path.write_text(_RULE_TEST)
+    _promtool("test", "rules", path)
+
+
 def _queries(value: Any) -> Iterator[str]:
     """The queries of a dashboard."""
     if isinstance(value, dict):
