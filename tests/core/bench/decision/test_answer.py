@@ -106,9 +106,20 @@ def test_cuts_that_leave_the_drive_its_power_prove_nothing_of_it() -> None:
     assert "Do not choose yet" in _answer(GUEST, None)
 
 
-def test_a_small_difference_is_told_in_per_cent() -> None:
-    """Nobody buys a drive for 1.05 times."""
-    assert "it commits 5% faster than a" in _answer(PROVEN, PROVEN, Ratio(value=1.05, low=1.02, high=1.08))
+@pytest.mark.parametrize(
+    ("value", "share", "low"), [(1.05, "5%", 1.02), (1.003, "under 1%", 1.001), (1.09, "9%", None)]
+)
+def test_no_drive_is_taken_for_a_small_difference(value: float, share: str, low: float | None) -> None:
+    """Two runs of one drive differ by more."""
+    ratio = Ratio(value=value, low=low, high=low and 1.1)
+    speed = f"b commits {share} faster than a, less than two runs of one drive differ by"
+    assert _answer(PROVEN, PROVEN, ratio) == f"Take either: {speed}, and both are proven, in 59 and 59 cuts."
+    assert (
+        _answer(PROVEN, None, ratio) == f"Take a: it is proven in 59 cuts, and {speed}. b has no known cut."
+    )
+    assert _answer(PROVEN, PROVEN, Ratio(value=1.12, low=1.11, high=1.13)).startswith(
+        "Take b: it commits 1.1 "
+    )
 
 
 def test_few_rounds_are_not_sure() -> None:
