@@ -85,17 +85,18 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
     attached_anew = before.diskseq is None or after.diskseq is None or after.diskseq != before.diskseq
     if state.plan.subject == "drive" and not attached_anew:
         yield "it was not attached anew, so it kept its power: this switch controls something else"
-    if state.plan.cut_class != "power" or not _has_counter(before):
+    if state.plan.cut_class != "power" or before.emulated:
         return
-    if after.unsafe_shutdowns is None or before.unsafe_shutdowns is None:
+    if before.unsafe_shutdowns is None:
+        if before.power_cycles is not None and before.power_cycles == after.power_cycles:
+            yield _kept_its_power("power cycles", before.power_cycles)
+        return
+    if after.unsafe_shutdowns is None:
         yield "it no longer reports its count of unsafe shutdowns"
         return
     risen = after.unsafe_shutdowns - before.unsafe_shutdowns
     if risen == 0:
-        yield (
-            f"its count of unsafe shutdowns stayed at {after.unsafe_shutdowns}, so it kept its power: the"
-            ' switch only resets the machine: set cut_class = "os"'
-        )
+        yield _kept_its_power("unsafe shutdowns", after.unsafe_shutdowns)
     elif risen < 0:
         yield (
             f"its count of unsafe shutdowns fell from {before.unsafe_shutdowns} to {after.unsafe_shutdowns}:"
@@ -106,3 +107,10 @@ def _changes(state: CampaignState, before: Condition, after: Condition, *, offs:
             f"its count of unsafe shutdowns rose by {risen} in {counted(offs, 'cut')}: it loses its"
             " power in other ways too"
         )
+
+
+def _kept_its_power(counted: str, count: int) -> str:
+    return (
+        f"its count of {counted} stayed at {count}, so it kept its power: the switch only resets the machine:"
+        ' set cut_class = "os"'
+    )

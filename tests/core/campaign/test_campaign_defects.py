@@ -11,6 +11,7 @@ from durability.campaign.assignments import task_for
 from durability.campaign.definition.settings import Settings, check
 from durability.campaign.happenings import (
     Abandoned,
+    Checked,
     CycleBegan,
     CycleEnded,
     DriveLeft,
@@ -489,6 +490,34 @@ def test_count_of_unsafe_shutdowns_must_rise_with_the_cuts(after: int, problem: 
     assert told.state.checked is not None
     problems = "; ".join(told.state.checked.problems)
     assert problem in problems and bool(problems) == bool(problem), problems
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "emulated", "passes"),
+    [
+        (7, 8, False, True),
+        (7, 9, False, True),
+        (7, 7, False, False),
+        (7, 7, True, True),
+        (7, None, False, True),
+    ],
+)
+def test_count_of_power_cycles_must_rise_where_there_is_no_other(
+    before: int, after: int | None, emulated: bool, passes: bool
+) -> None:
+    """The drive does not count unsafe shutdowns: a count of power cycles that stays shows that it kept its
+    power."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.note()
+    told.say(part("done", found=condition(unsafe=None, cycles=before, emulated=emulated)))
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("done", found=condition(unsafe=None, cycles=after, emulated=emulated)), boot="boot-2")
+    found = told.note()
+    assert isinstance(found, Checked)
+    assert bool(found.problems) != passes, found
+    assert passes or "its count of power cycles stayed at 7, so it kept its power" in found.problems[0]
 
 
 def test_pauses_are_no_part_of_what_a_cycle_takes() -> None:

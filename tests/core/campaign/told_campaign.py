@@ -74,8 +74,10 @@ def told_settings(
     )
 
 
-def condition(serial: str = "S0", *, unsafe: int | None = 5, emulated: bool = False) -> Condition:
-    """What a drive says of itself; `unsafe`: its count of unsafe shutdowns."""
+def condition(
+    serial: str = "S0", *, unsafe: int | None = 5, cycles: int | None = None, emulated: bool = False
+) -> Condition:
+    """What a drive says of itself; `unsafe`: its count of unsafe shutdowns, `cycles` of power cycles."""
     return Condition(
         model="m",
         serial=serial,
@@ -84,7 +86,7 @@ def condition(serial: str = "S0", *, unsafe: int | None = 5, emulated: bool = Fa
         diskseq=1,
         emulated=emulated,
         ready_s=None,
-        power_cycles=1,
+        power_cycles=cycles,
         unsafe_shutdowns=unsafe,
         media_errors=0,
         spare_percent=None,
