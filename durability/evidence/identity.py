@@ -97,11 +97,7 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
         return ["the server has no facts of the target: the run was never armed"]
     if now is None:
         return ["the target cannot be reached, so its drive cannot be recognised"]
-    differences = _serial_differences(armed.drives, now.drives)
-    if armed.kind == "device" and armed.offset_bytes != now.offset_bytes:
-        differences.append(
-            f"the target starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
-        )
+    differences = [*_serial_differences(armed.drives, now.drives), *_place_differences(armed, now)]
     if armed.kind == "file":
         expected = armed.file_system.uuid if armed.file_system else ""
         uuid = now.file_system.uuid if now.file_system else ""
@@ -118,6 +114,23 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
                 f"expected {armed.path_in_file_system}"
             )
     return differences
+
+
+def _place_differences(armed: Facts, now: Facts) -> Iterator[str]:
+    """Why the target does not lie at the same place of its drives, or may not. Of a file on a file system
+    with a UUID the place need not be known."""
+    if armed.kind != now.kind:
+        yield f"the target is a {now.kind}, expected a {armed.kind}"
+    elif armed.volume and now.volume:
+        if armed.volume != now.volume:
+            yield f"the target is on the volume {now.volume}, expected {armed.volume}"
+    elif armed.kind == "device" and None in (armed.offset_bytes, now.offset_bytes):
+        yield (
+            "layers between the target and its drives have no UUID, so only a superblock can identify the"
+            " volume"
+        )
+    elif armed.kind == "device" and armed.offset_bytes != now.offset_bytes:
+        yield f"the target starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
 
 
 def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[str]:

@@ -74,9 +74,9 @@ class _Legal:
     """What is legal under one frontier: arrays by slot.
 
     `newest`: the newest event up to the frontier, 0 for the prefill or none. `holds`: that puts a version.
-    `removal`, `rewrite`: events beyond, up to the ceiling, take the name away; make it anew, so that any
-    content may be seen. `in_flight`: there are events beyond. A version beyond `newest` is legal: it is one
-    of those.
+    `removal`, `rewrite`: events beyond, as far as they can have been issued, take the name away; make it
+    anew, so that any content may be seen. `in_flight`: there are events beyond. A version beyond `newest` is
+    legal: it is one of those.
     """
 
     newest: Words
@@ -280,6 +280,8 @@ class NameOracle(ProvenOperations):
     def _legal(self, writer: int, slots: Words, frontier: int) -> _Legal:
         """What is legal if all operations up to `frontier` were acknowledged."""
         versions, ceiling = self._versions, U64(self.ceiling(writer))
+        # An endless writer removes a name for each that it makes, and that one shows how far it got.
+        last_removal = U64(self.last_issued(writer)) if self.plan.contract.endless else ceiling
         newest = versions.newest(writer, slots, frontier)
         holds = ~versions.removals(writer, slots, newest)
         if not self.plan.contract.prefilled:
@@ -291,7 +293,7 @@ class NameOracle(ProvenOperations):
         rewrite = removal.copy()
         for event in (first, second):
             takes_away = versions.removals(writer, slots, event)
-            removal |= (event <= ceiling) & takes_away
+            removal |= (event <= last_removal) & takes_away
             rewrite |= (event <= ceiling) & ~takes_away
         return _Legal(
             newest=newest,

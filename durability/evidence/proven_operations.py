@@ -113,6 +113,16 @@ class ProvenOperations:
         """The newest seq that `writer` was ever allowed to issue."""
         return self.acked[writer] + self.plan.credit if self.logged else limits.SEQ_MAX
 
+    def last_issued(self, writer: int) -> int:
+        """The newest seq that `writer` can have issued, once all has been read; only where operations leave
+        their record. Had a group been begun two after the newest that is seen, the one between would have
+        been acknowledged, and what is in flight does not cover all of it: it would be seen."""
+        if not self.logged:
+            return limits.SEQ_MAX
+        group = self.plan.group
+        newest = max(self._proven[writer], self._newest_seen[writer])
+        return min(self.ceiling(writer), (-(-newest // group) + 1) * group)
+
     # -- what was in flight --------------------------------------------------------------------------------
 
     def in_flight_slots(self, writer: int) -> Words:

@@ -8,8 +8,8 @@ the server received (A); slots that are files are the business of `name_oracle`.
    `prove_by`.
 2. `screen` everything once; `observe` what it names, and `prove_by` with that as well.
 3. `judge_all` the observations of step 2, and `in_flight()`, those of step 1 with the proven frontiers
-   (A'). Slots without a version in (A, A + credit] have the same legal content whatever A' becomes, so
-   judging them at once is safe.
+   (A') and the last operation that can have been issued (`last_issued`). Slots without a version in
+   (A, A + credit] have the same legal content whatever A' becomes, so judging them at once is safe.
 4. `absent_slots` says which slots a short file lacks; of a log (`LogOracle`) `files` what must exist,
    `files_beyond` what the server never allowed, and `resurrected` what must not exist any more.
 
@@ -126,7 +126,7 @@ class SlotOracle(ProvenOperations):
         slots = np.array([observation.slot for observation in observations], dtype=U64)
         expected = self._versions.newest(writer, slots, self._proven[writer])
         logged = self._versions.newest(writer, slots, self.acked[writer])
-        latest = self._versions.newest(writer, slots, self.ceiling(writer))
+        latest = self._latest_issued(writer, slots)
         found = [
             self._faults(observation, int(expected[number]), int(latest[number]))
             for number, observation in enumerate(observations)
@@ -141,6 +141,14 @@ class SlotOracle(ProvenOperations):
                 latest=int(latest[number]),
                 oldest_lost=lost[number],
             )
+
+    def _latest_issued(self, writer: int, slots: Words) -> Words:
+        """The newest version of each slot that can have been issued; the tail of a file may hold anything up
+        to the ceiling."""
+        endless = self._versions.endless(writer)
+        return self._versions.newest(
+            writer, slots, self.ceiling(writer) if endless else self.last_issued(writer)
+        )
 
     def _judge(
         self,
@@ -276,7 +284,7 @@ class SlotOracle(ProvenOperations):
         slots, proven, acked = rows.slots, self._proven[writer], self.acked[writer]
         latest = expected = self._versions.newest(writer, slots, proven)
         if in_flight or not self.logged:  # elsewhere nothing was issued after A
-            latest = self._versions.newest(writer, slots, self.ceiling(writer))
+            latest = self._latest_issued(writer, slots)
         found = self._row_faults(writer, rows, expected, latest)
         wrong = found.finding > 0
         out_of_order = np.zeros(len(slots), dtype=np.bool_)

@@ -127,6 +127,7 @@ class ReferenceJudge:
         self._ceilings = [frontier + plan.credit for frontier in acked]
         self._events = [{} if self._endless else self._walk(writer) for writer in range(plan.writers)]
         self._frontiers = list(acked)
+        self._newest_heard = [0] * plan.writers
         self._held: dict[Place, tuple[Held, ...]] = {}
         self._heard: list[Held] = []
         self._names = tuple(filter(None, map(parse_name, storage.suffixes())))
@@ -147,7 +148,19 @@ class ReferenceJudge:
     def under_way(self, place: Place) -> list[int]:
         """The operations on a writer's slot that are not, and may have been issued."""
         events = self._events_of(place)
-        return events[bisect_right(events, self._frontiers[place[0]]) :]
+        return [seq for seq in events if self._frontiers[place[0]] < seq <= self._last_begun(place, seq)]
+
+    def _last_begun(self, place: Place, seq: int) -> int:
+        """Rule 7: where an operation leaves its record, a writer can have begun no group later than the one
+        after the newest record that is heard or acknowledged. What puts a name anew may be any up to the
+        ceiling."""
+        writer, slot = place
+        shows = not self._by_name or (self._plan.workload == "create" and self._removes(slot, seq))
+        if not shows:
+            return self._ceilings[writer]
+        newest = max(self._frontiers[writer], self._newest_heard[writer])
+        groups = (newest + self._plan.group - 1) // self._plan.group + 1
+        return min(self._ceilings[writer], groups * self._plan.group)
 
     def asks_for(self, place: Place) -> bool:
         """Whether a writer's slot must still be there: the older files of a log need not."""
@@ -318,6 +331,7 @@ class ReferenceJudge:
         for held in (*self._heard, *(one for slot in self._held.values() for one in slot)):
             if self._is_operation(held) and not self._beyond(held):
                 proven = (held.seq - 1) // group * group
+                self._newest_heard[held.writer] = max(self._newest_heard[held.writer], held.seq)
                 self._frontiers[held.writer] = max(self._frontiers[held.writer], proven)
 
     def _is_operation(self, held: Held) -> bool:

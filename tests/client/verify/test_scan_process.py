@@ -86,7 +86,7 @@ async def test_storage_of_this_process_is_scanned_in_it(make_plan: MakePlan) -> 
         )
 
     assert report.finished
-    assert report.findings["corrupt"] == 64 - 8 + 2
+    assert report.findings["corrupt"] == 64 - 1 + 2
 
 
 def stop_children(*_: object) -> None:

@@ -31,6 +31,7 @@ from durability.errors import (
     WrongTargetError,
 )
 from durability.evidence.document import Outcome
+from durability.evidence.identity import identify
 from durability.formats.case import Case, case_to_value
 from durability.formats.documents import to_json
 from durability.formats.facts import Facts
@@ -303,6 +304,31 @@ async def test_another_target_is_never_a_loss(lab: Lab, now: Facts) -> None:
     assert caught.value.exit_code == EXIT_ENVIRONMENT
     assert (await lab.shown())["case"]["state"] != "ended"
     assert not (await lab.shown())["verdicts"]
+
+
+async def test_volumes_of_one_drive_are_two_targets(lab: Lab) -> None:
+    """Names of device mapper change with a boot; a run on one volume is not judged on another one."""
+
+    def volume(letter: str, name: str) -> Facts:
+        place = {"path_in_file_system": "", "offset_bytes": None, "volume": f"LVM-{letter}"}
+        return facts(kind="device", path=name, file_system=None, **place)
+
+    first = replace(lab.plan, run=0xBB, seed=9)
+    disk = Disk(first)
+    disk.write_to(0, ACKED)
+    lab.lose(5)  # the other volume's loss
+    await lab.run(plan=first, armed=volume("b", "/dev/dm-0"))
+    await lab.run(armed=volume("a", "/dev/dm-0"))
+    (lab.directory / "b").mkdir()
+    path = lay_down(disk, lab.directory / "b").path
+    after_cut = replace(volume("b", "/dev/dm-0"), host=after_power_loss().host)
+    lab.storage = KnownStorage(path, replace(after_cut, drives=after_power_loss().drives))
+
+    document = await lab.verify()
+    assert (document["exit"], document["run"]) == (EXIT_OK, f"{first.run:016x}")
+    path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(WrongTargetError, match="the target is on the volume LVM-b, expected LVM-a"):
+        await lab.verify(run=lab.plan.run)
 
 
 async def test_facts_are_as_new_as_the_case(lab: Lab) -> None:
@@ -696,8 +722,13 @@ async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
     probe = MountProbe(type="", uuid="", mounts=False, text="no file system is recognised on /dev/dm-1")
     storage = UnmountableStorage(Path("/dev/dm-1"), probe)
 
-    with pytest.raises(WrongTargetError, match="no offset shows that it is the device of run"):
+    with pytest.raises(WrongTargetError, match="shows that it is the device of run"):
         storage.facts_as_target_of(case, facts(kind="device", file_system=None, offset_bytes=None))
+
+    volume = {"offset_bytes": None, "volume": "LVM-a"}
+    case = make_case(lab.plan, (ACKED,), armed=facts(**volume))
+    found = storage.facts_as_target_of(case, facts(kind="device", file_system=None, **volume))
+    assert identify(case, found, ()).by == "hardware"
 
 
 async def test_file_system_that_an_older_kernel_does_not_mount_is_no_loss(lab: Lab) -> None:

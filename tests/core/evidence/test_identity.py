@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,42 @@ def test_a_partition_is_known_by_its_offset(make_plan: MakePlan) -> None:
     assert identify(case, armed, (None, None)).by == "hardware"
     beside = dataclasses.replace(armed, offset_bytes=1 << 30)
     assert identify(case, beside, (None, None)).by is None
+
+
+def volume(name: str, **changes: Any) -> Facts:
+    """A device of layers on the drive, which device mapper or md calls `name`."""
+    return facts(**{"kind": "device", "file_system": None, "offset_bytes": None, "volume": name, **changes})
+
+
+@pytest.mark.parametrize(
+    ("armed", "now", "word"),
+    [
+        (volume("LVM-a"), volume("LVM-a", path="/dev/dm-1"), ""),
+        (volume("LVM-a"), volume("LVM-b"), "LVM-b, expected LVM-a"),
+        (volume(""), volume(""), "only a superblock"),
+        (volume(""), volume("LVM-a"), "only a superblock"),
+        (volume(""), volume("", offset_bytes=0), "only a superblock"),
+        (volume("", offset_bytes=0), volume(""), "only a superblock"),
+        (volume("LVM-a"), facts(offset_bytes=None), "a file, expected a device"),
+        (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-a"), ""),
+        (facts(offset_bytes=None), facts(offset_bytes=None), ""),
+        (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-b"), "expected LVM-a"),
+    ],
+)
+def test_a_volume_is_known_by_its_uuid(make_plan: MakePlan, armed: Facts, now: Facts, word: str) -> None:
+    """Many volumes lie on the same drives, and where on them is not known; a file system has its UUID."""
+    case = make_case(small(make_plan, target_kind=armed.kind), (10,), armed=armed)
+    identity = identify(case, now, (None, None))
+    assert (identity.by is None) == bool(word)
+    assert word in " ".join(identity.reasons)
+
+
+def test_a_newer_run_on_another_volume_is_not_judged(make_plan: MakePlan) -> None:
+    """A store of an earlier release takes two volumes for one, since they had one name in turn."""
+    plan = small(make_plan, target_kind="device")
+    older = make_case(plan, (10,), armed=volume(""))
+    newest = make_case(dataclasses.replace(plan, run=7), (10,), armed=volume(""), predecessors=(older.run,))
+    assert not newer_run_here(older, newest, volume(""), (plan, plan))
 
 
 def test_a_drive_without_a_serial_is_known_only_by_its_superblock(make_plan: MakePlan) -> None:

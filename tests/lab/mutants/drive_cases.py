@@ -249,6 +249,15 @@ def garbage_in_flight() -> str:
     return judged(disk, case)
 
 
+@lab_case("loss; 1 corrupt")
+def garbage_ahead_of_what_was_in_flight() -> str:
+    """An idle record is destroyed. The credit lets the writer reach its slot, though it has not: the two
+    operations before are not there."""
+    disk, case = kept()
+    disk.put(0, disk.slot_of(0, ACKED + 3), GARBAGE)
+    return judged(disk, case)
+
+
 @lab_case("durable")
 def write_in_flight_torn() -> str:
     """An honest drive tears the write in flight between its sectors."""
@@ -412,6 +421,14 @@ def removal_in_flight() -> str:
     """The name that was just being unlinked is gone, or is still there."""
     disk, case = _names("unlink", 180)
     disk.remove(0, 53)
+    return judged(disk, case)
+
+
+@lab_case("loss; 1 absent")
+def name_gone_ahead_of_what_was_in_flight() -> str:
+    """A name of `create` is gone which the credit lets the writer remove, though it has not got so far."""
+    disk, case = _names("create")
+    disk.remove(0, ACKED + 2 - disk.plan.slots)
     return judged(disk, case)
 
 

@@ -89,6 +89,13 @@ JUDGING = (
         ),
     ),
     Mutant(
+        name="all of the credit is in flight",
+        rule=7,
+        taken_away="what the target shows does not bound what was in flight",
+        noticed_by=("garbage-ahead-of-what-was-in-flight", "name-gone-ahead-of-what-was-in-flight"),
+        change=answering(ProvenOperations.last_issued, "return self.ceiling(writer)"),
+    ),
+    Mutant(
         name="a mix of legal versions is illegal",
         rule=7,
         taken_away="a version in flight counts only if it is whole",
@@ -349,7 +356,7 @@ JUDGING = (
         rule=7,
         taken_away="a removal in flight may not have been done",
         noticed_by=("removal-in-flight",),
-        change=without(NameOracle._legal, "removal |= (event <= ceiling) & takes_away", "removal |= False"),
+        change=without(NameOracle._legal, "(event <= last_removal) & takes_away", "False"),
     ),
     Mutant(
         name="identity off",
