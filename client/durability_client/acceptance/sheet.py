@@ -72,7 +72,7 @@ def report_page(report: Report, sha256: str) -> str:
             classes=CLASSES,
             size=format_size,
             sheets=[
-                (number, decision, pictures(decision.evidence), print_of(decision))
+                (number, decision, pictures(decision), print_of(decision))
                 for number, decision in enumerate(report.decisions, 1)
             ],
             counts=", ".join(f"{words.count(word)} {word}" for word in CLASSES if word in words),

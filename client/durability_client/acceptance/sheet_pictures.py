@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from durability.acceptance.decision import Decision
 from durability.acceptance.evidence import BenchEvidence, CampaignEvidence, DriveEvidence
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
@@ -42,12 +43,13 @@ _VALUES = (
 )
 
 
-def pictures(evidence: DriveEvidence) -> tuple[Figure, Figure, Figure]:
+def pictures(decision: Decision) -> tuple[Figure, Figure, Figure]:
     """The three of one drive."""
-    return _cuts(evidence), _after_cuts(evidence), _load(evidence)
+    return _cuts(decision), _after_cuts(decision.evidence), _load(decision.evidence)
 
 
-def _cuts(evidence: DriveEvidence) -> Figure:
+def _cuts(decision: Decision) -> Figure:
+    evidence = decision.evidence
     cycles = [(campaign, one) for campaign in evidence.campaigns for one in campaign.cycles]
     drawing = Drawing(_WIDTH, _HEIGHT)
     if not cycles:
@@ -64,17 +66,20 @@ def _cuts(evidence: DriveEvidence) -> Figure:
             drawing.line((x + end, y), (x, y + end), "cross")
     words = [one.word for _, one in cycles]
     clean = words.count("durable") + words.count("kept")
+    unknown = sum(one.result.tally.unknown for one in evidence.campaigns)
     parts = [
         f"{counted(clean, 'clean cut')}",
         counted(words.count("loss"), "loss", "losses"),
-        f"{words.count('nothing')} with unknown outcome",
+        f"{unknown} with unknown outcome",
+        f"{words.count('nothing') - unknown} left out",
     ]
     caption = ", ".join(part for part in parts if not part.startswith("0 ") or part.startswith("0 clean"))
-    best = max((one.bound for one in evidence.proofs if one.bound is not None), default=None)
-    if best is not None:
-        caption += f". At most {percent(best)} of cuts may lose data"
+    asked = next((line.criterion for line in decision.lines if line.criterion.kind == "clean-cuts"), None)
+    best = None if asked is None else evidence.bounding(asked.cut_class)
+    if best is not None and best.bound is not None:
+        caption += f". At most {percent(best.bound)} of cuts may lose data"
     return Figure(
-        title="Cuts", caption=f"{caption}. A square is a cut.", svg=drawing.finish("Cuts", caption, "chart")
+        title="Cuts", caption=f"{caption}. A square is a cycle.", svg=drawing.finish("Cuts", caption, "chart")
     )
 
 
