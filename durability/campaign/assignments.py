@@ -252,7 +252,7 @@ def _without_power(state: CampaignState, machine: str, status: Status, now: Inst
     if cycle is None or cycle.went_off is None or state.plan.subject != "machine":
         return ""
     off = cycle.off_of(machine)
-    if not off or machine in cycle.still_there or not state.takes_part(machine, cycle):
+    if not off or machine in cycle.still_there or machine not in cycle.machines:
         return ""
     known, on = state.machines.get(machine), cycle.on_again(machine)
     same_boot = known is not None and known.boot_id == status.boot_id

@@ -131,10 +131,6 @@ class CampaignState:
         """The machine of a drive."""
         return next(one.machine for one in self.plan.drives if one.name == drive)
 
-    def takes_part(self, machine: str, cycle: CycleState) -> bool:
-        """Whether a drive of the machine takes part in the cycle."""
-        return any(self.machine_of(drive) == machine for drive in cycle.began.drives)
-
     def judged_cycles(self, drive: str) -> int:
         """How many cycles said something of a drive."""
         words = Counter(one.word for past in self.cycles if past.began.cycle and (one := past.of(drive)))
@@ -189,6 +185,11 @@ class CampaignState:
             phase="run" if cycle.cycle else "examine",
             switches=[Switch() for _ in self.plan.power],
             subject=self.plan.subject,
+            machines=tuple(
+                machine
+                for machine in self.plan.machines
+                if any(self.machine_of(drive) == machine for drive in cycle.drives)
+            ),
             power=self.plan.power,
         )
 

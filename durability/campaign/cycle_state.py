@@ -69,15 +69,16 @@ class Switch:
 
 @dataclass(slots=True)
 class CycleState:
-    """A cycle. `number`: of its first entry, which is that of its `run` task. `since`: the entry with which
-    the phase began, or the operator let it go on. `statuses`: by drive and number of the task, the newest.
-    `verified`: by drive, the status that ended its verify: what was done once is not done again. `runs`: by
-    drive, the one that was armed, or had ended when it was heard of first; `armed`: the number of the entry
-    that said that it is armed; `over`: of the first one after that which said that it ended. `seen`: by
-    machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it was let go on.
-    `power`: the switches, as in the settings. `involved`: the switches that are asked now: all, or
-    those of a machine that did not come back. `offs_by_switch`: the numbers of each one's confirmed offs.
-    `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off of its power."""
+    """A cycle. `number`: of its first entry, which is that of its `run` task. `since`: the entry with
+    which the phase began, or the operator let it go on. `statuses`: by drive and number of the task, the
+    newest. `verified`: by drive, the status that ended its verify: what was done once is not done again.
+    `runs`: by drive, the one that was armed, or had ended when it was heard of first; `armed`: the number
+    of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
+    `seen`: by machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it
+    was let go on. `machines`: those that take part; `power`: all switches, as in the settings.
+    `involved`: the switches that are asked now: those of all that take part, or of a machine that did not
+    come back. `offs_by_switch`: the numbers of each one's confirmed offs. `asked_on`: the requests to go
+    on. `still_there`: by machine, what contradicts an off of its power."""
 
     began: CycleBegan
     number: int
@@ -85,6 +86,7 @@ class CycleState:
     phase: Phase
     switches: list[Switch]
     subject: CutSubject
+    machines: tuple[str, ...]
     power: tuple[Power, ...]
     statuses: dict[tuple[str, int], DriveStatus] = field(default_factory=dict)
     verified: dict[str, DriveStatus] = field(default_factory=dict)
@@ -113,7 +115,7 @@ class CycleState:
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
 
     def __post_init__(self) -> None:
-        self.involved = tuple(range(len(self.switches)))
+        self.involved = self._of_all()
 
     @property
     def is_check(self) -> bool:
@@ -169,6 +171,10 @@ class CycleState:
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""
         return max(self._offs(machine), default=0)
+
+    def _of_all(self) -> tuple[int, ...]:
+        """The switches of the machines that take part: one without a drive to test keeps its power."""
+        return tuple(sorted({switch for machine in self.machines for switch in self.switches_of(machine)}))
 
     def on_again(self, machine: str) -> Entry | None:
         """The first request to switch the machine on since the last confirmed off of its power, None before
@@ -299,6 +305,8 @@ class CycleState:
             self._begin("on", entry)
         if asked.operation == "on":
             self.asked_on.append((asked.switch, entry))
+        if asked.switch not in self.involved:  # by an earlier release: what went off must go on again
+            self.involved = tuple(sorted((*self.involved, asked.switch)))
         self.switches[asked.switch].asked = asked.operation
 
     def _answered(self, entry: Entry, answered: PowerAnswered) -> None:
@@ -332,7 +340,7 @@ class CycleState:
             return
         if self.power_failed or self.subject == "drive":
             self._settle(entry)
-        self.involved = tuple(range(len(self.switches)))
+        self.involved = self._of_all()
         self._begin("back", entry)
 
     def _seen(self, entry: Entry, seen: MachineSeen) -> None:

@@ -171,7 +171,7 @@ def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A server that was away begins anew to wait: meanwhile it heard of no machine."""
-    loud = [one for one in _machines(state, cycle) if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
+    loud = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
     waiting = [drive for drive in cycle.began.drives if drive not in _statuses(cycle, cycle.shutdown)]
     waited_s = min(moment.since_s(cycle.since), (moment.now_ns - moment.began_ns) / _S)
     if (loud or waiting) and waited_s < SHUTDOWN_WITHIN_S:
@@ -267,11 +267,6 @@ def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
     return WaitFor(max(5.0, within_s - moment.since_s(cycle.since)))
 
 
-def _machines(state: CampaignState, cycle: CycleState) -> list[str]:
-    """The machines that have a drive in the cycle."""
-    return [machine for machine in state.plan.machines if state.takes_part(machine, cycle)]
-
-
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
     return _unheard(state, cycle, moment) or _stuck_at_work(state, cycle, moment, "get ready")
@@ -282,7 +277,7 @@ def _unheard(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str
     within_s = state.plan.boot_within_s
     if moment.since_s(cycle.since) < within_s:
         return ""
-    for machine in _machines(state, cycle):
+    for machine in cycle.machines:
         if moment.silent_s.get(machine, within_s) >= within_s:
             return _not_heard(state, machine) or _asks_nothing(machine, within_s)
     return ""
@@ -297,7 +292,7 @@ def _asks_nothing(machine: str, for_s: float) -> str:
 
 def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, what: str) -> str:
     """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
-    for machine in _machines(state, cycle):
+    for machine in cycle.machines:
         if cycle.boots[machine] > STARTS_MAX:
             return f"machine {machine} has started {cycle.boots[machine]} times in this cycle"
     if moment.since_s(cycle.since) >= WORK_WITHIN_S:
@@ -310,7 +305,7 @@ def _silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     within_s, since_s = state.plan.boot_within_s, moment.since_s(cycle.since)
     if since_s < within_s:
         return ""
-    for machine in _machines(state, cycle):
+    for machine in cycle.machines:
         silent_s = moment.silent_s.get(machine, 0.0)
         if silent_s >= within_s:
             never_asked = cycle.first_off is None and silent_s >= since_s  # for its run either
@@ -427,7 +422,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     since_s, within_s = moment.since_s(cycle.since), state.plan.boot_within_s
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))
-        for machine in _machines(state, cycle)
+        for machine in cycle.machines
         if not cycle.back_task(machine)
     }
     if not waited_s:

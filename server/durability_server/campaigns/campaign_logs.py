@@ -218,9 +218,9 @@ class CampaignLog:
         if not isinstance(happening, PowerWentOff) or self.state.cycle is None:
             return None, ()
         plan = self.state.plan
-        switches = ", ".join(power.name for power in plan.power)
-        cycle = self.state.cycle.began.cycle
-        text = f"campaign {plan.name}, cycle {cycle}: {switches} switched off and confirmed it"
+        cycle = self.state.cycle
+        switches = ", ".join(plan.power[switch].name for switch in cycle.involved)
+        text = f"campaign {plan.name}, cycle {cycle.began.cycle}: {switches} switched off and confirmed it"
         off = PowerOff(
             asked_ns=happening.asked_ns,
             confirmed_ns=happening.confirmed_ns,

@@ -177,7 +177,9 @@ class Account:
 
     def _went_off(self, entry: Entry, runs: tuple[str, ...]) -> None:
         off = ("off", entry.boot_id)
-        every = self._switches(self.missing)
+        assert self.cycle is not None
+        going = {self.missing} if self.missing else {self.machine[drive] for drive in self.cycle.drives}
+        every = {switch for machine in going for switch in self._switches(machine)}
         assert all(self.confirmed.get(switch) == off for switch in every), "off without each switch's word"
         without = [drive for drive in self.armed if self._switches(self.machine[drive]) & every]
         assert len(runs) == len(without)
@@ -185,11 +187,11 @@ class Account:
         self.missing = ""
 
     def _switches(self, machine: str) -> set[int]:
-        """Those that a machine gets its power through; "": all."""
+        """Those that a machine gets its power through."""
         return {
             number
             for number, switch in enumerate(self.settings.power)
-            if not machine or not switch.machines or machine in switch.machines
+            if not switch.machines or machine in switch.machines
         }
 
     def _heard(self, number: int, happening: Happening) -> None:
@@ -218,6 +220,9 @@ class Account:
                 self.asks[switch] = 0
             self.power[switch] = operation
         self.asks[switch] += 1
+        assert self.cycle is not None
+        parts = {number for drive in self.cycle.drives for number in self._switches(self.machine[drive])}
+        assert switch in parts, "a machine without a drive to test is switched"
         assert self.asks[switch] <= ASKS_IN_A_ROW_MAX, "a switch is asked without end"
 
     def _ended(self, ended: CycleEnded) -> None:

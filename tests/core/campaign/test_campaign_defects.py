@@ -29,6 +29,7 @@ from durability.campaign.happenings import (
     StillThere,
     entry_from_value,
 )
+from durability.campaign.next_steps import Ask
 from durability.campaign.progress import Pace
 from durability.campaign.results import results
 from durability.errors import UsageError
@@ -298,6 +299,33 @@ def test_machine_whose_drives_have_left_may_be_switched_off_by_hand() -> None:
     world.machines[machine].cut_off = True
     world.until_still(20_000.0)
     assert world.server.state.reason == "complete", world.story()
+
+
+def test_machine_whose_drives_have_left_keeps_its_power() -> None:
+    """Its switch is not asked any more: it may be broken, or switch something else by now."""
+    world = World(settings_of(drives=("b", "c"), own=True, stop_at="loss", cuts=6))
+    world.words = ["loss"]
+    until(world, DriveLeft)
+    (left,) = [one.drive for one in log_of(world) if isinstance(one, DriveLeft)]
+    switch = world.switches[int(left == "d1")]
+    asked, switch.manner = len(switch.asked), "fails"
+    assert world.finish() == "complete"
+    assert len(switch.asked) == asked
+
+
+def test_switch_that_an_earlier_release_asked_to_go_off_goes_on_again() -> None:
+    """That release cut machines without a drive to test too; its server is replaced before they are on."""
+    told = ToldCampaign()
+    told.begin(told_settings(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc")))
+    told.add(Checked(problems=()), DriveLeft(drive="d1", reason="loss in cycle 1"))
+    told.note()
+    told.say()
+    told.say(part("armed", run="00000000000000aa"))
+    told.note()
+    assert told.steps(later_s=100) == [Ask(0, "off")]
+    told.add(PowerAsked(switch=0, operation="off"), PowerAsked(switch=1, operation="off"))
+    told.add(PowerWentOff(asked_ns=1, confirmed_ns=2, runs=()))
+    assert told.steps(later_s=1000) == [Ask(0, "on"), Ask(1, "on")]
 
 
 def test_status_of_an_earlier_boot_is_not_a_start() -> None:
