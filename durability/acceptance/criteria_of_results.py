@@ -11,7 +11,13 @@ from collections.abc import Callable
 from durability.acceptance.evidence import BenchEvidence, DriveEvidence
 from durability.acceptance.kinds import Finding, Limit, held, kind, percent_text, worse, worst
 from durability.acceptance.profile import Criterion
-from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
+from durability.bench.catalogue import (
+    HELD_COMMIT,
+    HELD_FILL,
+    HELD_UNSYNCED,
+    HELD_WRITERS,
+    minutes_to_hold,
+)
 from durability.bench.cells import Cell
 from durability.bench.decision.bottom_line import honesty
 from durability.bench.decision.proof import outweighs
@@ -109,7 +115,10 @@ def _held_for(evidence: DriveEvidence, criterion: Criterion) -> Finding:
     found = held(criterion, longest, figure, name)
     if found.word == "pass":
         return found
-    return Finding(word="not shown", figure=f"{figure}: more --minutes hold longer", source=name)
+    assert criterion.limit is not None
+    minutes = minutes_to_hold(HELD_COMMIT, criterion.limit)
+    more = f"--minutes {minutes} hold long enough" if minutes else "no --minutes hold so long"
+    return Finding(word="not shown", figure=f"{figure}: {more}", source=name)
 
 
 @kind(

@@ -269,6 +269,14 @@ def sustained(minutes: float = ACCEPT_MINUTES) -> tuple[Cell, ...]:
     )
 
 
+def minutes_to_hold(held: Cell, seconds: float) -> int | None:
+    """The least whole minutes of `--accept` in which the load `held` lasts longer than `seconds`; None if no
+    number that it takes is enough."""
+    whole_s = ACCEPT_STANDARD_S + seconds / _HELD_SHARES[HELD.index(held)]
+    minutes = max(ACCEPT_MINUTES_MIN, int(whole_s // 60) + 1)
+    return minutes if minutes <= ACCEPT_MINUTES_MAX else None
+
+
 def _profile(*cells: Cell) -> tuple[Cell, ...]:
     """`cells` for a second a round each, and what the plausibility verdict needs."""
     longer = tuple(replace(cell, seconds=1.0, warmup_s=0.1) for cell in cells)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from durability.bench.catalogue import HELD_FILL
+from durability.bench.catalogue import ACCEPT_MINUTES_MAX, HELD_FILL, minutes_to_hold
 from durability.bench.result import Result
 from durability.units import format_size
 
@@ -53,5 +53,11 @@ def filled(result: Result) -> Filled | None:
     else:
         text = f"{format_size(written)} of {format_size(free)} free space written ({share:.0%})"
     if share < MOST:
-        text += f" in {seconds:,.0f} s, until the time was over: more --minutes fill more"
+        needed = minutes_to_hold(HELD_FILL, seconds * MOST / share) if share else None
+        more = (
+            f"--minutes {needed} fill half"
+            if needed
+            else f"--minutes {ACCEPT_MINUTES_MAX} fill less than half"
+        )
+        text += f" in {seconds:,.0f} s, until the time was over: at this rate {more}"
     return Filled(written_bytes=written, free_bytes=free, share=share, text=text)

@@ -10,11 +10,14 @@ from durability.bench.catalogue import (
     ACCEPT_MINUTES_MIN,
     CONTROLS,
     HEADLINE,
+    HELD_COMMIT,
     HELD_FILL,
+    HELD_WRITERS,
     LADDER,
     PROFILES,
     QUICK,
     STANDARD,
+    minutes_to_hold,
     profile,
     select,
     sustained,
@@ -90,6 +93,24 @@ def test_accept_takes_the_time_that_it_is_given() -> None:
     with pytest.raises(UsageError, match=r"2 to 1440 minutes, not 0\.5"):
         sustained(0.5)
     assert planned_s(sustained(ACCEPT_MINUTES_MIN)) <= 120
+
+
+@pytest.mark.parametrize("held", [HELD_COMMIT, HELD_WRITERS, HELD_FILL])
+@pytest.mark.parametrize("seconds", [300, 600, 1234.5])
+def test_the_minutes_that_hold_a_load_long_enough(held: Cell, seconds: float) -> None:
+    """So many, and not one less."""
+    minutes = minutes_to_hold(held, seconds)
+    assert minutes is not None
+
+    def lasts_s(whole: int) -> float:
+        return next(cell.seconds for cell in sustained(whole) if cell.name == held.name)
+
+    assert lasts_s(minutes) > seconds >= lasts_s(minutes - 1)
+
+
+def test_no_minutes_hold_a_load_for_longer_than_a_day() -> None:
+    """A fourth of the longest run is six hours."""
+    assert minutes_to_hold(HELD_COMMIT, 6 * 3600) is None and minutes_to_hold(HELD_COMMIT, 1) == 2
 
 
 def test_etcd_and_server_profiles_are_the_workloads_that_people_know() -> None:
