@@ -33,7 +33,6 @@ from durability.errors import (
     DurabilityError,
     NotOursError,
 )
-from durability.formats.documents import escaped
 from durability_client.agent import drives, file_systems, same_drive
 from durability_client.agent.abandonable_calls import (
     Children,
@@ -137,11 +136,11 @@ class DriveWork:
             except DriveError as error:
                 trouble = error  # to write a file there destroys nothing
             await in_thread(partial(drives.check_target, Path(work.drive.target)))
-        holds = await self._erasable(found)
+        holds = same_drive.contents_text(await self._erasable(found))
         drives.check_size(found, work.drive)
         if found.device is None:
             holds = await in_thread(partial(same_drive.file_system_at, Path(work.drive.target).parent))
-        work.condition = replace(work.condition, holds=escaped(holds))
+        work.condition = replace(work.condition, holds=holds)
         work.say(state="done", trouble=trouble.trouble if trouble else "", text=str(trouble or ""))
 
     async def _do_run(self, work: TaskPart) -> None:
@@ -160,11 +159,11 @@ class DriveWork:
         await self._leave(work)
         found = await self._find(work, hold=True)
         drives.check_size(found, drive)
-        holds = await self._erasable(found) if mine.fresh or drive.file_system else ""
+        contents = await self._erasable(found)
         work.condition = await in_thread(partial(condition_of, found, ready_s=None))
         work.say()
         check = partial(same_drive.check_before_writing, task, mine, found, work.condition)
-        await in_thread(partial(check, escaped(holds)))
+        await in_thread(partial(check, contents))
         target = await self._make_target(work, found)
         work.say(text="")
         write_mark(mark, {"before": await self._last_run(work)})
@@ -374,14 +373,14 @@ class DriveWork:
             os.close(self._pin)
             self._pin = None
 
-    async def _erasable(self, found: FoundDrive) -> str:
+    async def _erasable(self, found: FoundDrive) -> same_drive.Contents:
         """What is on a device that may be overwritten. Whoever looks at new devices is waited for. Raises
         DriveError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + _BUSY_S
         while True:
             try:
-                return " ".join(await in_thread(partial(drives.check_unused, found)))
+                return await in_thread(partial(drives.check_unused, found))
             except DriveError as error:
                 if isinstance(error.__cause__, NotOursError) or loop.time() > deadline_s:
                     raise

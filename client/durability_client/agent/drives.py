@@ -22,6 +22,7 @@ from durability.units import parse_size
 from durability_client.system import block_devices, device_users
 from durability_client.system.mounts import mounts
 from durability_client.target import discovery, safety_checks
+from durability_client.target.signatures import Signature
 
 # A kernel's name of a whole drive: after a return the drive may have another.
 _KERNEL_NAME = re.compile(r"/dev/(sd[a-z]+|vd[a-z]+|xvd[a-z]+|nvme\d+n\d+|mmcblk\d+)")
@@ -114,11 +115,11 @@ def check_system_disk(found: FoundDrive) -> None:
             )
 
 
-def check_unused(found: FoundDrive) -> tuple[str, ...]:
-    """What is recognised on a device that may be overwritten; () for a target in a file system. Raises
-    DriveError: in-use."""
+def check_unused(found: FoundDrive) -> dict[str, tuple[Signature, ...]]:
+    """What is recognised on a device that may be overwritten, by partition; nothing for a target in a file
+    system. Raises DriveError: in-use."""
     if found.device is None:
-        return ()
+        return {}
     try:
         holds = safety_checks.check_erasable(found.device)
     except TargetError as error:

@@ -2,7 +2,7 @@
 
 A serial or a world-wide name tells a drive wherever it is. Where there is none, or a volume lies on several
 drives, the place, model and size must be the same, and what it holds must be as examined or this campaign's
-own. Before the first run nothing new may be on any drive: its owner may have put it to use since. Refuses
+own. Nothing new may be on any drive: its owner may have put it to use since the check, or in a pause. Refuses
 names that may mean another drive after a boot.
 """
 
@@ -12,9 +12,10 @@ import hashlib
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from durability import limits, plain_text
 from durability.campaign.definition.settings import DriveUnderTest
@@ -28,17 +29,19 @@ from durability_client.agent.drives import DriveError, FoundDrive
 from durability_client.system import block_devices
 from durability_client.target import discovery, safety_checks
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.signatures import file_system_uuid
+from durability_client.target.signatures import Signature, file_system_uuid
 
 # Names that the kernel gives in the order in which it finds drives.
 _BY_ORDER = re.compile(
     r"/dev/((sd|hd|vd|xvd)[a-z]+\d*|(nvme\d+n\d+|mmcblk\d+|nbd\d+|zd\d+|pmem\d+)(p\d+)?|dm-\d+)"
 )
+_OF_PARTITIONS = re.compile(r"/dev/((sd|hd|vd|xvd)[a-z]+|(nvme|mmcblk|nbd|zd|pmem)\d.*p)\d+")
 _OF_A_BOOT = re.compile(r"/dev/(dm-\d+|block/.*|disk/by-diskseq/.*)")
 _OF_CONTENTS = re.compile(r"/dev/disk/by-(label|uuid)/.*")
 _LINKS = ("/dev/disk/by-id", "/dev/disk/by-path", "/dev/mapper")
 _PLACES = "/dev/disk/by-path/"
 _OWN_BYTES = 9  # of a UUID, by which a file system is known as this campaign's; the others are random
+Contents: TypeAlias = Mapping[str, Sequence[Signature]]  # by partition; "" for the device itself
 
 
 def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
@@ -52,6 +55,8 @@ def check_name(drive: DriveUnderTest, found: FoundDrive) -> None:
         why = "is a name of this boot"
     elif _BY_ORDER.fullmatch(name) and not found.serial:
         why = "is the kernel's name of a drive that has no serial, so after a boot it may be another one"
+    elif _OF_PARTITIONS.fullmatch(name):  # no task has its offset, by which it could be found again
+        why = "is the kernel's name of a partition, which after a boot may be another drive's"
     elif not name.startswith(_PLACES) and (twins := _twins(found)):
         why = f"has the serial {found.serial}, and so has {', '.join(twins)}"
         raise DriveError("wrong-drive", f"{drive.device} {why}: name the drive by its place, below {_PLACES}")
@@ -91,12 +96,14 @@ def check_condition(now: Condition, mine: DriveTask, *, certain: bool, writes: b
         )
 
 
-def check_before_writing(task: Task, mine: DriveTask, found: FoundDrive, now: Condition, holds: str) -> None:
-    """Raises DriveError for another drive than the one that was examined. `holds`: what is on a device, as in
-    `Condition`."""
+def check_before_writing(
+    task: Task, mine: DriveTask, found: FoundDrive, now: Condition, contents: Contents
+) -> None:
+    """Raises DriveError for another drive than the one that was examined, and for one that somebody else has
+    put to use. `contents`: what is recognised on a device."""
     check_condition(now, mine, certain=is_certain(found), writes=True)
     if found.device is not None:
-        check_contents(task, mine, found, holds)
+        check_contents(task, mine, found, contents)
     else:
         drives.check_target(Path(mine.drive.target))
 
@@ -106,23 +113,31 @@ def is_certain(found: FoundDrive) -> bool:
     return bool(found.serial) and found.leaves == (block_devices.whole_of(found.name),)
 
 
-def check_contents(task: Task, mine: DriveTask, found: FoundDrive, holds: str) -> None:
-    """Raises DriveError for a device that carries neither what this campaign left there nor, before its
-    first run, what was found when it was examined: `holds` as in `Condition`. One that is certain to be the
-    same may have lost some of that, and after the first run the verdict says what it carries."""
+def contents_text(contents: Contents) -> str:
+    """What is recognised on a device, as `Condition.holds` has it."""
+    return " ".join(_words(contents))
+
+
+def check_contents(task: Task, mine: DriveTask, found: FoundDrive, contents: Contents) -> None:
+    """Raises DriveError for a device that carries something that was not there when it was examined, and that
+    this campaign did not make. One that is certain to be the same may have lost what it carried; any other
+    must carry what this campaign left there or, before its first run, what it carried then."""
     assert found.device is not None
-    first = mine.examined.holds if mine.examined is not None else ""
-    new = sorted({*holds.split()} - {*first.split()})
-    certain = is_certain(found)
-    if (certain and (mine.again or not new)) or _carries_own(task, mine, found.device, new):
+    first = set(mine.examined.holds.split()) if mine.examined is not None else set()
+    own = {one for one in contents.get("", ()) if _is_own(one.uuid, task, mine)}
+    others = {part: [one for one in each if part or one not in own] for part, each in contents.items()}
+    new = [word for word in _words(others) if word not in first]
+    if is_certain(found):
+        if new:
+            raise DriveError(
+                "in-use",
+                f"{found.device} holds {' '.join(new)}, which was not there when the campaign was checked; it"
+                f" was not touched. If you do not need it, erase it (wipefs --all {found.device})",
+            )
         return
-    if certain:
-        raise DriveError(
-            "in-use",
-            f"{found.device} holds {' '.join(new)}, which was not there when the campaign was checked; it was"
-            " not touched. If you do not need it, stop the campaign and run the check again",
-        )
-    if not mine.again and mine.examined is not None and first == holds:
+    if not new and (own if mine.drive.file_system else safety_checks.holds_run(found.device)):
+        return
+    if not mine.again and mine.examined is not None and first == set(_words(contents)):
         return
     raise DriveError(
         "wrong-drive",
@@ -132,18 +147,23 @@ def check_contents(task: Task, mine: DriveTask, found: FoundDrive, holds: str) -
 
 
 def check_mountable(task: Task, mine: DriveTask, found: FoundDrive) -> None:
-    """Raises DriveError for a device that is not certain to be the same, and carries a file system that this
-    campaign did not make. What is not recognised is for the verdict."""
+    """Raises DriveError for a device that carries a file system that this campaign did not make. What is not
+    recognised is for the verdict."""
     assert found.device is not None
-    if is_certain(found):
-        return
     known = file_system_uuid(found.device)
-    if known and not _is_own(known, task, mine):
+    if not known or _is_own(known, task, mine):
+        return
+    if is_certain(found):
         raise DriveError(
-            "wrong-drive",
-            f"{found.device} has no serial that tells it from others, and its file system {known} is not"
-            " that which this campaign made; it was not mounted",
+            "in-use",
+            f"{found.device} holds the file system {known}, which this campaign did not make; it was not"
+            " mounted",
         )
+    raise DriveError(
+        "wrong-drive",
+        f"{found.device} has no serial that tells it from others, and its file system {known} is not"
+        " that which this campaign made; it was not mounted",
+    )
 
 
 def new_uuid(task: Task, mine: DriveTask) -> str:
@@ -219,12 +239,14 @@ def pin(found: FoundDrive) -> int:
     raise DriveError("missing", f"{found.device} went away")
 
 
-def _carries_own(task: Task, mine: DriveTask, device: Path, new: Sequence[str]) -> bool:
-    """Whether a device carries what this campaign left there. `new`: what it did not hold when it was
-    examined, which a run does not leave on a device."""
-    if mine.drive.file_system:
-        return _is_own(file_system_uuid(device), task, mine)
-    return not new and safety_checks.holds_run(device)
+def _words(contents: Contents) -> list[str]:
+    return [_word(part, one) for part, each in contents.items() for one in each]
+
+
+def _word(part: str, one: Signature) -> str:
+    """As "ext4=UUID", in the first partition "1:ext4=UUID"; a partition table has no UUID."""
+    place, known = f"{part}:" if part else "", f"={one.uuid}" if one.uuid else ""
+    return plain_text.as_line(f"{place}{one.type}{known}")
 
 
 def _is_own(known: str, task: Task, mine: DriveTask) -> bool:

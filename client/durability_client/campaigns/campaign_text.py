@@ -5,6 +5,7 @@ A screen of 80 columns holds the status. Refuses to say more than the cuts show:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -75,7 +76,8 @@ def _known(condition: Condition | None) -> str:
     if condition is None:
         return ""
     serial = f"serial {condition.serial}" if condition.serial else "no serial"
-    holds = f"holds {condition.holds}" if condition.holds else "nothing recognised on it"
+    kinds = re.sub(r"=\S+", "", condition.holds)  # without UUIDs
+    holds = f"holds {kinds}" if kinds else "nothing recognised on it"
     size = format_size(condition.size_bytes)
     return f" ({', '.join(filter(None, (condition.model, serial, size, holds)))})"
 

@@ -27,7 +27,13 @@ from durability_client.system import block_devices, device_users
 from durability_client.system.programs import find_tool
 from durability_client.target import remembered_places
 from durability_client.target.kernel_storage import KernelStorage
-from durability_client.target.signatures import is_member, signature_of, signatures_of, spans_devices
+from durability_client.target.signatures import (
+    Signature,
+    is_member,
+    signature_of,
+    signatures_of,
+    spans_devices,
+)
 from durability_client.target.storage import Storage, TargetFile
 from durability_client.target.target_warnings import lacks_journal
 
@@ -73,25 +79,22 @@ def check_path(path: Path, consent: Consent) -> None:
         _check_file(path)
 
 
-def check_erasable(path: Path) -> tuple[str, ...]:
+def check_erasable(path: Path) -> dict[str, tuple[Signature, ...]]:
     """Refuse a block device on which no file system may be made though its data may go: one in use, one that
     is read-only, and a part of RAID, LVM, ZFS, btrfs or an encrypted device, also in a partition. Returns
-    what is recognised on it, and as "1:ext4" what is in its first partition. Raises TargetError."""
+    what is recognised on it, as "", and in its partitions, by their numbers. Raises TargetError."""
     _check_device(path, Consent(destroy_data=True, force=True))
     number = path.stat().st_rdev
     name = block_devices.name_of((os.major(number), os.minor(number))) or path.name
     found = signatures_of(path)
     parts = {part: signatures_of(Path("/dev", part)) for part in block_devices.partitions_of(name)}
-    for member, kinds in ((path, found), *((Path("/dev", part), kinds) for part, kinds in parts.items())):
-        for kind in kinds:
+    for member, each in ((path, found), *((Path("/dev", part), each) for part, each in parts.items())):
+        for kind in (one.type for one in each):
             if is_member(kind) or (kind == "btrfs" and spans_devices(member)):
                 raise NotOursError(
                     f"{member} is a part of something else ({kind}); take it out of that, then erase it"
                 )
-    within = (
-        f"{part.removeprefix(name).lstrip('p')}:{kind}" for part, kinds in parts.items() for kind in kinds
-    )
-    return (*found, *within)
+    return {"": found} | {part.removeprefix(name).lstrip("p"): each for part, each in parts.items()}
 
 
 def check_directory(directory: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from durability.errors import TargetError
@@ -41,6 +42,14 @@ _BTRFS_DEVICES_AT = (64 << 10) + 0x88
 _OF_THE_PARTITION = ("DEVNAME", "PART_ENTRY_")
 
 
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What is recognised in a device or file. `uuid`: "" where it has none."""
+
+    type: str
+    uuid: str
+
+
 def signature_of(path: Path) -> str:
     """What is recognised in the device or file, "" for nothing. Raises TargetError if blkid cannot tell."""
     done = run_tool("blkid", "-p", "-o", "export", str(path))
@@ -56,13 +65,14 @@ def signature_of(path: Path) -> str:
     return _gpt(path)
 
 
-def signatures_of(path: Path) -> tuple[str, ...]:
-    """Everything that is recognised in the device or file, each once, though it be several that contradict
-    each other. Raises TargetError if that cannot be told."""
-    done = run_tool("wipefs", "--no-act", "--noheadings", "--output", "TYPE", str(path))
+def signatures_of(path: Path) -> tuple[Signature, ...]:
+    """Everything that is recognised in the device or file, each once, though it be damaged, or several that
+    contradict each other. Raises TargetError if that cannot be told."""
+    done = run_tool("wipefs", "--no-act", "--noheadings", "--output", "TYPE,UUID", str(path))
     if done.returncode:
         raise TargetError(f"{path}: wipefs cannot tell its contents: {done.stderr.strip()}")
-    return tuple(dict.fromkeys(done.stdout.split()))
+    rows = (line.split() for line in done.stdout.splitlines())
+    return tuple(dict.fromkeys(Signature(row[0], row[1] if row[1:] else "") for row in rows if row))
 
 
 def file_system_uuid(path: Path) -> str:

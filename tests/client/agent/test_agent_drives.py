@@ -154,12 +154,12 @@ async def test_the_drive_of_the_root_file_system_is_the_systems(server: TaskServ
 
 
 async def test_what_a_drive_holds_is_said(server: TaskServer, make_loop: MakeLoop) -> None:
-    """Before the first run the operator learns what will be gone."""
-    device = make_loop(SIZE_BYTES)
-    await asyncio.to_thread(tool, "mkfs.ext4", "-q", device)
+    """Before the first run the operator learns what will be gone, and a file system is known again."""
+    device, known = make_loop(SIZE_BYTES), str(uuid.uuid4())
+    await asyncio.to_thread(tool, "mkfs.ext4", "-q", "-U", known, device)
     status = await server.do(Tasks((drive_on(device),)).make("examine"))
     assert status.condition is not None
-    assert (status.state, status.condition.holds) == ("done", "ext4"), status
+    assert (status.state, status.condition.holds) == ("done", f"ext4={known}"), status
 
 
 def test_a_drive_is_found_by_its_serial(make_loop: MakeLoop) -> None:

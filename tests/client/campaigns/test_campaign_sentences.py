@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.happenings import Began, Entry, Happening, PauseAsked, Paused
 from durability.campaign.results import ArmResult, DriveResult, Tally, results, sentence
-from durability_client.campaigns.campaign_text import page, status, status_value
+from durability_client.campaigns.campaign_text import page, status, status_value, what_start_does
 from tests.core.campaign.campaign_world import World, settings_of
+from tests.core.campaign.told_campaign import ToldCampaign, condition, told_settings
 
 CLEAN = Tally(cuts=59, losses=0, unknown=0, bound=0.0495, bound_if_lost=None, low=None, high=None)
 
@@ -42,6 +45,14 @@ def test_arms_without_a_loss_add_nothing() -> None:
     kept = Tally(cuts=12, losses=0, unknown=0, bound=0.22, bound_if_lost=None, low=None, high=None)
     arm = ArmResult(arm="still", moment="idle", tally=kept, kept=12, left_out=0)
     assert sentence(result(arm)) == "no loss seen in 59 cuts: at most 5.0 % of cuts lose data (95 %)."
+
+
+def test_what_will_be_erased_is_said_by_its_kinds() -> None:
+    """The UUIDs by which the agent knows contents again are no help to who decides."""
+    told = ToldCampaign()
+    told.begin(told_settings(), check_only=True)
+    told.checked(found=replace(condition("S7"), holds="gpt 1:vfat=1A2B-3C4D 2:ext4=0b1c"))
+    assert ", holds gpt 1:vfat 2:ext4)" in what_start_does(told_settings(), told.state)
 
 
 @pytest.mark.parametrize(("stop", "then"), [(False, "pauses"), (True, "ends")])
