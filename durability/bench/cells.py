@@ -27,8 +27,8 @@ BLOCK-WHAT[-direct][-SYNC][-perN][-Njobs][-qDEPTH][-shared][-everyT][-DATA][-mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -57,6 +57,10 @@ Group: TypeAlias = Literal[
 ]
 GROUPS: tuple[Group, ...] = get_args(Group)
 
+# How long a cell is measured changes how sure its figures are, not what they are.
+_NOT_OF_THE_MEASUREMENT = frozenset(
+    {"name", "about", "group", "fio", "seconds", "warmup_s", "rounds", "p99_limit_ms"}
+)
 KIB, MIB = 1 << 10, 1 << 20
 BLOCK_BYTES_MAX = MIB
 JOBS_MAX = 64
@@ -223,3 +227,12 @@ def make_cell(group: Group, about: str, **changes: Any) -> Cell:
     none = values["sync"] == "none" or values["workload"] == "flush"
     values.setdefault("writes_per_sync", 0 if none else 1)
     return Cell(name=_name(values), **values)
+
+
+def differing(cells: Sequence[Cell]) -> frozenset[str]:
+    """The parameters of the measurement that are not the same in all `cells`."""
+    return frozenset(
+        field.name
+        for field in fields(Cell)
+        if field.name not in _NOT_OF_THE_MEASUREMENT and len({getattr(one, field.name) for one in cells}) > 1
+    )

@@ -12,12 +12,12 @@ latencies are shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from durability.bench.catalogue import HEADLINE
-from durability.bench.cells import Cell
+from durability.bench.cells import Cell, differing
 from durability.bench.decision.answer import SUSPICIONS, Candidate, answer, caveat
 from durability.bench.decision.bottom_line import honesty
 from durability.bench.decision.cause import cause
@@ -36,10 +36,6 @@ Basis: TypeAlias = Literal["rate", "sync", "pace"]
 
 KEEPS_UP = 0.95  # of the pace, in the median round: what is below cannot keep up
 LENGTH_ALIKE = 1.5  # times: of how long the shared cells were measured
-# How long a cell is measured changes how sure its figures are, not what they are.
-_NOT_OF_THE_MEASUREMENT = frozenset(
-    {"name", "about", "group", "fio", "seconds", "warmup_s", "rounds", "p99_limit_ms"}
-)
 Key: TypeAlias = tuple[str, Engine]
 
 
@@ -124,6 +120,8 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
     verdicts = tuple(plausibility(result) for result in every)
     rows = tuple(_row(labels, [table[key] for table in tables]) for key in shared)
     named = list(zip(labels, every, proofs, strict=True))
+    row = deciding_row(rows)
+    ratios = [None] * (len(results) - 1) if row is None else [one.ratio for one in row.against]
     first, *others = (
         Candidate(label=label, proof=proof, suspicion=_suspicion(result, proof))
         for label, result, proof in named
@@ -132,10 +130,8 @@ def compare(results: Sequence[tuple[str, Result]], proofs: Sequence[Proof | None
         labels=labels,
         plausibilities=verdicts,
         proofs=proofs,
-        answers=tuple(answer(first, one, _deciding(rows, number)) for number, one in enumerate(others)),
-        causes=tuple(
-            cause(named[0], other, _deciding(rows, number)) for number, other in enumerate(named[1:])
-        ),
+        answers=tuple(answer(first, one, ratio) for one, ratio in zip(others, ratios, strict=True)),
+        causes=tuple(cause(named[0], one, ratio) for one, ratio in zip(named[1:], ratios, strict=True)),
         caveat=caveat([first, *others], [one.headline for one in verdicts]),
         refusals=() if rows else (_no_row(unlike),),
         subject=tuple(_differences(_SUBJECT, every)),
@@ -154,8 +150,9 @@ def _suspicion(result: Result, proof: Proof | None) -> str:
     return SUSPICIONS.get(verdict.code, "")
 
 
-def _deciding(rows: Sequence[Row], number: int) -> Ratio | None:
-    """The ratio that decides: of one committing writer, else of the first cell that commits."""
+def deciding_row(rows: Sequence[Row]) -> Row | None:
+    """The row that decides: of one committing writer, else of the first cell that commits; None without
+    any."""
     commits = [
         row
         for row in rows
@@ -163,8 +160,7 @@ def _deciding(rows: Sequence[Row], number: int) -> Ratio | None:
         and row.cell.sync != "none"
         and row.cell.workload != "flush"
     ]
-    found = [row for row in commits if row.cell.name == HEADLINE.name] or commits
-    return found[0].against[number].ratio if found else None
+    return next((row for row in commits if row.cell.name == HEADLINE.name), next(iter(commits), None))
 
 
 def _alike_in_serials(results: Sequence[Result]) -> list[Result]:
@@ -181,15 +177,12 @@ def _unlike_fields(
     found = {}
     for key in both:
         cells = [table[key].cell for table in tables]
+        names = differing(cells)
         # The length of a sustained load is what is tested: ten minutes are another load than thirty.
-        excepted = _NOT_OF_THE_MEASUREMENT - ({"seconds"} if cells[0].group == "sustained" else set())
-        differing = tuple(
-            field.name
-            for field in fields(Cell)
-            if field.name not in excepted and len({getattr(cell, field.name) for cell in cells}) > 1
-        )
-        if differing:
-            found[key] = differing
+        if cells[0].group == "sustained" and len({cell.seconds for cell in cells}) > 1:
+            names |= {"seconds"}
+        if names:
+            found[key] = tuple(sorted(names))
     return found
 
 
@@ -200,7 +193,7 @@ def _no_row(unlike: Mapping[Key, tuple[str, ...]]) -> str:
 
 
 def _unlike_text(unlike: Mapping[Key, tuple[str, ...]]) -> str:
-    what = ", ".join(dict.fromkeys(name for differing in unlike.values() for name in differing))
+    what = ", ".join(dict.fromkeys(name for names in unlike.values() for name in names))
     name, _ = next(iter(unlike))
     others = f" and of {counted(len(unlike) - 1, 'other cell')}" if len(unlike) > 1 else ""
     return f"the definition of {name}{others} differs ({what})"
@@ -352,10 +345,3 @@ _SURROUNDINGS: Mapping[str, Callable[[Result], str]] = MappingProxyType(
         "version of this tool": lambda result: result.software,
     }
 )
-
-
-def deciding_row(rows: Sequence[Row]) -> Row | None:
-    """The row of one committing writer, else of the first cell that commits; None without any."""
-    named = [row for row in rows if row.engine == "durability" and row.cell.name == HEADLINE.name]
-    others = [row for row in rows if row.basis == "rate" and row.cell.sync != "none"]
-    return next(iter((*named, *others)), None)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from durability.bench.catalogue import HEADLINE, PACED, QUICK, STANDARD, sustained
-from durability.bench.compare import Comparison, compare
+from durability.bench.catalogue import FLUSH_CONTROL, FSYNC, HEADLINE, PACED, QUICK, STANDARD, sustained
+from durability.bench.compare import Comparison, compare, deciding_row
 from durability.bench.decision.proof import Proof
 from durability.bench.json_documents import comparison_document
 from durability.bench.measurement import NO_LATENCIES
@@ -18,6 +18,7 @@ from durability.bench.result import Medium, Result
 from durability.bench.serials import hash_serials
 from durability.errors import UsageError
 from durability.formats.documents import to_json
+from durability.units import multiple
 from tests.core.bench.results import Device, drive, facts, simulate
 
 CELLS = (*STANDARD[:3], *(cell for cell in STANDARD if cell.group in ("controls", "flush ladder")))
@@ -277,3 +278,14 @@ def test_cuts_outweigh_times_that_no_platter_allows() -> None:
     assert said.startswith("Take b: it commits 2 times as fast as a") and "both are proven" in said
     (said,) = compare(pair, [proof, replace(proof, cuts=5, bound=0.45)]).answers
     assert said.startswith("Do not take b: it committed faster than its platter turns.")
+
+
+def test_one_row_decides() -> None:
+    """Without the headline the first load of commits does, for the answer and for the screen: not the control
+    of empty syncs, and not what fio measured."""
+    cells = (FLUSH_CONTROL, FSYNC)
+    found = compared(run(cells=cells), run(SLOW, seed=2, cells=cells))
+    row = deciding_row(found.rows)
+    assert row is not None and row.cell == FSYNC and row.against[0].ratio is not None
+    assert f"A.json commits {multiple(1 / row.against[0].ratio.value)} times as fast" in found.answers[0]
+    assert deciding_row(compared(run(cells=cells[:1]), run(cells=cells[:1])).rows) is None

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from durability import plain_text
 from durability.bench.catalogue import HEADLINE
+from durability.bench.cells import differing
 from durability.bench.decision.block_size import best_sizes
 from durability.bench.decision.bottom_line import BottomLine, Speed, bottom_line, megabytes
 from durability.bench.decision.classic import classic_rows, sync_cost
@@ -176,29 +177,34 @@ def _at(rate: float, room: int) -> int:
 
 
 def _curves(result: Result, width: int) -> Iterator[Text]:
-    """Rate by writers, bandwidth by block size, and the rate over time, each as a spark."""
+    """Rate by writers, bandwidth by block size, and the rate over time, each as a spark. A curve has the
+    headline and what differs from it in one parameter."""
     cells = [summarise(one) for one in result.cells if one.engine == "durability" and one.rounds]
-    headline = [one for one in cells if one.cell.group == "commit" and one.cell.jobs == 1][:1]
+    headline = [one for one in cells if one.cell.name == HEADLINE.name]
     held = [one for one in cells if one.cell.group == "sustained"][:1]
-    jobs = [
-        one
-        for one in cells
-        if one.cell.group == "jobs" and not one.cell.shared and one.cell.block_bytes == HEADLINE.block_bytes
-    ]
-    blocks = [one for one in cells if one.cell.group == "block size" and one.cell.jobs == 1]
+    jobs = [one for one in cells if differing((one.cell, HEADLINE)) == {"jobs"}]
+    jobs.sort(key=lambda one: one.cell.jobs)
+    blocks = [one for one in cells if differing((one.cell, HEADLINE)) == {"block_bytes"}]
+    blocks.sort(key=lambda one: one.cell.block_bytes)
     if jobs and headline:
         yield _curve("writers", [_by_writers(one) for one in (*headline, *jobs)], "commits/s", width)
     if blocks and headline:
         yield _curve("block", [_by_block(one) for one in (*headline, *blocks)], "by size of a commit", width)
     for best in best_sizes(result):
         yield from said("", "", best.text, width)
-    for one in held or headline:
-        seconds = len(one.series) * one.bin_s
+    commits = [one for one in cells if one.cell.group == "commit"]
+    for one in held or headline or commits[:1]:
         spark = figures.spark(one.series, _SPARK_BARS)
         if spark:
-            yield labelled(
-                "time", Text.assemble((spark, "cyan"), f"  commits/s of 1 writer over {seconds:,.0f} s")
-            )
+            yield labelled("time", Text.assemble((spark, "cyan"), f"  {_over_time(one)}"))
+
+
+def _over_time(one: CellSummary) -> str:
+    """What the rate over time is of."""
+    cell, seconds = one.cell, len(one.series) * one.bin_s
+    what = "commits" if cell.sync != "none" else "writes"
+    size = "" if cell.block_bytes == HEADLINE.block_bytes else f" of {format_size(cell.block_bytes)}"
+    return f"{what}/s of {counted(cell.jobs, 'writer')}{size} over {seconds:,.0f} s"
 
 
 def classic_lines(result: Result, width: int) -> Iterator[Text]:

@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from durability.bench.catalogue import CLASSIC, STANDARD, sustained
+from durability.bench.catalogue import (
+    CLASSIC,
+    FSYNC,
+    HEADLINE,
+    HELD_COMMIT,
+    HELD_UNSYNCED,
+    HELD_WRITERS,
+    STANDARD,
+    sustained,
+)
+from durability.bench.cells import Cell
 from durability.bench.result import Result, decode
 from durability_client.bench.report.one_screen import show_screen
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX
@@ -88,6 +98,28 @@ def test_pictures_stand_below() -> None:
     text = "\n".join(_shown(EXAMPLE, 80))
     assert "datacenter SSD" in text and "2,000-40,000" in text and "▲ 6,989" in text
     assert "1: 6,989  2: 9,863" in text and "4 KiB: 28.6 MB/s … 128 KiB: 383 MB/s" in text
+
+
+def test_a_curve_has_cells_of_one_kind() -> None:
+    """A commit by fsync is no first point of a curve by fdatasync."""
+    sixteen = next(cell for cell in STANDARD if cell.name == "4k-random-fdatasync-16jobs-overwritten")
+    for first, drawn in ((HEADLINE, True), (FSYNC, False)):
+        lines = _shown(simulate(Device(), cells=(first, sixteen)), 80)
+        assert any(line.startswith("writers ") for line in lines) == drawn
+        assert any(line.startswith("time ") and "commits/s of 1 writer over" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("held", "words"),
+    [
+        (HELD_COMMIT, "commits/s of 1 writer over 30 s"),
+        (HELD_WRITERS, "commits/s of 16 writers of 64 KiB over 30 s"),
+        (HELD_UNSYNCED, "writes/s of 16 writers of 64 KiB over 30 s"),
+    ],
+)
+def test_a_rate_over_time_says_whose(held: Cell, words: str) -> None:
+    """The label is that of the load which was held."""
+    assert any(line.endswith(words) for line in _shown(throttled(held), 80))
 
 
 def test_a_partial_result_says_so_first() -> None:
