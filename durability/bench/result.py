@@ -23,7 +23,7 @@ from durability.bench.measurement import Engine, Idle, Round
 from durability.errors import FormatError
 from durability.formats import documents
 from durability.formats.documents import Finite, Flag, Natural, Text
-from durability.formats.facts import Facts, Machine, Moment
+from durability.formats.facts import RECOGNITION, Facts, Machine, Moment
 
 Schema: TypeAlias = Literal["durability.bench/2"]
 SCHEMA: Schema = "durability.bench/2"
@@ -137,10 +137,14 @@ class Result:
 
 
 def encode(result: Result) -> bytes:
-    """The file. What ended it is cut where `decode` would refuse so long a text."""
+    """The file. What ended it is cut where `decode` would refuse so long a text; that by which `verify` knows
+    a target again is left out."""
     cells = tuple(replace(one, note=_cut(one.note)) for one in result.cells)
     kept = replace(result, stopped=_cut(result.stopped), cells=cells)
-    return (documents.to_json(documents.to_value(kept)) + "\n").encode()
+    value: dict[str, Any] = documents.to_value(kept)
+    for name in RECOGNITION:
+        del value["facts"][name]
+    return (documents.to_json(value) + "\n").encode()
 
 
 def _cut(text: str) -> str:

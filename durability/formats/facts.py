@@ -79,7 +79,9 @@ class Facts:
     `path` is absolute; `path_in_file_system` is relative to the mount (the part that survives another mount
     point), "" for a device. `layers` names each block device from the file system's source down to the
     drives. `offset_bytes` is where the partition or device under test starts on its drive, None where
-    layers between make that meaningless.
+    layers between make that meaningless. `volume` is what device mapper or md calls the volume then, whatever
+    its name is today, "" where nothing does. `named` is a path that names the target after a restart too, ""
+    where none is known that `path` is not.
     """
 
     host: Host
@@ -92,6 +94,12 @@ class Facts:
     layers: tuple[str, ...]
     drives: tuple[Drive, ...]
     warnings: tuple[TargetWarning, ...]
+    volume: str = ""
+    named: str = ""
+
+
+# Fields by which `verify` knows the target again. The first release has none of them, and refuses them.
+RECOGNITION = ("volume", "named")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

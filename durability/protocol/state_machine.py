@@ -26,6 +26,7 @@ from durability.errors import AuthenticationError, DurabilityError, PeerError, P
 from durability.protocol import messages
 from durability.protocol.frame import FrameDecoder, frame
 from durability.protocol.messages import ClientMessage, Failure, Message, Ping, Pong, ServerMessage
+from durability.protocol.older_documents import as_known
 
 # Newest first. A version is a set of messages and of fields in the documents within them. Who adds either
 # puts a new version in front, and keeps the one before as long as its release is to be talked to.
@@ -199,7 +200,8 @@ class _Protocol:
             self._pings.append(message.sent_ns)
 
     def send_encoded(self, kind: type[Message], body: bytes) -> None:
-        """As `send`, for a message that `messages.encode` made `body` of; nothing where it is not legal."""
+        """As `send`, for a message that `messages.encode` made `body` of, after `as_known`; nothing where it
+        is not legal."""
         if self.may_send(kind):
             self._queue_encoded(kind, body)
 
@@ -266,9 +268,13 @@ class _Protocol:
         here = f" (this machine has durability {durability.__version__})" if failure.code == "version" else ""
         raise RefusedError(failure.code, f"{failure.text}{here}")
 
+    def as_known(self, message: Message) -> Message:
+        """`message` as the peer's release knows it."""
+        return as_known(message, self._version)
+
     def _queue(self, message: Message) -> None:
         """Queue a legal message, and take its step."""
-        self._queue_encoded(type(message), messages.encode(message))
+        self._queue_encoded(type(message), messages.encode(self.as_known(message)))
 
     def _queue_encoded(self, kind: type[Message], body: bytes) -> None:
         self._outgoing += frame(body)

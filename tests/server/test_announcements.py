@@ -51,7 +51,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     lab.members[address] = await lab.join(address, (await server.invite()).line, name="b7")
     plan = lab.plan()
     client = await lab.connect(address)
-    await client.begin(plan, lab.facts(path="/mnt/my disk/t"))
+    await client.begin(plan, lab.facts(path="/mnt/t", named="/mnt/my disk/t"))
     await client.acknowledge(3, 4)
     client.vanish()
     await lab.exported(address, plan.run, lambda case: case.session_end == "silence")
@@ -71,7 +71,7 @@ async def test_each_event_is_a_line(lab: Lab, sqlite_url: str) -> None:
     await server.stop()
     expected = (
         r"b7: joined as client",
-        r".*: run 0123456789abcdef armed: /mnt/my disk/t on .*, 31 MiB, 2 writers",
+        r".*: run 0123456789abcdef armed: /mnt/t on .*, 31 MiB, 2 writers",
         r".*: run \w+ lost at \d\d:\d\d:\d\d after 7 acknowledgements: boot it and type"
         r" `durability verify '/mnt/my disk/t'`",
         r".*: run \w+ back, after 7 acknowledgements",

@@ -24,6 +24,9 @@ _EMULATED_NAME = re.compile(r"(vd|xvd)[a-z]+")
 _EMULATED_MODEL = re.compile(
     r"qemu|vbox|vmware|virtual|virtio|xen|msft|amazon elastic|amazon ec2|googledisk|persistentdisk", re.I
 )
+_CRYPT_UUID = re.compile(r"CRYPT-[A-Z0-9]+-[0-9a-f]{32}(?=-|$)")
+# Links that nobody would type by choice: world-wide names and UUIDs.
+_LONG_LINK = re.compile(r"wwn-|nvme-(eui|nvme|uuid)\.|scsi-[0-9]|(lvm-pv|dm|md)-uuid-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,13 @@ class Stack:
     """The layers from the top device down, as "name (what it is)", and the leaves' names, each once.
 
     `offset_bytes`: where the top device starts on its only drive, None where layers make that meaningless.
+    `volume`: what names the top device then, "" where nothing does.
     """
 
     layers: tuple[str, ...]
     leaves: tuple[str, ...]
     offset_bytes: int | None
+    volume: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,8 @@ def stack_of(names: tuple[str, ...], *, sys: Path = SYS) -> Stack:
             offset = 0
         elif _is_partition(names[0], sys) and _below(names[0], sys) == leaves:
             offset = (_number(_class(names[0], sys) / "start") or 0) * _SYS_SECTOR_BYTES
-    return Stack(layers=tuple(layers), leaves=tuple(leaves), offset_bytes=offset)
+    volume = _volume(names[0], sys) if len(names) == 1 and offset is None else ""
+    return Stack(layers=tuple(layers), leaves=tuple(leaves), offset_bytes=offset, volume=volume)
 
 
 def drive(name: str, *, sys: Path = SYS) -> Drive:
@@ -160,6 +166,12 @@ def device_at(serial: str, offset_bytes: int, *, sys: Path = SYS) -> Path | None
         if (stack.offset_bytes, serials) == (offset_bytes, [serial]):
             found.append(Path("/dev", entry.name))
     return found[0] if len(found) == 1 else None
+
+
+def link_to(device: Path, *, links: Path = Path("/dev/disk/by-id")) -> Path | None:
+    """A link to `device` that leads to it after a restart too; None if there is none."""
+    found = [link for link in links.glob("*") if link.resolve() == device]
+    return min(found, key=lambda link: (bool(_LONG_LINK.match(link.name)), link.name), default=None)
 
 
 def drop_backing_cache(name: str, *, sys: Path = SYS) -> None:
@@ -256,6 +268,22 @@ def _below(name: str, sys: Path) -> list[str]:
         return sorted(entry.name for entry in (directory / "slaves").iterdir())
     except OSError:
         return []
+
+
+def _volume(name: str, sys: Path) -> str:
+    """What device mapper or md calls the volume that `name` is, or is a partition of; "" where nothing tells
+    it from others."""
+    if _is_partition(name, sys):
+        whole = _volume(whole_of(name, sys=sys), sys)
+        return f"{whole} at {start_of(name, sys=sys)}" if whole else ""
+    directory = _class(name, sys)
+    if array := _text(directory / "md" / "uuid"):
+        return f"md-{array}"
+    mapped = _text(directory / "dm" / "uuid")
+    if mapped.startswith("CRYPT-"):  # ends with the name that it is opened by today
+        known = _CRYPT_UUID.match(mapped)
+        return known[0] if known else ""
+    return mapped
 
 
 def _what(name: str, sys: Path) -> str:

@@ -31,8 +31,9 @@ _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
 
 
-def collect(path: Path, kind: TargetKind) -> Facts:
-    """All facts of the target at `path` (absolute, symbolic links resolved) on this machine now.
+def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts:
+    """All facts of the target at `path` (absolute, symbolic links resolved) on this machine now. `typed`: the
+    path that was resolved.
 
     Raises nothing for what is missing or unreadable: such facts are None or empty. Bytes of a name that are
     no UTF-8 are escaped.
@@ -56,8 +57,19 @@ def collect(path: Path, kind: TargetKind) -> Facts:
         warnings=target_warnings(
             file_system=file_system, layers=stack.layers, drives=drives, virtualisation=host.virtualisation
         ),
+        volume=stack.volume,
+        named=_named(path, kind, typed),
     )
     return escaped(facts)
+
+
+def _named(path: Path, kind: TargetKind, typed: Path | None) -> str:
+    """A path that leads to the target after a restart too, where `path` may not: a device has its name by the
+    order in which it is found."""
+    if typed is not None and typed != path:
+        return str(typed)
+    link = block_devices.link_to(path) if kind == "device" else None
+    return "" if link is None else str(link)
 
 
 def file_system_of(path: Path) -> FileSystem | None:

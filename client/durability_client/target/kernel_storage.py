@@ -146,6 +146,7 @@ class KernelStorage:
 
     def __init__(self, path: str | Path) -> None:
         self.path = real_path(path)
+        self._typed = Path(path).absolute()
         self._lock_fd: int | None = None
 
     def __reduce__(self) -> tuple[type[KernelStorage], tuple[Path]]:
@@ -280,7 +281,7 @@ class KernelStorage:
 
     def facts(self) -> Facts:
         """What is known of target and machine now; see `discovery`."""
-        return facts_module.collect(self.path, self.kind)
+        return facts_module.collect(self.path, self.kind, typed=self._typed)
 
     def flushes(self, drive: str) -> int | None:
         """What `Drive.flushes` of `drive` is now, from the kernel's counters."""

@@ -104,10 +104,11 @@ class UnmountableStorage:
                 f"{self.path} starts at byte {found.offset_bytes} of its drive; the file system of run"
                 f" {case.run} started at {armed.offset_bytes}"
             )
-        if not self._probe.uuid and found.offset_bytes is None:
+        same_volume = bool(found.volume) and found.volume == armed.volume
+        if not self._probe.uuid and found.offset_bytes is None and not same_volume:
             raise WrongTargetError(
-                f"{self._probe.text}, and it is on layers ({', '.join(found.layers)}), so no offset"
-                f" shows that it is the device of run {case.run}"
+                f"{self._probe.text}, and it is on layers ({', '.join(found.layers)}), so neither an offset"
+                f" nor the volume's UUID shows that it is the device of run {case.run}"
             )
         if self._probe.type and _release(found.host.kernel) < _release(armed.host.kernel):
             raise TargetError(

@@ -327,7 +327,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         assert self.caller is not None  # the protocol's tables: no request before Welcome
         async with self._services.turns.turn(self.caller.holder, type(message)):
             answer = await self._answer(self.caller, message)
-            body = await self._services.encode(answer) if isinstance(answer, _LONG_ANSWERS) else b""
+            known = self._protocol.as_known(answer)
+            body = await self._services.encode(known) if isinstance(answer, _LONG_ANSWERS) else b""
         if isinstance(answer, messages.Accepted) and self.session is not None:
             self.send(self.session.run.accepted())  # a commit may have come meanwhile
             self._accepted_ns = clock.now_ns()

@@ -25,7 +25,7 @@ def lost(run: Run, *, campaign: str) -> str:
     what = f"lost at {clock.local_time(run.last_receipt_ns)} after {_acked(run)}"
     if campaign:
         return f"{what}: campaign {campaign} verifies it"
-    path = shlex.quote(run.armed.path) if run.armed is not None else "TARGET"
+    path = shlex.quote(run.armed.named or run.armed.path) if run.armed is not None else "TARGET"
     return f"{what}: boot it and type `durability verify {path}`"
 
 

@@ -31,13 +31,15 @@ def target_keys(facts: Facts) -> TargetKeys:
     uuid = facts.file_system.uuid if facts.file_system else ""
     in_file_system = f"fs={uuid} file={facts.path_in_file_system}" if facts.kind == "file" else "device"
     serials = sorted(_serial(drive, facts.host.machine_id) for drive in facts.drives)
-    placed = facts.kind == "file" or facts.offset_bytes is not None
+    volume = facts.volume if facts.kind == "device" else ""
+    placed = facts.kind == "file" or facts.offset_bytes is not None or bool(volume)
     identified = bool(serials) and all(serials) and placed
-    drive = f"drives={','.join(serials)} offset={facts.offset_bytes} {in_file_system}"
+    drive = f"drives={','.join(serials)} offset={volume or facts.offset_bytes} {in_file_system}"
     return TargetKeys(
         drive=drive if identified else "",
         file_system=in_file_system if facts.kind == "file" and uuid else "",
-        path=f"machine={facts.host.machine_id} path={facts.path}",
+        # A volume has its name by the order in which it was found, so another one may have it tomorrow.
+        path=f"machine={facts.host.machine_id} path={volume or facts.path}",
     )
 
 

@@ -17,6 +17,7 @@ from durability_client.system import block_devices
 from durability_client.system.mounts import mount_of, parse_mount
 from durability_client.system.smart import counter_in
 from durability_client.target.discovery import collect
+from durability_client.target.kernel_storage import KernelStorage
 from durability_client.target.target_warnings import target_warnings
 
 DRIVE = Drive(
@@ -246,6 +247,49 @@ def test_a_mirror_under_a_logical_volume_resolves_to_both_drives(tmp_path: Path)
     assert stack.offset_bytes is None
     assert [block_devices.drive(name, sys=tmp_path).serial for name in stack.leaves] == ["A", "B"]
     assert "layers" in _codes(layers=stack.layers)
+
+
+@pytest.mark.parametrize(
+    ("names", "volume"),
+    [
+        (("dm-0",), "LVM-abcdef"),
+        (("dm-1",), f"CRYPT-LUKS2-{'0f' * 16}"),
+        (("dm-2",), ""),
+        (("dm-3",), ""),
+        (("md0",), "md-3aaa0122-29827cfa-5331ad66-ca767371"),
+        (("md0p1",), "md-3aaa0122-29827cfa-5331ad66-ca767371 at 1048576"),
+        (("nvme0n1p1",), ""),
+        (("nvme0n1", "dm-0"), ""),
+    ],
+)
+def test_volumes_are_told_apart_by_what_the_kernel_calls_them(
+    tmp_path: Path, names: tuple[str, ...], volume: str
+) -> None:
+    """UUIDs of device mapper and md, without the name that somebody opened them by, and places in them."""
+    _nvme(tmp_path)
+    uuids = ("LVM-abcdef", f"CRYPT-LUKS2-{'0f' * 16}-data", "CRYPT-PLAIN-data", "")
+    for number, uuid in enumerate(uuids):
+        _stacked(tmp_path, f"dm-{number}", ["nvme0n1"], {"dm/uuid": uuid})
+    array = {"md/uuid": "3aaa0122-29827cfa-5331ad66-ca767371", "md0p1/partition": "1", "md0p1/start": "2048"}
+    _stacked(tmp_path, "md0", ["nvme0n1"], array)
+    _link(tmp_path, "md0p1", "devices/virtual/md0/md0p1")
+    assert block_devices.stack_of(names, sys=tmp_path).volume == volume
+
+
+def test_a_link_is_found_that_leads_to_a_device_after_a_restart(tmp_path: Path) -> None:
+    """One that people can read, if there is one; none for a device without a link."""
+    device, other = tmp_path / "dm-0", tmp_path / "dm-1"
+    for name in ("dm-uuid-LVM-abc", "dm-name-vg-a", "wwn-0x5"):
+        (tmp_path / name).symlink_to(device)
+    assert block_devices.link_to(device, links=tmp_path) == tmp_path / "dm-name-vg-a"
+    assert block_devices.link_to(other, links=tmp_path) is None
+
+
+def test_the_path_that_was_typed_is_kept(tmp_path: Path) -> None:
+    """A link leads to the target after a restart, when its own name may be another's."""
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert KernelStorage(tmp_path / "link").facts().named == str(tmp_path / "link")
+    assert KernelStorage(tmp_path / "target").facts().named == ""
 
 
 def test_a_sata_drive_has_its_serial_from_the_vital_product_data(tmp_path: Path) -> None:

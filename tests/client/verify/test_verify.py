@@ -310,7 +310,7 @@ async def test_volumes_of_one_drive_are_two_targets(lab: Lab) -> None:
     """Names of device mapper change with a boot; a run on one volume is not judged on another one."""
 
     def volume(letter: str, name: str) -> Facts:
-        place = {"path_in_file_system": "", "offset_bytes": None, "volume": f"LVM-{letter}"}
+        place: dict[str, Any] = {"path_in_file_system": "", "offset_bytes": None, "volume": f"LVM-{letter}"}
         return facts(kind="device", path=name, file_system=None, **place)
 
     first = replace(lab.plan, run=0xBB, seed=9)
@@ -725,7 +725,7 @@ async def test_wiped_device_on_layers_is_not_recognised(lab: Lab) -> None:
     with pytest.raises(WrongTargetError, match="shows that it is the device of run"):
         storage.facts_as_target_of(case, facts(kind="device", file_system=None, offset_bytes=None))
 
-    volume = {"offset_bytes": None, "volume": "LVM-a"}
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "LVM-a"}
     case = make_case(lab.plan, (ACKED,), armed=facts(**volume))
     found = storage.facts_as_target_of(case, facts(kind="device", file_system=None, **volume))
     assert identify(case, found, ()).by == "hardware"

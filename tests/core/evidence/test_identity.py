@@ -71,7 +71,11 @@ def volume(name: str, **changes: Any) -> Facts:
         (volume("LVM-a"), facts(offset_bytes=None), "a file, expected a device"),
         (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-a"), ""),
         (facts(offset_bytes=None), facts(offset_bytes=None), ""),
-        (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-b"), "expected LVM-a"),
+        (
+            facts(offset_bytes=None, volume="LVM-a"),
+            facts(offset_bytes=None, volume="LVM-b"),
+            "expected LVM-a",
+        ),
     ],
 )
 def test_a_volume_is_known_by_its_uuid(make_plan: MakePlan, armed: Facts, now: Facts, word: str) -> None:

@@ -72,6 +72,15 @@ def another_drive_without_a_serial() -> str:
     return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=unknown)))
 
 
+@lab_case("exit 5: another target")
+def another_volume_of_the_same_drives() -> str:
+    """After the reboot device mapper has given the volume's name to another volume of the drive."""
+    plan = plan_of()
+    place: dict[str, Any] = {"kind": "device", "path": "/dev/dm-0", "file_system": None, "offset_bytes": None}
+    now = facts(**place, volume="LVM-b", boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(**place, volume="LVM-a")))
+
+
 @lab_case("exit 5: not to be judged")
 def log_that_was_not_replayed() -> str:
     """The last 20 operations are in the file system's log, which the mount did not replay."""

@@ -373,6 +373,13 @@ JUDGING = (
         change=without(identity.serials, " or any(not drive.serial for drive in drives)", ""),
     ),
     Mutant(
+        name="volumes of one drive are alike",
+        rule=9,
+        taken_away="where the target lies on its drives is not compared",
+        noticed_by=("another-volume-of-the-same-drives",),
+        change=answering(identity._place_differences, "yield from ()"),
+    ),
+    Mutant(
         name="later runs ignored",
         rule=9,
         taken_away="another run's superblock means nothing",

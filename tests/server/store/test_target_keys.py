@@ -86,6 +86,16 @@ def test_a_device_is_known_by_serial_and_offset(lab: Lab) -> None:
     assert not _same(device, lab.facts())
 
 
+def test_a_volume_is_known_by_its_uuid() -> None:
+    """Of the volumes on the same drives each may be called dm-0 in turn, whether the drives have serials."""
+    for drives in ((sample_facts.drive(),), NAMELESS):
+        volume = _device(None, MIB, path="/dev/dm-0", volume="LVM-a", drives=drives)
+        assert _same(volume, replace(volume, path="/dev/dm-1"))
+        assert not _same(volume, replace(volume, volume="LVM-b"))
+    unnamed = replace(volume, volume="")
+    assert _same(unnamed, unnamed) and not _same(unnamed, volume)
+
+
 def test_drives_that_cannot_be_told_apart_have_no_series(lab: Lab) -> None:
     """Nothing is pooled across drives: two without a serial, or with one that every machine has, stay two."""
     facts = lab.facts()

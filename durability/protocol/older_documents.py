@@ -1,0 +1,46 @@
+"""Documents for a peer of an earlier release, which refuses fields that it does not know.
+
+Leaves such fields out. They are optional in every release that has them, so what is left is whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
+
+from durability.formats.facts import RECOGNITION
+from durability.formats.packing import Value
+from durability.protocol import messages
+from durability.protocol.messages import Message
+
+_RECOGNITION_SINCE = 4  # the first version of the protocol with these fields
+
+
+def as_known(message: Message, version: int) -> Message:
+    """`message` with what a peer of this version of the protocol knows of its documents."""
+    if version >= _RECOGNITION_SINCE:
+        return message
+    match message:
+        case messages.Register() | messages.ArmRun() | messages.Fetch():
+            return replace(message, facts=_without(message.facts, RECOGNITION))
+        case messages.CaseFile():
+            return replace(message, case=_case(message.case))
+        case messages.Shown():
+            return replace(message, document=_changed(message.document, "case", _case))
+    return message
+
+
+def _case(case: Mapping[str, Value]) -> dict[str, Value]:
+    return _changed(case, "armed", lambda facts: _without(facts, RECOGNITION))
+
+
+def _changed(
+    document: Mapping[str, Value], name: str, change: Callable[[Mapping[str, Value]], dict[str, Value]]
+) -> dict[str, Value]:
+    """`document` with `change` made to what it has as `name`, if that is a document."""
+    part = document.get(name)
+    return {**document, name: change(part)} if isinstance(part, Mapping) else dict(document)
+
+
+def _without(document: Mapping[str, Value], names: Container[str]) -> dict[str, Value]:
+    return {name: value for name, value in document.items() if name not in names}

@@ -1,0 +1,36 @@
+"""What a peer of the first release does not know is left out of what it gets."""
+
+from __future__ import annotations
+
+from durability.formats.documents import to_value
+from durability.formats.facts import RECOGNITION
+from durability.formats.packing import Value
+from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Register, Shown
+from durability.protocol.older_documents import as_known
+from tests.sample_facts import facts
+
+FACTS = to_value(facts(volume="LVM-a", named="/dev/mapper/vg-a"))
+CASE: dict[str, Value] = {"run": "1", "armed": FACTS}
+MESSAGES: tuple[Message, ...] = (
+    Register(run=1, plan=b"plan", facts=FACTS, secret=bytes(32), label="", force=False),
+    ArmRun(facts=FACTS),
+    Fetch(run=1, facts=FACTS, end=False),
+    CaseFile(case=CASE),
+    Shown(document={"case": CASE, "verdicts": []}),
+)
+
+
+def test_newer_fields_are_left_out_for_an_older_peer() -> None:
+    """Wherever they stand; all else stays, and a peer of this release gets everything."""
+    for message in MESSAGES:
+        older = as_known(message, 3)
+        assert type(older) is type(message)
+        assert not any(name in repr(older) for name in RECOGNITION)
+        assert "file_system" in repr(older)
+        assert as_known(message, 4) == message
+
+
+def test_what_is_no_such_document_is_left_alone() -> None:
+    """A run that was never armed has no facts, and a question may have none."""
+    for message in (CaseFile(case={"armed": None}), Fetch(run=1, facts={}, end=True), Shown(document={})):
+        assert as_known(message, 3) == message
