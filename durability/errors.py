@@ -30,10 +30,9 @@ EXIT_ENVIRONMENT = 5
 
 # What `verify` says, whatever its exit code, if its verdict is nowhere but in its own output.
 NOT_STORED = "the server did not store this verdict and its evidence"
-# What a command says that ended before it had reached a server.
-NOT_CONNECTED = "cannot connect to"
-# Why `run` is refused a target whose last run would be lost unverified.
-UNVERIFIED = "was armed and neither stopped nor verified"
+# What `run` says, with the server's code if there is one, before why, if it ends because of its server before
+# it is armed: so the target is not to blame.
+NOT_ACCEPTED = "the server did not accept this run"
 
 
 class DurabilityError(Exception):

@@ -27,9 +27,8 @@ from durability.errors import (
     EXIT_INCONCLUSIVE,
     EXIT_LOSS,
     EXIT_OK,
-    NOT_CONNECTED,
+    NOT_ACCEPTED,
     NOT_STORED,
-    UNVERIFIED,
     DurabilityError,
     NotOursError,
 )
@@ -57,9 +56,12 @@ _LOOK_S = 0.2  # between looks for a drive
 _READ_S = 30.0
 _BUSY_S = 10.0  # for whoever looks at a new device to let go of it
 _VERIFY_S = 7 * 86_400.0
-_TRIES = 5  # of a verify that came to no verdict; the last after the agent would miss its server as well
+# Of a run that the server did not accept, and of a verify that came to no verdict; the last after the agent
+# would miss its server as well.
+_TRIES = 5
 _BETWEEN_TRIES_S = 3.0
-_STORE_TRIES = 600  # of a verdict that the server does not store, since its disk is full for a while
+_STORE_TRIES = 600  # of what the server does not store, since its disk is full for a while
+_NO_STORE = f"{NOT_ACCEPTED} (store-unavailable)"
 _STILL_ACKED_S = 3.0  # in which a run whose drive was cut acknowledges nothing
 
 
@@ -169,23 +171,21 @@ class DriveWork:
         write_mark(mark, {"before": await self._last_run(work)})
         command = own_command("run", str(target), *self._setting.options, *run_options(mine))
         self._run_on = (found.leaves[0], found.diskseq)
-        for _ in range(_TRIES):
+        tries_left = {True: _STORE_TRIES, False: _TRIES}  # by whether the server could not store
+        while True:
             self._run = run = await RunChild.start(self._children, *command)
             if await self._watch_run(work, run, mark):
                 return
-            if NOT_CONNECTED not in run.said:
-                unverified = UNVERIFIED in run.said  # of an agent that was killed; the drive is well
-                raise await self._not_begun(work, "agent" if unverified else "not-begun", run)
+            no_store = run.has_said(_NO_STORE)
+            tries_left[no_store] -= 1
+            if not run.has_said(NOT_ACCEPTED) or not tries_left[no_store]:
+                break
             work.say(text=run.said)
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
-        raise await self._not_begun(work, "agent", run)
-
-    async def _not_begun(self, work: TaskPart, trouble: Trouble, run: RunChild) -> DriveError:
-        """Unmounts, for a cut of the other drives may be this one's too: a mount would keep it from coming
-        back. What is to be said of the run."""
-        await self._dismount(self._setting.places.mount_point(work.task, work.mine))
-        return DriveError(trouble, run.said or f"run ended with exit code {run.exit_code}")
+        # A cut of the other drives may be this one's too: a mount would keep it from coming back.
+        await self._dismount(self._setting.places.mount_point(task, mine))
+        raise DriveError(_not_begun(run), run.said or f"run ended with exit code {run.exit_code}")
 
     async def _watch_run(self, work: TaskPart, run: RunChild, mark: Path) -> bool:
         """Say how the run goes, until it ends. Whether the server came to know it."""
@@ -204,7 +204,7 @@ class DriveWork:
         if not run.was_armed and not work.status.run:
             return False
         self._unpin()
-        trouble = "" if run.was_armed or early else "not-begun"
+        trouble = "" if run.was_armed or early else _not_begun(run)
         state = "failed" if trouble else "ended"
         work.say(state=state, trouble=trouble, run=run.run, exit_code=run.exit_code, text=run.said)
         await self._let_go(work)
@@ -501,6 +501,11 @@ class DriveWork:
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
         raise DriveError("not-verified", f"exit code {done.exit_code} of verify, but {NOT_STORED}")
+
+
+def _not_begun(run: RunChild) -> Trouble:
+    """Why a run that has ended did not begin: the drive is not to blame for the server."""
+    return "agent" if run.has_said(NOT_ACCEPTED) else "not-begun"
 
 
 def _ready_after_start_s(found: FoundDrive) -> float:

@@ -62,6 +62,10 @@ class RunChild:
         """Why it ended, in its own words."""
         return last_words(self._said)
 
+    def has_said(self, words: str) -> bool:
+        """Whether `words` are in what it said last for people."""
+        return any(words in line for line in self._said)
+
     async def ended(self) -> None:
         """Wait for its end."""
         await asyncio.shield(self._ended)

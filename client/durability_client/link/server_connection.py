@@ -21,7 +21,6 @@ from typing import TypeVar, cast
 import durability
 from durability import limits
 from durability.errors import (
-    NOT_CONNECTED,
     AuthenticationError,
     FormatError,
     PeerError,
@@ -289,7 +288,7 @@ async def _connect(endpoint: Endpoint, purpose: Purpose, address: tuple[str, int
         raise ProtocolError(f"{where}: {error}") from error
     except OSError as error:
         raise PeerError(
-            f"{NOT_CONNECTED} {where}: {_why_refused(error)}; check that `durability serve` runs there"
+            f"cannot connect to {where}: {_why_refused(error)}; check that `durability serve` runs there"
         ) from error
     except BaseException:
         connection.close()

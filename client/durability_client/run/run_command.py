@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NoReturn, TextIO
 
 from durability import limits
-from durability.errors import EXIT_OK, DurabilityError, PeerError, TargetError
+from durability.errors import EXIT_OK, NOT_ACCEPTED, DurabilityError, PeerError, RefusedError, TargetError
 from durability.formats.case import DriveState
 from durability.formats.documents import to_value
 from durability.formats.facts import Facts
@@ -112,7 +112,8 @@ async def run(options: RunOptions, storage: Storage, out: TextIO) -> RunSummary:
     live = StatusLine(f"{plan.run:016x}", out=out if options.json else None, err=sys.stderr)
     current = _Run(options, plan, storage, live)
     with _signals(current.interrupt):
-        await current.link.connect(peer)
+        with current.accepted():
+            await current.link.connect(peer)
         try:
             storage.lock(create=True)
             await asyncio.to_thread(
@@ -167,15 +168,31 @@ class _Run:
         """A signal: the first one stops the run, the second one gives up on a stop that takes too long."""
         self._signals.append(number)
 
+    @contextmanager
+    def accepted(self) -> Iterator[None]:
+        """Say it if the server is why the run ends here."""
+        try:
+            yield
+        except PeerError as error:
+            code = f" ({error.code})" if isinstance(error, RefusedError) else ""
+            self._live.say(f"{NOT_ACCEPTED}{code}")
+            raise
+
     async def run(self, facts: Facts) -> RunSummary:
         """Do all of it. Raises DurabilityError, after reporting the reason to the server."""
         plan, options = self._plan, self._options
-        await self.link.register(
-            run=plan.run, plan=plan.encode(), facts=to_value(facts), label=options.label, force=options.force
-        )
+        with self.accepted():
+            await self.link.register(
+                run=plan.run,
+                plan=plan.encode(),
+                facts=to_value(facts),
+                label=options.label,
+                force=options.force,
+            )
         self._live.say(f"run          {plan.run:016x}, {describe_writers(plan)}")
         try:
-            await self._prepare()
+            with self.accepted():
+                await self._prepare()
             await self._write()
             return await self._stop()
         except _WriterFailedError as error:

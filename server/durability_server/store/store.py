@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from durability import limits
-from durability.errors import UNVERIFIED, RefusedError, StoreError
+from durability.errors import RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.packing import Value, pack, unpack
@@ -165,7 +165,8 @@ class Store:
                 raise RefusedError(
                     "unverified-run",
                     f"{new.path} holds run {unverified.run} of {unverified.registered_wall}, which"
-                    f" {UNVERIFIED}: verify it first, or add --force to lose its evidence",
+                    " was armed and neither stopped nor verified: verify it first, or add --force to lose its"
+                    " evidence",
                 )
             number = db.execute(select(func.coalesce(func.max(tables.runs.c.number), 0) + 1)).scalar_one()
             db.execute(

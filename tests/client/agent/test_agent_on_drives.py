@@ -13,15 +13,18 @@ from pathlib import Path
 import pytest
 
 from durability.campaign.tasks import DriveStatus
-from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_CONNECTED, NOT_STORED
+from durability.errors import EXIT_ENVIRONMENT, EXIT_INCONCLUSIVE, EXIT_LOSS, NOT_STORED
 from durability.units import parse_address, parse_run
 from durability_client import queries
+from durability_client.agent.drive_work import _TRIES
 from durability_client.system.mounts import mounts
 from durability_lab.kernel_rig.block_rig import BlockRig
 from durability_lab.kernel_rig.cycle import powered
 from durability_lab.support.local_server import LocalServer, local_server
 from durability_server.runs.run import Run
 from durability_server.server import Server
+from durability_server.store import store
+from durability_server.store.database import Database
 from tests.client.agent.task_server import (
     AgentProcess,
     DeviceLink,
@@ -301,7 +304,7 @@ async def test_a_run_that_finds_no_server_is_begun_when_there_is_one(
         await lab.server.stop()
         tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))
         server.task = tasks.make("run", fresh=True)
-        await server.until(lambda status: any(NOT_CONNECTED in one.text for one in status.drives))
+        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
         again = Server(store_url=f"sqlite:///{lab.credential.parent}/store.sqlite")
         await again.start(host, port, directory=None)
         status = await server.drive("armed failed ended")
@@ -309,6 +312,43 @@ async def test_a_run_that_finds_no_server_is_begun_when_there_is_one(
         await server.do(tasks.make("release"))
         assert not mounted(agent)
         await again.stop()
+
+
+async def test_a_run_waits_for_room_on_the_servers_disk(
+    tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The drive is not to blame: the agent says what is missing, tries longer than for a server that is away,
+    and begins the run once the server takes it."""
+    asked: list[Database] = []
+
+    def room(database: Database) -> tuple[int, int]:
+        asked.append(database)
+        return 40 << 20, 100 << 30
+
+    async with with_both_servers(tmp_path) as (server, _, _):
+        tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))
+        with monkeypatch.context() as full:
+            full.setattr(Database, "room", room)
+            server.task = tasks.make("run", fresh=True)
+            await server.until(
+                lambda status: len(asked) > _TRIES or any(one.state != "working" for one in status.drives)
+            )
+            assert server.status is not None and "make room there" in server.status.drives[0].text
+        status = await server.drive("armed failed ended")
+        assert status.state == "armed", status
+
+
+async def test_a_run_that_the_server_refuses_is_not_the_drives_fault(
+    tmp_path: Path, make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that has as many runs as it may have says so; nothing stays mounted."""
+    monkeypatch.setattr(store, "RUNS_OF_CLIENT_MAX", 0)
+    async with with_both_servers(tmp_path) as (server, agent, _):
+        tasks = Tasks((drive_on(make_loop(256 << 20), size="16MiB"),))
+        status = await server.do(tasks.make("run", fresh=True), "armed failed ended")
+        assert (status.state, status.trouble) == ("failed", "agent"), status
+        assert "the maximum of one client" in status.text
+        assert not mounted(agent)
 
 
 async def test_a_run_that_cannot_begin_says_why(tmp_path: Path, make_loop: MakeLoop) -> None:

@@ -9,7 +9,7 @@ import os
 import resource
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from durability import limits
-from durability.errors import EXIT_OK, PeerError, RefusedError, TargetError, UsageError
+from durability.errors import EXIT_OK, NOT_ACCEPTED, PeerError, RefusedError, TargetError, UsageError
 from durability.formats.facts import Facts
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan, TargetKind
@@ -128,6 +128,12 @@ class Lab:
         task = self.run(storage, **changes)
         await until(lambda: task.done() or self.both_acknowledge(control=until_control))
         return await interrupted(task)
+
+    async def end(self, run_id: int) -> None:
+        """End a run as verify does."""
+        verify = await connect(self.endpoint, "verify")
+        await verify.request(Fetch(run=run_id, facts={}, end=True), CaseFile)
+        verify.close()
 
     async def case(self, run_id: int) -> dict[str, Any]:
         """The case that the server has of a run."""
@@ -385,20 +391,46 @@ async def test_a_run_outlives_its_server(lab: Lab, storage: KernelStorage) -> No
 
 
 async def test_a_run_that_the_server_ended_stops(
-    lab: Lab, storage: KernelStorage, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, storage: KernelStorage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """When verify takes the run away, the writers stop and the command says who ended it."""
     task = lab.run(storage)
     run_id = int((await lab.lines.until_under_way(task))["run"], 16)
     monkeypatch.setattr(limits, "SILENCE_NS", 0)
-    verify = await connect(lab.endpoint, "verify")
-    await verify.request(Fetch(run=run_id, facts={}, end=True), CaseFile)
-    verify.close()
+    await lab.end(run_id)
     with pytest.raises(RefusedError):
         await task
+    assert NOT_ACCEPTED not in capsys.readouterr().err
 
 
-async def test_an_unverified_run_is_not_overwritten(lab: Lab, storage: KernelStorage) -> None:
+class Watched(KernelStorage):
+    """A target whose drives are looked at for the first time, which is just before the run is armed."""
+
+    look: Callable[[], None]
+
+    def watch_drives(self, armed: Facts) -> Any:
+        self.look()
+        return super().watch_drives(armed)
+
+
+async def test_a_run_that_the_server_ends_before_it_is_armed_was_not_accepted(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who reads the output knows that the target is not to blame."""
+    monkeypatch.setattr(limits, "SILENCE_NS", 0)
+    storage, loop = Watched(tmp_path / "target"), asyncio.get_running_loop()
+    storage.look = lambda: asyncio.run_coroutine_threadsafe(
+        lab.end(int(existing_plan(KernelStorage(tmp_path / "target")).run)),  # type: ignore[union-attr]
+        loop,
+    ).result()
+    with pytest.raises(RefusedError):
+        await lab.run(storage)
+    assert f"{NOT_ACCEPTED} (run-ended)" in capsys.readouterr().err
+
+
+async def test_an_unverified_run_is_not_overwritten(
+    lab: Lab, storage: KernelStorage, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A run that ended in a cut and was never verified keeps its target, unless forced."""
     drive = SimulatedStorage(Honest(), seed=2)
     task = lab.run(drive)
@@ -410,9 +442,12 @@ async def test_an_unverified_run_is_not_overwritten(lab: Lab, storage: KernelSto
     with pytest.raises(RefusedError) as refused:
         await lab.run(drive, force=False)
     assert refused.value.code == "unverified-run"
+    assert f"{NOT_ACCEPTED} (unverified-run)" in capsys.readouterr().err
 
 
-async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
+async def test_nothing_is_written_without_a_server(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where no server answers, the target is not even created."""
     with pytest.raises(PeerError):
         await run(
@@ -421,6 +456,7 @@ async def test_nothing_is_written_without_a_server(tmp_path: Path) -> None:
             io.StringIO(),
         )
     assert not (tmp_path / "target").exists()
+    assert NOT_ACCEPTED in capsys.readouterr().err
 
 
 async def test_the_target_is_free_again_after_a_run(lab: Lab, storage: KernelStorage) -> None:
