@@ -211,8 +211,11 @@ class Client:
         self._transport.abort()
 
     async def close(self) -> None:
-        """Ends the connection as a process does that exits."""
+        """Ends the connection as a process does that exits and has read all that came: with a FIN, which a
+        heartbeat that comes now must not turn into an RST."""
         self.reading.cancel()
+        with suppress(OSError):  # it is over already
+            self.writer.write_eof()
         self.writer.close()
         await asyncio.wait([self.reading])
 

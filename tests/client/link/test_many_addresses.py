@@ -87,11 +87,11 @@ async def test_what_a_server_says_counts_more_than_silence(where: Endpoint) -> N
 async def test_an_attempt_that_was_slower_leaves_nothing_behind(where: Endpoint) -> None:
     """The connections to the other addresses are closed when one is made."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        mute.settimeout(10)
+        mute.settimeout(DEADLINE_S)
         several = replace(where, addresses=(mute.getsockname(), *where.addresses))
         with closing(await connect(several, "query")):
             accepted, _ = await asyncio.to_thread(mute.accept)
-            accepted.settimeout(10)
+            accepted.settimeout(DEADLINE_S)
             with accepted:
                 while await asyncio.to_thread(accepted.recv, 1 << 16):
                     pass  # what was said before, then its end

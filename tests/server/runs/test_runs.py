@@ -316,12 +316,12 @@ async def test_a_dead_peer_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A connection on which nothing comes for long is closed; the session still ended in silence."""
-    monkeypatch.setattr(limits, "DEAD_PEER_NS", limits.SILENCE_NS * 3 // 2)
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address)
     await client.begin(plan, lab.facts())
     client.vanish()
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", limits.SILENCE_NS * 3 // 2)
     case = await lab.exported(running.address, plan.run, lambda case: "given up" in case.events[-1].text)
     assert case.session_end == "silence"
 
@@ -330,12 +330,12 @@ async def test_a_client_that_answers_no_heartbeat_is_sent_away(
     lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its frames show that it lives, but not which credits reach it."""
-    monkeypatch.setattr(limits, "DEAD_PEER_NS", 3_000_000_000)
     running = await lab.start(sqlite_url)
     plan = lab.plan()
     client = await lab.connect(running.address, local=True)
     await client.begin(plan, lab.facts())
     client.pause()
+    monkeypatch.setattr(limits, "DEAD_PEER_NS", 12_000_000_000)  # a standstill must not seem its silence
 
     def sent_away(case: Case) -> bool:
         client.say(messages.Progress(statistics={}))
