@@ -12,7 +12,10 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from typing import Any
 
 from durability.errors import TargetBusyError, TargetError, UsageError
 from durability.formats.facts import Facts
@@ -138,7 +141,8 @@ def sync_call(method: SyncMethod) -> Callable[[int], None] | None:
 
 
 class KernelStorage:
-    """A `Storage` on the kernel's files and block devices; pickling it leaves the lock with the original.
+    """A `Storage` on the kernel's files and block devices. A process that is started with it shares its lock,
+    which lasts until the last of them is gone; otherwise pickling leaves the lock with the original.
 
     Symbolic links are resolved once, here, and never followed to write. Raises SetupError for one that
     another user made (see `path_walk`).
@@ -149,7 +153,9 @@ class KernelStorage:
         self._typed = Path(path).absolute()
         self._lock_fd: int | None = None
 
-    def __reduce__(self) -> tuple[type[KernelStorage], tuple[Path]]:
+    def __reduce__(self) -> tuple[Callable[..., KernelStorage], tuple[Any, ...]]:
+        if self._lock_fd is not None and get_spawning_popen() is not None:
+            return _sharing_lock, (self.path, DupFd(self._lock_fd))
         return KernelStorage, (self.path,)
 
     @property
@@ -354,3 +360,11 @@ def _sync_ancestor(path: Path) -> None:
         _full_fsync(fd)  # who may not write to it cannot make sure of more
     finally:
         os.close(fd)
+
+
+def _sharing_lock(path: Path, lock: Any) -> KernelStorage:
+    """A storage in a process that was just started. A writer that outlives the run's main process, for it
+    waits for the drive, must not write to what the next run or verify holds."""
+    storage = KernelStorage(path)
+    storage._lock_fd = lock.detach()
+    return storage

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from durability.errors import TargetBusyError
 from durability.formats.mixing import U64
 from durability.formats.plan import Plan
 from durability.formats.record import parse
@@ -247,6 +248,7 @@ from durability_client.target.target_files import TargetFiles
 if __name__ == "__main__":
     plan = Plan.decode(bytes.fromhex(sys.argv[2]))
     storage = KernelStorage(sys.argv[1])
+    storage.lock(create=True)
     TargetFiles(storage, plan).create()
     writers = WriterProcesses(plan, storage)
     writers.start()
@@ -256,6 +258,31 @@ if __name__ == "__main__":
     print(*(member.pid for member in writers._members), flush=True)
     sys.stdin.read()
 """
+
+
+def test_a_target_is_held_until_the_last_writer_is_gone(tmp_path: Path, make_plan: MakePlan) -> None:
+    """The client is killed while its drive keeps a writer waiting: the target is still held."""
+    script, target = tmp_path / "orphans.py", tmp_path / "target"
+    script.write_text(ORPHANS)
+    plan = make_plan(credit=20, slots=100, control_slots=0)
+    command = [sys.executable, str(script), str(target), plan.encode().hex()]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    writers = [os.pidfd_open(int(pid)) for pid in client.stdout.readline().split()]
+    for writer in writers:  # as one that waits for its drive
+        signal.pidfd_send_signal(writer, signal.SIGSTOP)
+    client.kill()
+    client.wait()
+    storage = KernelStorage(target)
+    with pytest.raises(TargetBusyError, match="another run or verify holds it"):
+        storage.lock()
+    for writer in writers:
+        signal.pidfd_send_signal(writer, signal.SIGKILL)
+        assert select.select([writer], [], [], DEADLINE_S)[0]
+        os.close(writer)
+    storage.lock()
+    storage.unlock()
+    client.communicate()
 
 
 def test_writers_do_not_outlive_the_process_that_started_them(tmp_path: Path, make_plan: MakePlan) -> None:
