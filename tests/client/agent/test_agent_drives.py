@@ -180,8 +180,18 @@ def test_a_drive_is_found_by_its_serial(make_loop: MakeLoop) -> None:
 
 
 def test_a_loop_device_on_the_system_is_not_the_system(make_loop: MakeLoop) -> None:
-    """An image that lies on the system's drive is not the drive."""
-    drives.check_system_disk(find(drive_on(make_loop(SIZE_BYTES)), ""))
+    """An image that lies on the system's drive is not the drive, until the system uses it itself."""
+    device = make_loop(SIZE_BYTES)
+    found = find(drive_on(device), "")
+    drives.check_system_disk(found)
+    tool("mkswap", "-q", device)
+    device.chmod(0o600)
+    tool("swapon", device)
+    try:
+        with pytest.raises(DriveError, match=f"this machine runs from {device.name}"):
+            drives.check_system_disk(found)
+    finally:
+        tool("swapoff", device)
 
 
 async def test_a_repair_is_heard(make_loop: MakeLoop, tmp_path: Path) -> None:

@@ -97,8 +97,11 @@ def test_a_name_that_may_mean_another_drive_is_refused(path: str) -> None:
     "path", ["/dev/disk/by-path/pci-0", "/dev/disk/by-id/virtio-1", "/dev/mapper/vg-lv", "/dev/vg/lv"]
 )
 def test_a_name_that_stays_is_taken(path: str) -> None:
-    """A place, an id, and a volume's own name mean the same after a boot."""
+    """A place, an id, and a volume's own name mean the same after a boot; another name of the same drive does
+    not."""
     same_drive.check_name(drive_on(path), nameless("vdb"))
+    with pytest.raises(DriveError, match="name it"):
+        same_drive.check_name(drive_on("/dev/vdb"), nameless("vdb"))
 
 
 def test_the_kernels_name_of_a_drive_with_a_serial_is_taken() -> None:
