@@ -179,4 +179,4 @@ def _text(said: bytes) -> str:
 
 def own_command(*words: str) -> tuple[str, ...]:
     """This product's command `durability WORDS`, of this very installation."""
-    return (sys.executable, "-c", "from durability_cli.main import main; main()", *words)
+    return (sys.executable, "-P", "-c", "from durability_cli.main import main; main()", *words)

@@ -1,11 +1,13 @@
 """Where processes of the client come from: a clean one that has numpy loaded, and hears no signal.
 
-A terminal sends Ctrl-C to every process in front of it, but only one knows what must be kept, so those that
-it starts are started with such signals blocked.
+It loads nothing from the working directory, which may be another user's. A terminal sends Ctrl-C to every
+process in front of it, but only one knows what must be kept, so those that it starts are started with such
+signals blocked.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +15,31 @@ from multiprocessing import get_context, resource_tracker
 from typing import Final
 
 CONTEXT: Final = get_context("forkserver")  # children start from a clean process, not from this one
+_SAFE_PATH = "PYTHONSAFEPATH"
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends programs, and can be heard
 
 
 @contextmanager
 def starting() -> Iterator[None]:
     """Processes started within the block keep the signals that end programs blocked."""
-    resource_tracker.ensure_running()  # it unblocks such signals when it starts, so that must be before
-    with signals_blocked():
+    with _safe_path():
+        resource_tracker.ensure_running()  # it unblocks such signals when it starts, so that must be before
+        with signals_blocked():
+            yield
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Python processes started within the block do not look for modules in the working directory."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
         yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def _reader(block_bytes: int, fds: Sequence[int]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             sys.executable,
-            *("-c", f"from {drive_reader.__name__} import main; main()"),
+            *("-P", "-c", f"from {drive_reader.__name__} import main; main()"),
             *map(str, (block_bytes, *fds)),
         ],
         pass_fds=fds,

@@ -128,7 +128,7 @@ class _Child:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # Not `-m`: as __main__ its classes would not be those that the parent's pickles name.
         start = f"from {scan_child.__name__} import main; main()"
-        command = [sys.executable, "-c", start, str(theirs.fileno())]
+        command = [sys.executable, "-P", "-c", start, str(theirs.fileno())]
         # A reader that is left behind must not hold the caller's streams, whose readers would wait for it.
         with theirs:
             self._process = subprocess.Popen(
