@@ -1,4 +1,4 @@
-"""Figures as text: what the terminal's tables and the page have in common. Rendering only.
+"""Figures as text: what the terminal's tables, the reports and the live page have in common. Rendering only.
 
 What is unknown, or not supported by the sample, is a dash. Text of a result file may come from a stranger, so
 whatever could move a terminal's cursor is replaced.
@@ -19,9 +19,9 @@ from durability.bench.result import CellRounds, Result
 from durability.bench.steady_state import RANGE_MAX
 from durability.bench.summary import CellSummary, Percentiles, PerOperation, summarise
 from durability.units import duration, table_percent
-from durability_client.text_tables import bar
 
 DASH = "\N{EN DASH}"
+UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
 PERCENTILES = ("p50", "p95", "p99", "p99.9", "max")
 CLASSIC_HEADINGS = ("fio", "read MB/s", "IOPS", "write MB/s", "IOPS", "synced MB/s", "IOPS")
 SPARK_BARS = 20
@@ -80,6 +80,18 @@ def compared(row: Row, number: int) -> tuple[str, str]:
     return time(spread.median), f"{time(low)}{DASH}{time(high)}"
 
 
+def decided(row: Row | None, number: int) -> tuple[str, str, str, str]:
+    """Of result `number` (from 0) in the row that decides: rate, MB/s, p99 and the ratio to the first."""
+    if row is None:
+        return (DASH,) * 4
+    summary = row.summaries[number]
+    ratio = row.against[number - 1].ratio if number else None
+    times = "1" if not number else DASH if ratio is None else count(ratio.value)
+    if ratio is not None and not ratio.shows_difference:
+        times += UNSURE
+    return rate(summary.rate), megabytes(summary), time(summary.commit.p99), times
+
+
 def side_by_side(summaries: Iterable[CellSummary]) -> tuple[CellSummary, ...]:
     """The same with each engine's figures of a cell next to each other."""
     given = tuple(summaries)
@@ -134,15 +146,6 @@ def binned(series: Sequence[float], bars: int = SPARK_BARS) -> tuple[float, ...]
     if not series:
         return ()
     return tuple(float(part.mean()) for part in np.array_split(np.array(series), min(bars, len(series))))
-
-
-def spark(series: Sequence[float], bars: int = SPARK_BARS) -> str:
-    """`series` as bars from 0 to its highest."""
-    means = binned(series, bars)
-    highest = max(means, default=0.0)
-    if not highest:
-        return ""
-    return "".join(bar(mean / highest) for mean in means)
 
 
 def state(summary: CellSummary) -> str:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from durability.acceptance.decision import Decision
 from durability.acceptance.evidence import BenchEvidence, CampaignEvidence, DriveEvidence
+from durability.bench import figures
 from durability.bench.catalogue import HELD_COMMIT, HELD_FILL, HELD_UNSYNCED, HELD_WRITERS
 from durability.bench.cells import Cell
 from durability.bench.measurement import Round
 from durability.campaign.health import HealthRow
 from durability.units import counted, percent
-from durability_client.bench.report import figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.scales import Scale, linear_ticks
 from durability_client.bench.report.svg import Drawing

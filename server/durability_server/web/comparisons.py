@@ -21,8 +21,8 @@ from durability.acceptance.known_cuts import (
     older_campaigns,
     proof_beside,
 )
+from durability.bench import figures
 from durability.bench.compare import Comparison, Row, compare, deciding_row
-from durability.bench.decision.bottom_line import megabytes
 from durability.bench.decision.claims import choose, claim_from_row
 from durability.bench.decision.proof import PROOF_CLASSES, Proof
 from durability.bench.kept_result import is_result_id, unpack_body
@@ -33,7 +33,7 @@ from durability.campaign.results import results
 from durability.errors import FormatError, RefusedError, UsageError
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
-from durability.units import duration, parse_run
+from durability.units import parse_run
 from durability_server import clock
 from durability_server.runs.run import Run
 from durability_server.store.store import Store
@@ -57,8 +57,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonView:
-    """What the page shows; `cells`: for each cell its name, the rates, and the ratios in words; `notes`:
-    whose runs were left out."""
+    """What the page shows; `cells`: for each cell its name, what is compared with the MB/s, and the ratios in
+    words; `notes`: whose runs were left out."""
 
     compared: Comparison
     columns: tuple[Column, ...]
@@ -161,25 +161,21 @@ def _facts_of(store: Store, state: CampaignState, drive: str) -> Facts | None:
 
 def _column(compared: Comparison, row: Row | None, number: int) -> Column:
     proof = compared.proofs[number] if compared.proofs else None
-    rate, beside = "\u2013", []
-    if row is not None:
-        summary = row.summaries[number]
-        rate = f"{summary.rate.median:,.0f} commits/s" if summary.rate is not None else rate
-        moved, p99 = summary.bytes_per_s, summary.commit.p99
-        beside += [megabytes(moved.median)] if moved is not None else []
-        beside += [f"p99 {duration(p99)}"] if p99 is not None else []
-        ratio = row.against[number - 1].ratio if number else None
-        beside += [f"ratio {ratio.value:.3g}"] if ratio is not None else []
+    rate, moved, p99, times = figures.decided(row, number)
+    against = f", ratio {times}" if number else ""
     return Column(
         label=compared.labels[number],
-        rate=rate,
-        beside=", ".join(beside),
+        rate=f"{rate} commits/s",
+        beside=f"{moved} MB/s, p99 {p99}{against}",
         word="open" if proof is None else PROOF_CLASSES[proof.word],
         cuts=_UNKNOWN if proof is None else proof.text,
     )
 
 
 def _cell(row: Row) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    rates = tuple(f"{one.rate.median:,.0f}/s" if one.rate is not None else "\u2013" for one in row.summaries)
-    name = row.cell.name if row.engine == "durability" else f"{row.cell.name} ({row.engine})"
-    return name, rates, tuple(one.text for one in row.against)
+    per_second = "/s" if row.basis == "rate" else ""
+    shown = tuple(
+        f"{figures.compared(row, number)[0]}{per_second}, {figures.megabytes(one)} MB/s"
+        for number, one in enumerate(row.summaries)
+    )
+    return figures.name_of(row.summaries[0]), shown, tuple(one.text for one in row.against)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from durability.bench import figures
+from durability.bench.catalogue import LADDER
 from durability.bench.compare import compare
 from durability.bench.kept_result import pack_body, summary_of
 from durability.campaign.results import results, sentence
@@ -223,7 +225,11 @@ async def test_kept_results_are_compared_as_by_the_command(
     owner = await lab.connect(running.address, "verify")
     measured = [
         simulate(device, facts=facts(drives=(drive(model=model, serial=model),)))
-        for device, model in ((Device(), "Fast"), (Device(dirty_ns=3_000_000.0), "Slow"))
+        for device, model in (
+            (Device(), "Fast"),
+            (Device(dirty_ns=3_000_000.0), "Slow"),
+            (Device(noise=0.3), "Noisy"),
+        )
     ]
     names = []
     for result in measured:
@@ -232,9 +238,17 @@ async def test_kept_results_are_compared_as_by_the_command(
     await page.text_with("/results", *(f'value="{name}"' for name in names), "Fast", "Slow")
     address = "/compare?" + "&".join(f"result={name}" for name in names)
     text = html.unescape((await page.get(address)).text)
-    compared = compare([("Fast", measured[0]), ("Slow", measured[1])])
+    compared = compare(list(zip(("Fast", "Slow", "Noisy"), measured, strict=True)))
+    ratios = [figures.decided(compared.rows[0], number)[3] for number in (1, 2)]
+    assert [ratio.endswith("?") for ratio in ratios] == [False, True]
+    assert all(f"ratio {ratio}</span>" in text for ratio in ratios)
     assert compared.answers[0] in text and compared.rows[0].against[0].text in text
     assert "no cut of it is known" in text
+    (ladder,) = (row for row in compared.rows if row.cell == LADDER[-1])
+    for row, unit in ((compared.rows[0], "/s"), (ladder, "")):  # rates are compared, and times of syncs
+        for number, summary in enumerate(row.summaries):
+            shown = f"{figures.compared(row, number)[0]}{unit}, {figures.megabytes(summary)} MB/s"
+            assert f"<td>{shown}</td>" in text
     for wrong in ("/compare", f"/compare?result={names[0]}", "/compare?result=zz&result=yy"):
         assert "tick two to 4 results" in (await page.get(wrong)).text
     unknown = await page.get(f"/compare?result={names[0]}&result={'0' * 12}")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from durability.bench import catalogue
+from durability.bench import catalogue, figures
 from durability.bench.cells import KIB, MIB, Cell, size_word
 from durability.bench.intervals import Spread
 from durability.bench.plausibility import LINK_ASSUMED_BYTES_PER_S, control_times, controls_of
@@ -20,7 +20,6 @@ from durability.bench.result import CellRounds, Result
 from durability.bench.summary import CellSummary, merged
 from durability.formats.histogram import PERCENTS, SAMPLES_BEYOND_MIN, FineHistogram, supported
 from durability.units import counted
-from durability_client.bench.report import figures
 from durability_client.bench.report.plot import Axis, Plot, Point, Reference, Series
 from durability_client.bench.report.scales import log_bounds, log_ticks, nines
 from durability_client.bench.report.svg import SERIES

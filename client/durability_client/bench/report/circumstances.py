@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
+from durability.bench import figures
 from durability.bench.result import Medium, Result
 from durability.bench.summary import written_bytes
 from durability.formats.facts import Drive, Moment
 from durability.units import counted, format_size
-from durability_client.bench.report import figures
 
 UNKNOWN = "unknown"
 _SHARE_MIN = 0.01  # of the drives' size: what is less wears nothing

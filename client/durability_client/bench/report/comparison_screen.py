@@ -11,17 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
+from durability.bench import figures
 from durability.bench.catalogue import CLASSIC, COMMIT_CONTROL, FSYNC, HEADLINE, WRITE_CONTROL
 from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.proof import ProofWord
-from durability.bench.summary import CellSummary
 from durability.units import counted
-from durability_client.bench.report import figures
 from durability_client.bench.report.one_screen import bar, said
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 UNKNOWN_CUTS = "no known cut"
-UNSURE = "?"  # behind a ratio whose interval includes 1, or is missing
 _STYLES: dict[ProofWord, str] = {"proven": "green", "too few cuts": "bold yellow", "lost data": "bold red"}
 _LABEL_MAX = 24  # of a result's name in a table
 _NAMES = {  # the cells that decide, in plain words
@@ -86,7 +84,7 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
     for number, label in enumerate(comparison.labels):
         proof = comparison.proofs[number]
         cuts = UNKNOWN_CUTS if proof is None else proof.text
-        table.append((cut_to(label, _LABEL_MAX), *figures_of(row, number), plain_text.as_line(cuts)))
+        table.append((cut_to(label, _LABEL_MAX), *figures.decided(row, number), plain_text.as_line(cuts)))
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for number, words in enumerate(table):
         *cells, cuts = words
@@ -99,18 +97,6 @@ def _results(comparison: Comparison, width: int) -> Iterator[Text]:
         if number:
             line.stylize(_STYLES[proof.word] if proof is not None else "bold yellow", len(start) + 2)
         yield line
-
-
-def figures_of(row: Row | None, number: int) -> tuple[str, str, str, str]:
-    """Rate, MB/s, p99 and the ratio to the first of result `number`."""
-    if row is None:
-        return (figures.DASH,) * 4
-    summary: CellSummary = row.summaries[number]
-    ratio = row.against[number - 1].ratio if number else None
-    times = "1" if not number else figures.DASH if ratio is None else figures.count(ratio.value)
-    if ratio is not None and not ratio.shows_difference:
-        times += UNSURE
-    return figures.rate(summary.rate), figures.megabytes(summary), figures.time(summary.commit.p99), times
 
 
 def _classic(comparison: Comparison) -> Iterator[tuple[str, Row]]:

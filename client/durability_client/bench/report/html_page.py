@@ -13,7 +13,7 @@ from functools import cache
 
 from jinja2 import Environment, Template
 
-from durability.bench import catalogue
+from durability.bench import catalogue, figures
 from durability.bench.cells import GROUPS
 from durability.bench.compare import Comparison, Row, deciding_row
 from durability.bench.decision.block_size import best_sizes
@@ -27,7 +27,7 @@ from durability.bench.plausibility import control_times, plausibility
 from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, merged, summarise
-from durability_client.bench.report import charts, circumstances, comparison_screen, figures
+from durability_client.bench.report import charts, circumstances, comparison_screen
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.small_charts import Dots, key_svg, spark_svg, standing_svg, time_figures
 from durability_client.page_templates import page_templates
@@ -127,7 +127,7 @@ def _tiles(comparison: Comparison) -> tuple[Tile, ...]:
     row = deciding_row(comparison.rows)
     tiles = []
     for number, label in enumerate(comparison.labels):
-        rate, moved, p99, times = comparison_screen.figures_of(row, number)
+        rate, moved, p99, times = figures.decided(row, number)
         proof = comparison.proofs[number]
         against = f", ratio {times}" if number else ""
         tiles.append(

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from durability import plain_text
+from durability.bench import figures
 from durability.bench.catalogue import HEADLINE
 from durability.bench.cells import differing
 from durability.bench.decision.block_size import best_sizes
@@ -25,7 +26,7 @@ from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted, format_size
-from durability_client.bench.report import figures
+from durability_client.bench.report import small_charts
 from durability_client.system.terminal import SCREEN_HEIGHT_MAX, SCREEN_WIDTH_MAX, cut_to
 
 LABEL = 8  # width of the words on the left
@@ -194,7 +195,7 @@ def _curves(result: Result, width: int) -> Iterator[Text]:
         yield from said("", "", best.text, width)
     commits = [one for one in cells if one.cell.group == "commit"]
     for one in held or headline or commits[:1]:
-        spark = figures.spark(one.series, _SPARK_BARS)
+        spark = small_charts.spark(one.series, _SPARK_BARS)
         if spark:
             yield labelled("time", Text.assemble((spark, "cyan"), f"  {_over_time(one)}"))
 
@@ -235,7 +236,7 @@ def _by_block(one: CellSummary) -> Point:
 
 
 def _curve(label: str, points: Sequence[Point], unit: str, width: int) -> Text:
-    spark = figures.spark([value for _, value, _ in points], len(points))
+    spark = small_charts.spark([value for _, value, _ in points], len(points))
     words = "  ".join(f"{key}: {written}" for key, _, written in points)
     if len(f"{words}  {unit}") > width - LABEL - len(spark) - 2:  # the ends of the curve say what it is
         (first, _, low), (last, _, high) = points[0], points[-1]

@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from durability import plain_text
+from durability.bench import figures
 from durability.bench.decision.published_drives import KINDS
 from durability.bench.intervals import Ratio
 from durability.bench.measurement import Round
 from durability.bench.result import CellRounds
 from durability.bench.steady_state import steady
 from durability.bench.summary import CellSummary
-from durability_client.bench.report import figures
 from durability_client.bench.report.charts import Figure
 from durability_client.bench.report.scales import Scale, linear_ticks
 from durability_client.bench.report.svg import SERIES, Anchor, Drawing, Place
+from durability_client.text_tables import bar
 
 _WIDTH, _HEIGHT = 520.0, 150.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 8.0, 12.0, 36.0
@@ -33,6 +34,13 @@ _COMMITS = (20.0, 100_000.0)  # per second: its axis
 _COMMIT_TICKS = (100, 1_000, 10_000, 100_000)
 _LANES_MAX = 6  # rounds that get their time written below
 _GAP, _GAPS_MAX = 0.02, 0.3  # between two rounds, and together, of the width
+
+
+def spark(series: Sequence[float], bars: int = figures.SPARK_BARS) -> str:
+    """`series` as bars of text, from 0 to its highest."""
+    means = figures.binned(series, bars)
+    highest = max(means, default=0.0)
+    return "".join(bar(mean / highest) for mean in means) if highest else ""
 
 
 def spark_svg(summary: CellSummary) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from durability import plain_text
+from durability.bench import figures
 from durability.bench.cells import GROUPS, Group
 from durability.bench.compare import Comparison, Row
 from durability.bench.decision.block_size import best_sizes
@@ -25,7 +26,7 @@ from durability.bench.result import Result
 from durability.bench.result_warnings import result_warnings
 from durability.bench.summary import CellSummary, summarise
 from durability.units import counted
-from durability_client.bench.report import circumstances, figures
+from durability_client.bench.report import circumstances, small_charts
 from durability_client.bench.report.comparison_screen import show_answer
 from durability_client.bench.report.one_screen import classic_lines, show_lines
 
@@ -203,7 +204,7 @@ def _rates(one: CellSummary) -> CellLine:
             figures.interval(one.rate),
             *figures.times(one.commit),
         ),
-        beside=(figures.spark(one.series, _SPARK_BARS), figures.state(one)),
+        beside=(small_charts.spark(one.series, _SPARK_BARS), figures.state(one)),
         notes=(*figures.beside_the_rate(one), *filter(None, [plain_text.as_line(one.note)])),
     )
 

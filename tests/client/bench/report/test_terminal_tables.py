@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from durability.bench import figures
 from durability.bench.catalogue import HEADLINE, LADDER, sustained
 from durability.bench.cells import make_cell
 from durability.bench.compare import compare
@@ -17,7 +18,7 @@ from durability.bench.measurement import NO_LATENCIES
 from durability.bench.result import Result
 from durability.bench.summary import summarise
 from durability.formats.facts import Moment
-from durability_client.bench.report import figures, terminal_tables
+from durability_client.bench.report import small_charts, terminal_tables
 from tests.core.bench.results import Device, drive, facts, latencies, simulate, throttled
 
 _LONG = "4k-random-fdatasync-overwritten"
@@ -256,9 +257,9 @@ def test_refusals_stand_alone() -> None:
 
 def test_sparks_show_what_falls() -> None:
     """Bars begin at 0, so that half the rate is half as high."""
-    assert figures.spark([8, 8, 4, 4], bars=4) == "██▅▅"
-    assert figures.spark([]) == ""
-    assert figures.spark([0, 0]) == ""
+    assert small_charts.spark([8, 8, 4, 4], bars=4) == "██▅▅"
+    assert small_charts.spark([]) == ""
+    assert small_charts.spark([0, 0]) == ""
 
 
 def test_labels_are_what_cells_differ_in() -> None:
