@@ -61,10 +61,17 @@ def _loss(state: CampaignState) -> Happening | None:
 
 
 def _troubles(state: CampaignState) -> Happening | None:
-    for drive, said in _said(state, _past(state)):
-        last = [mine for _, mine in said[-DRIVE_TROUBLES_MAX:]]
-        if len(last) == DRIVE_TROUBLES_MAX and all(mine.cause == "drive" for mine in last):
-            return DriveLeft(drive=drive, reason=last[-1].text)
+    """Where no drive is fit, that may have one cause, and people can help."""
+    unfit = {
+        drive: said[-1][1].text
+        for drive, said in _said(state, _lately(state))
+        if len(said) >= DRIVE_TROUBLES_MAX
+        and all(mine.cause == "drive" for _, mine in said[-DRIVE_TROUBLES_MAX:])
+    }
+    for drive, why in unfit.items():
+        if len(unfit) == len(state.drives):
+            return Paused(reason=f"no drive was fit in the last {DRIVE_TROUBLES_MAX} cycles: {why}")
+        return DriveLeft(drive=drive, reason=why)
     return None
 
 

@@ -46,16 +46,20 @@ PACE = Durations(boot_s=35.0, prepare_s=12.0, verify_s=9.0, mount_s=0.041)
 
 
 class GuideDrives:
-    """One drive that counts its cuts. `words`: what the judge says, one after the other, then durable."""
+    """One drive that counts its cuts. `words`: what the judge says, one after the other, then durable.
+    `gone`: it is not there."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
         self.cuts = 0
+        self.gone = False
         self._draw = Random(1)
         self._runs = 0
 
-    def condition(self, drive: str) -> Condition:
+    def condition(self, drive: str) -> Condition | None:
         """What the drive says of itself."""
+        if self.gone:
+            return None
         return Condition(
             model="EXAMPLE",
             serial="S0EXAMPLE",

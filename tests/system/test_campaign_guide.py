@@ -128,6 +128,12 @@ def _not_cut() -> GuideCampaign:
     return played
 
 
+def _unfit() -> GuideCampaign:
+    played = _played("run")
+    played.drives.gone = True
+    return played
+
+
 def _says_nothing() -> GuideCampaign:
     played = _played("load")
     played.drives.words = ["inconclusive"] * 5
@@ -157,6 +163,7 @@ PAUSES: dict[str, Callable[[], GuideCampaign]] = {
     "drives did not … within … hours": _slow,
     "the power cannot be switched on again: …": _stays_off,
     "the last 2 cuts did not remove power: …": _not_cut,
+    "no drive was fit in the last 2 cycles: …": _unfit,
     "5 cycles in a row gave no result for any drive: …": _says_nothing,
 }
 

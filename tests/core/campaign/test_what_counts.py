@@ -10,6 +10,7 @@ from durability.campaign.happenings import (
     Abandoned,
     Checked,
     CutDue,
+    CycleBegan,
     CycleEnded,
     DriveCycle,
     DriveLeft,
@@ -17,6 +18,7 @@ from durability.campaign.happenings import (
     NotBack,
     PauseAsked,
     Paused,
+    Resumed,
     ShutdownDue,
     StrangerHeard,
     Word,
@@ -388,7 +390,7 @@ def test_run_that_ended_while_others_went_on_was_not_cut() -> None:
 @pytest.mark.parametrize("others", [False, True])
 def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None:
     """It fails with its power on, alone or beside another one: cause drive, with the error; twice, and it
-    is no longer tested."""
+    is no longer tested, or the campaign pauses if no other drive is left."""
     told = begun(devices=("/dev/sdb", "/dev/sdc") if others else ("/dev/sdb",))
     for cycle in (1, 2):
         run, other = f"{cycle:016x}", part("armed", drive="d1", run=f"{cycle:015x}f")
@@ -413,7 +415,24 @@ def test_drive_that_dies_under_load_is_a_word_on_the_drive(others: bool) -> None
             told.note()
             told.say(boot=boot)
     left = told.note()
-    assert isinstance(left, DriveLeft) and left.drive == "d0" and "EIO" in left.reason
+    assert isinstance(left, DriveLeft if others else Paused) and "EIO" in left.reason
+
+
+def test_campaign_pauses_if_no_drive_is_fit() -> None:
+    """That may have one cause, such as a cable: people mend it, and no drive has left. After the pause each
+    drive has two cycles again."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc"))
+    for _ in range(2):
+        for _ in range(2):
+            missing = (part("failed", drive=drive, trouble="missing", text="gone") for drive in ("d0", "d1"))
+            told.say(*missing)
+            assert isinstance(told.note(), Abandoned)
+            assert {mine.cause for mine in told.ended().drives} == {"drive"}
+            then = told.note()
+        assert isinstance(then, Paused)
+        assert then.reason == "no drive was fit in the last 2 cycles: gone"
+        told.add(Resumed())
+        assert isinstance(told.note(), CycleBegan)
 
 
 def test_machine_that_is_not_back_shows_nothing() -> None:
