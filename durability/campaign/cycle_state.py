@@ -168,6 +168,11 @@ class CycleState:
         """The switches that a machine gets its power through."""
         return tuple(number for number, of in enumerate(self.power) if of.has(machine))
 
+    @property
+    def is_up_again(self) -> bool:
+        """Whether all machines that were to shut down have started since: perhaps people use them."""
+        return all(self.has_started_since(machine, self.shutdown) for machine in self.machines)
+
     def off_of(self, machine: str) -> int:
         """The number of the last confirmed off of the machine's power, 0 for none."""
         return max(self._offs(machine), default=0)
@@ -293,7 +298,7 @@ class CycleState:
 
     def _abandon(self, entry: Entry, abandoned: Abandoned) -> None:
         self.abandoned = abandoned
-        if self.phase == "shutdown":
+        if self.phase == "shutdown" and not self.is_up_again:
             return  # the power goes all the same: a machine that was shut down needs it to start
         self._settle(entry)
         self._begin("back", entry)

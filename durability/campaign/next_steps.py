@@ -42,6 +42,7 @@ from durability.units import counted
 ATTEMPTS = 3  # of a request to a switch, before it counts as failed
 CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
+HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
 WORK_WITHIN_S = 2 * DAY_S  # to make a target ready, or to verify it
 STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts it
@@ -99,6 +100,15 @@ class ServerTime:
     def since_s(self, entry: Entry) -> float:
         """Seconds since an entry. One of an earlier boot of the server is as old as the server's boot."""
         return (self.now_ns - (entry.at_ns if entry.boot_id == self.boot_id else 0)) / _S
+
+    def watched_s(self, entry: Entry) -> float:
+        """Seconds since an entry, without those in which this server did not conduct the campaign."""
+        return min(self.since_s(entry), (self.now_ns - self.began_ns) / _S)
+
+    def hears(self, machine: str) -> bool:
+        """Whether a machine was heard lately, while this server conducted the campaign."""
+        silent_s = self.silent_s.get(machine, HEARD_WITHIN_S)
+        return silent_s < min(HEARD_WITHIN_S, (self.now_ns - self.began_ns) / _S)
 
 
 def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
@@ -160,7 +170,20 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     left_s = cycle.due_s - moment.since_s(cycle.since)
     if left_s > 0:
         return [WaitFor(left_s)]
+    mute = [machine for machine in cycle.machines if not moment.hears(machine)]
+    if mute:
+        return _wait_to_hear(state, cycle, moment, mute[0])
     return _cut(cycle, arm) if cycle.phase == "load" else _ask_all(cycle, "off")
+
+
+def _wait_to_hear(state: CampaignState, cycle: CycleState, moment: ServerTime, machine: str) -> list[Step]:
+    """No power goes without a sign of life: the server may have been away for a week, and the machine be in
+    use by somebody. It has as long to be heard as it has to boot."""
+    silent_s = moment.silent_s.get(machine, 0.0)
+    waited_s = min(moment.since_s(cycle.since) - cycle.due_s, moment.watched_s(cycle.since), silent_s)
+    if waited_s < state.plan.boot_within_s:
+        return [WaitFor(1.0)]
+    return _give_up("agent", f"machine {machine} was not heard when its power was to go")
 
 
 def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
@@ -171,9 +194,11 @@ def _cut(cycle: CycleState, arm: Arm) -> list[Step]:
 
 def _shutdown(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """A server that was away begins anew to wait: meanwhile it heard of no machine."""
+    if cycle.is_up_again and cycle.abandoned is None:
+        return _give_up("agent", f"machine {cycle.machines[0]} was started again before its power went")
     loud = [one for one in cycle.machines if moment.silent_s.get(one, 0.0) < AFTER_SHUTDOWN_S]
     waiting = [drive for drive in cycle.began.drives if drive not in _statuses(cycle, cycle.shutdown)]
-    waited_s = min(moment.since_s(cycle.since), (moment.now_ns - moment.began_ns) / _S)
+    waited_s = moment.watched_s(cycle.since)
     if (loud or waiting) and waited_s < SHUTDOWN_WITHIN_S:
         return [WaitFor(min(1.0, SHUTDOWN_WITHIN_S - waited_s))]
     # A machine whose drives were not left in order is left out by that alone.

@@ -16,7 +16,7 @@ from durability_lab.campaign_rig.memory_server import MemoryServer
 from durability_lab.simulated_rig.virtual_time import Action, Agenda, S
 
 TICK_S = 1.0
-CALM_TICKS, CALM_S = 30, 15.0  # after so long without news a status comes less often, to save time
+CALM_TICKS, CALM_S = 30, 8.0  # after so long without news a status comes less often, to save time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -270,7 +270,7 @@ def test_run_that_is_armed_after_the_off_was_not_cut() -> None:
 def test_resumed_campaign_gives_a_machine_its_time_to_boot() -> None:
     """People mend the machine and resume: it is not switched off again while it boots."""
     world = World(settings_of(drives=("b",), switches=1, cuts=1))
-    until_phase(world, "load")
+    until_phase(world, "on")
     world.machines["b"].cut_off = True
     until(world, Paused)
     offs = world.switches[0].asked.count(("off", "obeys"))

@@ -1,16 +1,22 @@
 """What a machine says while its switches say that it has no power, and when its boot began: a switch that
-only resets its machine makes no cut."""
+only resets its machine makes no cut. And no power goes without a sign of life before it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from durability.campaign.happenings import (
+    Abandoned,
     Checked,
     PowerAsked,
     PowerCameBack,
     PowerWentOff,
+    ShutdownDue,
+    WritersHeld,
 )
+from durability.campaign.next_steps import Ask, Note, WaitFor
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, settings_of
 from tests.core.campaign.test_campaign_defects import log_of
@@ -125,3 +131,70 @@ def test_machine_that_verifies_for_long_is_not_contradicted() -> None:
     told.now_ns += 86_400 * S
     told.booted_ns["b", "boot-2"] -= 60 * S
     assert judged_after(told, verdict="durable", reasons=()) == "durable"
+
+
+WEEK_S = 7 * 86_400.0
+
+
+@pytest.mark.parametrize("moment", ["load", "idle", "shutdown"])
+@pytest.mark.parametrize(("silent_s", "up_s"), [(1.0, 1.0), (99.0, 99.0), (11.0, WEEK_S)])
+def test_power_does_not_go_before_the_machine_is_heard(moment: str, silent_s: float, up_s: float) -> None:
+    """The server was away for a week, or the agent falls silent: perhaps the machine is somebody's by now.
+    Once it is heard, the cut that is due comes."""
+    told = begun(moment=moment)
+    told.say(part("armed", run=RUN))
+    told.note()
+    if moment == "idle":
+        assert isinstance(told.note(later_s=100), WritersHeld)
+    assert told.steps(later_s=WEEK_S, silent_s=silent_s, up_s=up_s) == [WaitFor(1.0)]
+    (step,) = told.steps(later_s=WEEK_S, silent_s=0.5, up_s=up_s)
+    assert step == Note(ShutdownDue()) if moment == "shutdown" else isinstance(step, Ask | Note)
+
+
+def test_run_whose_machine_is_not_heard_is_given_up() -> None:
+    """It has as long to be heard as it has to boot, while this server is there."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    (step,) = told.steps(later_s=WEEK_S, silent_s=121, up_s=121)
+    assert step == Note(Abandoned(cause="agent", text="machine b was not heard when its power was to go"))
+
+
+def test_machine_without_an_armed_run_is_heard_before_its_power_goes() -> None:
+    """Its drive was missing; it was unplugged since, and is used elsewhere."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("failed", drive="d1", trouble="missing", text="it is not there"), machine="c")
+    told.note()
+    assert told.steps(later_s=100, silent={"b": 0.0, "c": 50.0}) == [WaitFor(1.0)]
+
+
+def test_machine_that_was_started_again_after_its_shutdown_is_not_cut() -> None:
+    """The server was away for a week meanwhile, and somebody uses the machine. Its run is verified."""
+    told = begun(moment="shutdown")
+    told.say(part("armed", run=RUN))
+    told.note()
+    assert isinstance(told.note(later_s=100), ShutdownDue)
+    told.say(part("done"))
+    told.now_ns += int(WEEK_S) * S
+    told.say(boot="boot-2", up_s=3600)
+    given_up = told.note(later_s=301)
+    assert given_up == Abandoned(cause="agent", text="machine b was started again before its power went")
+    assert told.task().kind == "verify"
+    told.say(part("done", run=RUN), boot="boot-2")
+    told.judge(verdict="inconclusive", reasons=("session-stopped", "nothing-at-risk"))
+    assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("agent", False)]
+
+
+def test_machine_that_is_off_after_its_shutdown_needs_its_power() -> None:
+    """Only one of two was started again: the other one cannot start without an off and on."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"), moment="shutdown")
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    told.note()
+    told.note(later_s=100)
+    told.say(part("done"))
+    told.say(part("done", drive="d1"), machine="c")
+    told.say(boot="boot-2")
+    assert isinstance(told.note(later_s=301, silent={"b": 0.0, "c": 301.0}), Abandoned)
+    assert told.steps(later_s=301) == [Ask(0, "off"), Ask(1, "off")]

@@ -34,6 +34,10 @@ def switch(power: Path) -> Power:
     return Power(kind="commands", agent="", options=options, timeout_s=20.0, machine="")
 
 
+def _now_ns() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 @dataclass
 class Machine:
     """A machine at `address` of `lab`, which joined as `member`, None: as the first. `verdicts`: what its
@@ -54,6 +58,7 @@ class Machine:
     runs: list[Client] = field(default_factory=list)
     armed: list[str] = field(default_factory=list)
     begun: set[tuple[int, int, str]] = field(default_factory=set)  # runs: boot, task, drive
+    _booted_ns: int = 0
     _is_down: bool = False
     _killed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -62,6 +67,7 @@ class Machine:
         while True:
             await self._until(on=True)
             self.boots += 1
+            self._booted_ns = _now_ns()
             self.number, self.statuses, self._is_down = 0, {}, False
             await self._boot()
 
@@ -117,7 +123,7 @@ class Machine:
         return Status(
             boot_id=f"boot-{self.boots}",
             machine_id="machine-1",
-            uptime_ns=time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+            uptime_ns=_now_ns() - self._booted_ns,
             virtualisation="none",
             software="test",
             task=self.number,

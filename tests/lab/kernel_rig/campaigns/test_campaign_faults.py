@@ -156,8 +156,8 @@ def ip(*arguments: str) -> None:
 
 @pytest.mark.timeout(1000 + 2 * GONE_S)
 async def test_a_network_that_is_gone(cable: Cable) -> None:
-    """A cut without a network is made and verified once it is back; a network that stays away pauses the
-    campaign, which goes on when it is resumed."""
+    """A machine that is not heard is not cut, and its run is verified once the network is back; one that stays
+    away pauses the campaign, which goes on when it is resumed."""
     times = TIMES.replace("boot_within_s = 300", "boot_within_s = 40")
     address, namespace = f"{cable.address}:0", cable.namespace
     async with real_campaign(["honest"], seed=16, address=address, namespace=namespace) as campaign:
@@ -171,7 +171,7 @@ async def test_a_network_that_is_gone(cable: Cable) -> None:
         cable.pull()
         paused = await over(campaign)
         assert paused.state == "paused", await log_of(campaign)
-        assert paused.reason == "machine b fell silent while it verified"
+        assert paused.reason.startswith("machine b has not asked for its task for 40 s"), paused.reason
         await asyncio.sleep(GONE_S)
         cable.plug()
         await campaign.do("resume", campaign.name)
@@ -179,7 +179,7 @@ async def test_a_network_that_is_gone(cable: Cable) -> None:
         assert (state.state, state.reason) == ("ended", "complete"), await log_of(campaign)
         (result,) = results(state)
         assert (result.tally.cuts, result.tally.losses) == (FEW_CUTS, 0), result
-        assert {cause for _, cause, _ in result.left_out} <= {"inconclusive"}, result
+        assert {cause for _, cause, _ in result.left_out} <= {"agent"}, result
         await assert_is_counted_right(campaign)
 
 
