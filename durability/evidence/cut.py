@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from durability.evidence.drive_identity import machine_ids, own_serial
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.facts import Drive, Facts
 
@@ -164,14 +165,16 @@ def _pairs(armed: Facts, now: Facts) -> list[tuple[Drive, Drive | None]]:
     """Each leaf drive at arming with itself now: by serial, else by name and size. Of several that are alike,
     as two paths to one drive, the one that has been there the longest."""
 
-    def key(drive: Drive) -> tuple[str, ...]:
-        return (drive.serial,) if drive.serial else ("", drive.name, str(drive.size_bytes))
+    def key(drive: Drive, machine_id: str) -> tuple[str, ...]:
+        serial = own_serial(drive, machine_id)
+        return (serial,) if serial else ("", drive.name, str(drive.size_bytes))
 
     def age(drive: Drive) -> tuple[int, int]:
         return drive.diskseq or 0, drive.unsafe_shutdowns or 0
 
-    present = {key(drive): drive for drive in sorted(now.drives, key=age, reverse=True)}
-    return [(drive, present.get(key(drive))) for drive in armed.drives]
+    then_on, now_on = machine_ids(armed.host, now.host)
+    present = {key(drive, now_on): drive for drive in sorted(now.drives, key=age, reverse=True)}
+    return [(drive, present.get(key(drive, then_on))) for drive in armed.drives]
 
 
 def _risen(before: Drive, after: Drive | None) -> bool | None:
@@ -230,7 +233,7 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
     for before, after in pairs:
         if after is None:
             return ""
-        if another_kernel and not before.serial:
+        if another_kernel and not own_serial(before, armed.host.machine_id):
             return ""  # two machines may give one name to drives of one size, and number them as they like
         if another_kernel:
             continue

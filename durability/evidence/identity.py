@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from durability.evidence.drive_identity import machine_ids, own_serial, own_serials, same_kernel
 from durability.formats.case import Case
 from durability.formats.facts import Drive, Facts
 from durability.formats.plan import Plan
@@ -97,7 +98,7 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
         return ["the server has no facts of the target: the run was never armed"]
     if now is None:
         return ["the target cannot be reached, so its drive cannot be recognised"]
-    differences = [*_serial_differences(armed.drives, now.drives), *_place_differences(armed, now)]
+    differences = [*_serial_differences(armed, now), *_place_differences(armed, now)]
     if armed.kind == "file":
         expected = armed.file_system.uuid if armed.file_system else ""
         uuid = now.file_system.uuid if now.file_system else ""
@@ -133,24 +134,32 @@ def _place_differences(armed: Facts, now: Facts) -> Iterator[str]:
         yield f"the target starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
 
 
-def _serial_differences(armed: Sequence[Drive], now: Sequence[Drive]) -> list[str]:
-    wanted, present = serials(armed), serials(now)
+def _serial_differences(armed: Facts, now: Facts) -> list[str]:
+    wanted, present = _serials(armed, now)
     if wanted is None:
-        return ["the drives reported no serial number at arming, so only a superblock can identify them"]
-    if wanted != present:
-        return [f"the drives are {_names(now)}, expected {_names(armed)}"]
-    return []
+        return [
+            "the drives reported no serial number of their own at arming, so only a superblock can identify"
+            " them"
+        ]
+    if wanted == present:
+        return []
+    found, expected = _names(now.drives), _names(armed.drives)
+    if found == expected:
+        return [f"the drives are {found}, as at arming, but drives of other machines have such numbers too"]
+    return [f"the drives are {found}, expected {expected}"]
 
 
 def _smaller(armed: Facts | None, now: Facts | None) -> Iterator[str]:
     """What has fewer bytes than at arming. Drives are compared by serial; a size of 0 is not known."""
     if armed is None or now is None:
         return
-    sizes: dict[str, int] = {}
+    then_on, now_on = machine_ids(armed.host, now.host)
+    sizes = {"": 0}
     for drive in now.drives:
-        sizes[drive.serial] = max(drive.size_bytes, sizes.get(drive.serial, 0))
+        serial = own_serial(drive, now_on)
+        sizes[serial] = max(drive.size_bytes if serial else 0, sizes.get(serial, 0))
     for drive in armed.drives:
-        size = sizes.get(drive.serial, 0) if drive.serial else 0
+        size = sizes.get(own_serial(drive, then_on), 0)
         if 0 < size < drive.size_bytes:
             yield (
                 f"drive {drive.model or drive.name} serial {drive.serial} has {size:,} bytes,"
@@ -164,26 +173,26 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
     """True if serials were known at arming and those of now are not the same, or not known."""
     if armed is None or now is None:
         return False
-    wanted = serials(armed.drives)
-    return wanted is not None and wanted != serials(now.drives)
+    wanted, present = _serials(armed, now)
+    return wanted is not None and wanted != present
 
 
 def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:
     """Whether the drives now can be told to be those of arming, or not to be: by their serials, or because
     the kernel has not enumerated them since."""
-    if armed is None or now is None or serials(armed.drives) is not None:
+    if armed is None or now is None or _serials(armed, now)[0] is not None:
         return True
-    one_boot = bool(armed.host.boot_id) and armed.host.boot_id == now.host.boot_id
     before = {drive.name: drive.diskseq for drive in armed.drives}
     after = {drive.name: drive.diskseq for drive in now.drives}
-    return one_boot and bool(before) and None not in before.values() and before == after
+    return (
+        same_kernel(armed.host, now.host) and bool(before) and None not in before.values() and before == after
+    )
 
 
-def serials(drives: Sequence[Drive]) -> list[str] | None:
-    """The drives' serials, sorted; None unless every drive has one and there is at least one."""
-    if not drives or any(not drive.serial for drive in drives):
-        return None
-    return sorted(drive.serial for drive in drives)
+def _serials(armed: Facts, now: Facts) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+    """The drives' own serials at arming and now."""
+    then_on, now_on = machine_ids(armed.host, now.host)
+    return own_serials(armed.drives, then_on), own_serials(now.drives, now_on)
 
 
 def _names(drives: Sequence[Drive]) -> str:

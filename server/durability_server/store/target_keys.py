@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import asdict, dataclass
 
 from durability import limits, plain_text
+from durability.evidence.drive_identity import serial_on
 from durability.formats.facts import Drive, Facts
 from durability.formats.packing import pack
 from durability.formats.plan import Plan
@@ -80,9 +81,7 @@ def identity_of(text: str) -> str:
 
 def _serial(drive: Drive, machine_id: str) -> str:
     """A serial that is one drive's alone: hypervisors and loop devices give the same one on every machine."""
-    if drive.serial and (drive.emulated or drive.serial.startswith("loop:")):
-        return f"{machine_id}:{drive.serial}"
-    return drive.serial
+    return serial_on(drive, machine_id)
 
 
 def overlap(one: Facts, other: Facts) -> bool:

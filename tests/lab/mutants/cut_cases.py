@@ -183,6 +183,23 @@ def image_on_another_guest_without_a_serial() -> str:
     return judged(disk, case, now=now, attested="pulled the plug")
 
 
+@lab_case("inconclusive: drive-changed, attestation-contradicted, cut-not-shown")
+def image_on_another_guest_whose_disk_has_the_same_serial() -> str:
+    """An image of a guest's disk is found on a clone of the guest, whose disk was given the same serial."""
+    disk, case = kept(armed=facts(drives=(drive(serial="disk-1", emulated=True),)))
+    clone = (drive(serial="disk-1", emulated=True),)
+    now = facts(boot="boot-9", uptime_s=9999, machine="clone", drives=clone)
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
+@lab_case("exit 5: another target")
+def another_disk_that_the_hypervisor_gave_the_same_number() -> str:
+    """Another disk is at the place of the guest's first one, and gets its number; it has nothing of the run."""
+    plan, numbered = plan_of(), (drive(serial="QM00001", emulated=True),)
+    now = facts(drives=numbered, boot="boot-2", uptime_s=30)
+    return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=numbered)))
+
+
 @lab_case("inconclusive: drive-changed; 20 lost")
 def copy_of_an_earlier_moment() -> str:
     """The target is a copy on another drive, made before the last 20 operations."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from durability.evidence import identity, record_rows, strength, verdict
+from durability.evidence import drive_identity, identity, record_rows, strength, verdict
 from durability.evidence.name_oracle import NameOracle, _Legal
 from durability.evidence.observation import Observer
 from durability.evidence.proven_operations import ProvenOperations
@@ -370,7 +370,21 @@ JUDGING = (
         rule=9,
         taken_away="two drives without a serial are the same drive",
         noticed_by=("another-drive-without-a-serial",),
-        change=without(identity.serials, " or any(not drive.serial for drive in drives)", ""),
+        change=without(drive_identity.own_serials, ' and "" not in known', ""),
+    ),
+    Mutant(
+        name="serials of guests are unique",
+        rule=9,
+        taken_away="a guest's disk with the same serial on another machine is the same drive",
+        noticed_by=("image-on-another-guest-whose-disk-has-the-same-serial",),
+        change=answering(drive_identity._is_shared, "return False"),
+    ),
+    Mutant(
+        name="numbers of hypervisors are serials",
+        rule=9,
+        taken_away="a number that a hypervisor gives its drives by itself identifies one",
+        noticed_by=("another-disk-that-the-hypervisor-gave-the-same-number",),
+        change=without(drive_identity.own_serial, " or _GIVEN_TO_ANY.fullmatch(drive.serial)", ""),
     ),
     Mutant(
         name="volumes of one drive are alike",

@@ -53,7 +53,9 @@ THE_CUT = (
         taken_away="a drive without a serial is found on another machine by its name, size and `diskseq`",
         noticed_by=("image-on-another-guest-without-a-serial",),
         change=without(
-            cut._enumerated_anew, "if another_kernel and not before.serial:", "if another_kernel and False:"
+            cut._enumerated_anew,
+            "if another_kernel and not own_serial(before, armed.host.machine_id):",
+            "if another_kernel and False:",
         ),
     ),
     Mutant(
