@@ -115,6 +115,7 @@ def test_a_page_opens_with_the_bottom_line() -> None:
     head = text[: text.index('<h2 id="headline"')]
     for words in (line.steady_reason, line.honesty_reason, line.standing, "Among published drives"):
         assert words in head
+    assert "The target commits at " in head
     for speed in (line.one, line.many):
         assert f"{speed.rate:,.0f} commits/s" in head and megabytes(speed.bytes_per_s) in head
     assert "(F0)" not in head and "(F0)" in text
