@@ -47,9 +47,10 @@ def test_with_five_rounds_the_interval_is_their_range() -> None:
     assert found is not None and (found.low, found.high) == (9.0, 11.0)
 
 
-@pytest.mark.parametrize("rounds", [5, 10])
-def test_the_interval_of_a_median_covers_it(rounds: int) -> None:
-    """Of simulated runs 94 % have the true median in their interval, whatever the shape of the noise."""
+@pytest.mark.parametrize(("rounds", "share"), [(5, 0.94), (7, 0.88), (10, 0.94)])
+def test_the_interval_of_a_median_covers_it(rounds: int, share: float) -> None:
+    """The documented share of simulated runs has the true median in its interval, whatever the shape of the
+    noise."""
     rng = np.random.default_rng(7)
     for draw, true in (
         (lambda: np.exp(rng.normal(0, 0.1, rounds)), 1.0),
@@ -57,7 +58,7 @@ def test_the_interval_of_a_median_covers_it(rounds: int) -> None:
     ):
         found = [spread(draw().tolist()) for _ in range(SIMULATIONS)]
         hits = sum(one is not None and (one.low or 9) <= true <= (one.high or 0) for one in found)
-        assert 0.91 <= hits / SIMULATIONS <= 0.98
+        assert share - 0.03 <= hits / SIMULATIONS <= share + 0.04
 
 
 def test_no_difference_is_shown_where_there_is_none() -> None:
