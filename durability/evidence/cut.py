@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from durability.evidence.drive_identity import machine_ids, own_serial
+from durability.evidence.drive_identity import machine_ids, own_serial, same_kernel
 from durability.formats.case import PROVABLE_CUT_CLASSES, RESET, Case, PowerOff, ProvableCutClass
 from durability.formats.facts import Drive, Facts
 
@@ -94,13 +94,13 @@ def outlived(case: Case, now: Facts | None) -> bool:
     drive was enumerated anew: a drive that is cut alone leaves its system alive."""
     if case.session_end != "silence" or case.armed is None or now is None or not now.host.boot_id:
         return False
-    if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
-        return False
     reset_ns = _reset_ns(case)
     if reset_ns is None:
         return False
-    if case.armed.host.boot_id == now.host.boot_id:
+    if same_kernel(case.armed.host, now.host):
         return not _enumerated_anew(case.armed, now)
+    if not case.armed.host.machine_id or case.armed.host.machine_id != now.host.machine_id:
+        return False
     if case.server_boot_id != case.receipt_boot_id:
         return False
     return case.now_ns - now.host.uptime_ns - reset_ns > _BOOT_DOUBT_NS
@@ -227,19 +227,20 @@ def _enumerated_anew(armed: Facts, now: Facts) -> str:
     """The sentence that each leaf drive was attached anew, or "". The drives of `now` are those below the
     file system as it is mounted now, so a newer one means a newer mount as well."""
     pairs = _pairs(armed, now)
-    another_kernel = armed.host.machine_id != now.host.machine_id
-    if not pairs or (armed.host.boot_id != now.host.boot_id and not another_kernel):
+    # Containers have machine ids of their own; the boot is their kernel's.
+    moved = not same_kernel(armed.host, now.host) and armed.host.machine_id != now.host.machine_id
+    if not pairs or (armed.host.boot_id != now.host.boot_id and not moved):
         return ""  # within another boot of the same machine everything is new: that is the death of the OS
     for before, after in pairs:
         if after is None:
             return ""
-        if another_kernel and not own_serial(before, armed.host.machine_id):
+        if moved and not own_serial(before, armed.host.machine_id):
             return ""  # two machines may give one name to drives of one size, and number them as they like
-        if another_kernel:
+        if moved:
             continue
         if before.diskseq is None or after.diskseq is None or after.diskseq <= before.diskseq:
             return ""
-    if another_kernel:
+    if moved:
         return "every drive, recognised by its serial number, is attached to another machine than at arming"
     return "every drive was re-enumerated: " + ", ".join(
         f"{before.name} diskseq {before.diskseq} → {after.diskseq}"

@@ -184,9 +184,8 @@ def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:
         return True
     before = {drive.name: drive.diskseq for drive in armed.drives}
     after = {drive.name: drive.diskseq for drive in now.drives}
-    return (
-        same_kernel(armed.host, now.host) and bool(before) and None not in before.values() and before == after
-    )
+    numbered = bool(before) and None not in before.values()
+    return same_kernel(armed.host, now.host) and numbered and before == after
 
 
 def _serials(armed: Facts, now: Facts) -> tuple[frozenset[str] | None, frozenset[str] | None]:

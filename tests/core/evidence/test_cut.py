@@ -338,4 +338,16 @@ def test_a_reset_before_the_machine_started_again_is_the_old_systems(
     of an earlier connection, nor by another clock."""
     case = made(small(make_plan))
     assert outlived(case, facts(boot=boot, uptime_s=uptime_s)) is expected
-    assert not outlived(case, facts(boot=boot, uptime_s=uptime_s, machine="another"))
+    another = outlived(case, facts(boot=boot, uptime_s=uptime_s, machine="another"))
+    assert another is (expected and boot == "boot-1")  # a container of the same kernel
+
+
+def test_another_machine_id_in_the_same_boot_is_a_container(case: Case) -> None:
+    """Nothing was moved, so an attested cut needs drives that came anew there too; without boot ids two
+    machine ids are two machines."""
+    container = facts(machine="container", drives=(drive(unsafe_shutdowns=None),))
+    assert shown(case, container, "pulled the plug") == "none"
+    anew = facts(machine="container", drives=(drive(unsafe_shutdowns=None, diskseq=10),))
+    assert shown(case, anew, "pulled the plug") == "power"
+    unknown = facts(machine="container", boot="", drives=(drive(unsafe_shutdowns=None),))
+    assert shown(case, unknown, "pulled the plug") == "power"

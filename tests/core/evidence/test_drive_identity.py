@@ -48,7 +48,7 @@ def test_a_serial_that_other_machines_have_is_one_machines() -> None:
 
 def test_drives_are_known_only_together() -> None:
     """One without a serial of its own may be any; two paths to one drive have one serial."""
-    assert own_serials((drive(), drive(name="sdb")), "") == {"S1"}
+    assert own_serials((drive(), drive(name="sdb")), "") == frozenset({"S1"})
     assert own_serials((drive(), NUMBERED), "a") is None
     assert own_serials((), "a") is None
 

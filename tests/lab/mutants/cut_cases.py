@@ -183,6 +183,15 @@ def image_on_another_guest_without_a_serial() -> str:
     return judged(disk, case, now=now, attested="pulled the plug")
 
 
+@lab_case("inconclusive: attestation-contradicted, cut-not-shown")
+def container_in_which_nothing_was_cut() -> str:
+    """The client was killed in one container, and the target is verified in another one of the same boot."""
+    plain = (drive(unsafe_shutdowns=None),)
+    disk, case = kept(armed=facts(drives=plain))
+    now = facts(machine="container", uptime_s=9999, drives=plain)
+    return judged(disk, case, now=now, attested="pulled the plug")
+
+
 @lab_case("inconclusive: drive-changed, attestation-contradicted, cut-not-shown")
 def image_on_another_guest_whose_disk_has_the_same_serial() -> str:
     """An image of a guest's disk is found on a clone of the guest, whose disk was given the same serial."""
@@ -194,7 +203,8 @@ def image_on_another_guest_whose_disk_has_the_same_serial() -> str:
 
 @lab_case("exit 5: another target")
 def another_disk_that_the_hypervisor_gave_the_same_number() -> str:
-    """Another disk is at the place of the guest's first one, and gets its number; it has nothing of the run."""
+    """Another disk is at the place of the guest's first one, and gets its number; nothing of the run is on
+    it."""
     plan, numbered = plan_of(), (drive(serial="QM00001", emulated=True),)
     now = facts(drives=numbered, boot="boot-2", uptime_s=30)
     return judged(Files(now), make_case(plan, (ACKED,), armed=facts(drives=numbered)))

@@ -54,8 +54,19 @@ THE_CUT = (
         noticed_by=("image-on-another-guest-without-a-serial",),
         change=without(
             cut._enumerated_anew,
-            "if another_kernel and not own_serial(before, armed.host.machine_id):",
-            "if another_kernel and False:",
+            "if moved and not own_serial(before, armed.host.machine_id):",
+            "if moved and False:",
+        ),
+    ),
+    Mutant(
+        name="containers are machines",
+        rule=11,
+        taken_away="another machine id is another machine, though the boot is the same",
+        noticed_by=("container-in-which-nothing-was-cut",),
+        change=without(
+            cut._enumerated_anew,
+            "not same_kernel(armed.host, now.host) and armed.host.machine_id",
+            "armed.host.machine_id",
         ),
     ),
     Mutant(
