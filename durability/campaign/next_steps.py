@@ -40,6 +40,7 @@ from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 
 ATTEMPTS = 3  # of a request to a switch, before it counts as failed
+ON_WITHIN_S = 900.0  # for which a switch that fails is asked to go on: a plug without its network comes back
 CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
 HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
@@ -48,6 +49,7 @@ WORK_WITHIN_S = 2 * DAY_S  # to make a target ready, or to verify it
 STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts it
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
+_AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
 _S = 1_000_000_000
 
 
@@ -400,12 +402,20 @@ def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation) -> list[St
         answer = _answer(switch, moment)
         if answer is not None and _settles(switch, answer, wanted):
             continue
-        rest_s = _AGAIN_S - (moment.now_ns - answer.ended_ns) / _S if answer is not None else 0.0
-        if answer is not None and answer.outcome != "done" and rest_s > 0:
-            steps.append(WaitFor(min(rest_s, _AGAIN_S)))
+        rest_s = _rest_between_s(switch, answer, wanted) if answer is not None else 0.0
+        left_s = rest_s - (moment.now_ns - answer.ended_ns) / _S if answer is not None else 0.0
+        if answer is not None and answer.outcome != "done" and left_s > 0:
+            steps.append(WaitFor(min(left_s, rest_s)))
         else:
             steps.append(Ask(number, "status" if switch.requested else wanted))
     return steps
+
+
+def _rest_between_s(switch: Switch, answer: PowerAnswered, wanted: Operation) -> float:
+    """For how long a switch is left alone after its answer."""
+    if wanted != "on" or answer.outcome != "failed":
+        return _AGAIN_S
+    return float(min(_AGAIN_S * 2.0 ** min(switch.attempts - 1, 9), _AGAIN_MAX_S))
 
 
 def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
@@ -417,16 +427,21 @@ def _settles(switch: Switch, answer: PowerAnswered, wanted: Operation) -> bool:
 
 def _power_failure(state: CampaignState, cycle: CycleState, moment: ServerTime, wanted: Operation) -> str:
     """Why a switch cannot be believed to be as `wanted` any more; "" while it can. Switching on is not given
-    up while one of the switches may still do it: its machine must not stay off for another's failure."""
+    up while one of the switches may still do it: its machine must not stay off for another's failure. Nor
+    before `ON_WITHIN_S`: a machine without power waits for people else."""
+    within_s = ON_WITHIN_S if wanted == "on" else 0.0
     failures: list[str] = []
     for number in cycle.involved:
         switch, power = cycle.switches[number], state.plan.power[number]
         answer = _answer(switch, moment)
         if answer is not None and answer.outcome == wanted:
             continue
-        if answer is not None and switch.attempts >= ATTEMPTS:
+        failed = answer is not None and answer.outcome == "failed"
+        if answer is not None and failed and switch.attempts >= ATTEMPTS:
+            if moment.watched_s(cycle.since) < within_s:
+                return ""
             failures.append(f"{power.name} failed {counted(switch.attempts, 'time')}: {answer.text}")
-        elif answer is not None and _is_late(switch, answer, moment):
+        elif answer is not None and not (failed and wanted == "on") and _is_late(switch, answer, moment):
             failures.append(f"{power.name} did not say within {CONFIRM_WITHIN_S:.0f} s that it is {wanted}")
         elif wanted == "on":
             return ""

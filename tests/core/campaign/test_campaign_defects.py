@@ -414,6 +414,43 @@ def test_switch_that_is_still_asked_to_go_off_is_switched_on_before_the_campaign
     assert world.switches[0].on
 
 
+@pytest.mark.parametrize("phase", ["rest", "on"])
+@pytest.mark.parametrize("mended", [True, False])
+def test_switch_that_fails_to_go_on_is_asked_for_a_quarter_of_an_hour(phase: str, mended: bool) -> None:
+    """Its network is away for a while: the machine does not stay without power for that. The time between two
+    requests grows."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, phase)
+    switch = world.switches[0]
+    switch.answer_s = lambda: 0.5
+    switch.manner = "fails"
+    asked, began_ns = len(switch.asked), world.agenda.now_ns
+    world.advance(820.0)
+    assert world.server.state.state == "running"
+    assert len(switch.asked) - asked < 25
+    if mended:
+        switch.manner = "obeys"
+        assert world.finish() == "complete"
+        assert not any(isinstance(one, Paused) for one in log_of(world))
+        return
+    until(world, Paused)
+    assert 900 <= (world.agenda.now_ns - began_ns) / S < 970
+    assert world.server.state.reason.startswith("the power cannot be switched on again: Tasmota 192.0.2.1")
+
+
+def test_server_that_was_away_asks_a_switch_to_go_on_for_as_long() -> None:
+    """The time in which it did not ask does not count."""
+    world = World(settings_of(drives=("b",), switches=1, cuts=1))
+    until_phase(world, "on")
+    world.switches[0].manner = "fails"
+    world.down_s = 2000.0
+    world.kill_server()
+    world.advance(2000.0 + 800.0)
+    assert world.server.state.state == "running"
+    world.switches[0].manner = "obeys"
+    assert world.finish() == "complete"
+
+
 def own_outlets() -> Settings:
     """Two machines with a drive each, each behind a switch of its own."""
     return settings_of(drives=("b", "c"), own=True, cuts=1)

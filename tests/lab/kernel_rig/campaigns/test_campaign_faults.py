@@ -156,8 +156,8 @@ def ip(*arguments: str) -> None:
 
 @pytest.mark.timeout(1000 + 2 * GONE_S)
 async def test_a_network_that_is_gone(cable: Cable) -> None:
-    """A machine that is not heard is not cut, and its run is verified once the network is back; one that stays
-    away pauses the campaign, which goes on when it is resumed."""
+    """A machine that is not heard is not cut, and its run is verified once the network is back; one that
+    stays away pauses the campaign, which goes on when it is resumed."""
     times = TIMES.replace("boot_within_s = 300", "boot_within_s = 40")
     address, namespace = f"{cable.address}:0", cable.namespace
     async with real_campaign(["honest"], seed=16, address=address, namespace=namespace) as campaign:
