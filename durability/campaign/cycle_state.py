@@ -238,7 +238,9 @@ class CycleState:
             change(self, entry, entry.happening)
 
     def retry(self, entry: Entry) -> None:
-        """After a pause, which `entry` ends: what failed is tried anew, and has its time again."""
+        """After a pause, which `entry` ends: what failed is tried anew, and has its time again. Verdicts are
+        looked up anew: people may have verified meanwhile."""
+        self.judged = {drive: one for drive, one in self.judged.items() if one.verdict == "loss"}
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
         self.boots.clear()

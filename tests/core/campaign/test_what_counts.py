@@ -623,6 +623,26 @@ def test_loss_that_a_second_verify_found_counts(first: str, second: WorkState) -
     assert [mine.word for mine in told.ended().drives] == ["loss", "durable"]
 
 
+def test_loss_that_people_found_in_a_pause_counts() -> None:
+    """The agent's verify was killed, and left no verdict. The campaign pauses for another machine; meanwhile
+    somebody verifies the run by hand."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("armed", drive="d1", run=OTHER_RUN), machine="c")
+    told.note()
+    told.cut()
+    told.say(boot="boot-2")
+    told.say(part("failed", run=RUN, trouble="not-verified", text="verify was killed"), boot="boot-2")
+    told.judge(verdict="")
+    told.add(Paused(reason="machine c did not come back"), Resumed())
+    told.say(boot="boot-2", machine="c")
+    told.say(part("done", drive="d1", run=OTHER_RUN), boot="boot-2", machine="c")
+    for step in told.steps():
+        assert isinstance(step, LookUp)
+        told.add(judged(step.drive, step.run, "loss" if step.drive == "d0" else "durable"))
+    assert [mine.word for mine in told.ended().drives] == ["loss", "durable"]
+
+
 @pytest.mark.parametrize(
     ("reasons", "cause"),
     [
