@@ -2,7 +2,8 @@
 
 Facts, cases and verdicts cross the wire and lie in files and databases as such values. Everything that
 comes in is checked against the dataclass, field by field; what does not fit is a FormatError that names the
-field.
+field. Refuses to coerce: a string of digits is not a number, and 1 is not true. So whatever was read can be
+written again, as msgpack and as JSON.
 
 Pydantic is imported with the first document. Processes that only write or read a target never have one, and
 the import would be a third of their start.
@@ -52,14 +53,47 @@ class _Tagged:
         return handler.generate_schema(Annotated[source, Field(discriminator=self.name)])
 
 
+class _Exact:
+    """Numbers and flags of a dataclass and of all dataclasses in it are what their types say: finite numbers,
+    and integers of 64 bits."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        schema = handler(source)
+        _make_exact(schema, handler, set())
+        return schema
+
+
+def _make_exact(schema: Any, handler: Any, seen: set[int]) -> None:
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _make_exact(part, handler, seen)
+    elif isinstance(schema, dict) and id(schema) not in seen:
+        seen.add(id(schema))
+        kind = schema.get("type")
+        if kind == "definition-ref":
+            _make_exact(handler.resolve_ref_schema(schema), handler, seen)
+        elif kind in _EXACT:
+            schema.update(_EXACT[kind] | schema)
+        for key, part in schema.items():
+            if key != "metadata":
+                _make_exact(part, handler, seen)
+
+
+_EXACT: dict[Any, dict[str, object]] = {
+    "bool": {"strict": True},
+    "int": {"strict": True, "ge": -(1 << 63), "le": (1 << 64) - 1},
+    "float": {"strict": True, "allow_inf_nan": False},
+}
+
+
 def _limited(**keys: object) -> _Limits:
     return _Limits(tuple(keys.items()))
 
 
 # Types of fields that are checked more closely than by their type alone.
-Natural: TypeAlias = Annotated[int, _limited(strict=True, ge=0, lt=1 << 62)]
-Count: TypeAlias = Annotated[int, _limited(strict=True, ge=0, le=COUNT_MAX)]  # of what can be done in a round
-Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX, allow_inf_nan=False)]  # and not negative
+Natural: TypeAlias = Annotated[int, _limited(ge=0, lt=1 << 62)]
+Count: TypeAlias = Annotated[int, _limited(ge=0, le=COUNT_MAX)]  # of what can be done in a round
+Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX)]  # and not negative
 Text: TypeAlias = Annotated[str, _limited(max_length=TEXT_CHARACTERS_MAX)]
 Flag: TypeAlias = Annotated[bool, _limited(strict=True)]
 
@@ -73,7 +107,7 @@ def tagged(name: str) -> Any:
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(kind)
+    return TypeAdapter(Annotated[kind, _Exact()])
 
 
 def to_value(document: object) -> dict[str, Value]:

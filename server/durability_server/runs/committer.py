@@ -3,23 +3,29 @@
 A commit follows the one before it after `limits.COMMIT_INTERVAL_NS`, or at once when a writer has used up
 half of its credit, so that small targets are not slowed to the interval. When the database fails, nothing is
 granted and nothing is given up: the frontiers stay in memory, the clients are told, and the commit is tried
-again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted.
+again until it succeeds. Of a run that another server has taken, nothing is saved and nothing granted. A run
+that cannot be saved keeps no other from its credit: it is set aside, and the others are saved without it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import ParamSpec
 
 from durability import limits
 from durability.errors import StoreError
+from durability.units import format_run
 from durability_server import clock
 from durability_server.runs.run import Run
+from durability_server.store.database import UnfitError
 from durability_server.store.records import MovedError, RunSnapshot
 from durability_server.store.store import Store
 from durability_server.store.store_thread import StoreThread
+
+P = ParamSpec("P")
 
 RETRY_S = 0.25
 TIMELINE_INTERVAL_NS = 500_000_000
@@ -31,8 +37,8 @@ log = logging.getLogger(__name__)
 
 class Committer:
     """Saves runs that were touched, in the store's thread. `saved` gets each run that is durable now and
-    whether its grants rose, `lost` each that another server has taken; `outage` gets the reason when the
-    store fails, None when it works again."""
+    whether its grants rose, `lost` each that another server has taken, `unfit` each that cannot be saved;
+    `outage` gets the reason when the store fails, None when it works again."""
 
     def __init__(
         self,
@@ -41,12 +47,14 @@ class Committer:
         *,
         saved: Callable[[Run, bool], None],
         lost: Callable[[Run], None],
+        unfit: Callable[[Run], None],
         outage: Callable[[str | None], None],
     ) -> None:
         self._store = store
         self._thread = thread
         self._saved = saved
         self._lost = lost
+        self._unfit = unfit
         self._outage = outage
         self._dirty: dict[Run, None] = {}
         self._saving: dict[Run, None] = {}
@@ -121,10 +129,10 @@ class Committer:
         waiting, self._waiting = self._waiting, []
         if not self._saving and self.failure is None:
             return
-        snapshots = _snapshots(self._saving)
         began_ns = clock.now_ns()
         try:
-            lost = await self._thread.call(self._store.save, list(snapshots.values()))
+            snapshots = _snapshots(self._saving)
+            lost, unfit = await self._save([one for one in snapshots.values() if one is not None])
         except Exception as error:
             if not isinstance(error, StoreError):
                 log.exception("a defect of this tool")
@@ -136,12 +144,12 @@ class Committer:
         self._not_before_s = asyncio.get_running_loop().time() + limits.COMMIT_INTERVAL_NS / 1e9
         for number, (run, snapshot) in enumerate(snapshots.items(), 1):
             del self._saving[run]
-            if run.id in lost:
-                self._dirty.pop(run, None)
-                run.lost = True
-                self._lost(run)
+            if snapshot is None or run.id in unfit:
+                self._give_up(run, self._unfit)
+            elif run.id in lost:
+                self._give_up(run, self._lost)
             else:
-                self._saved(run, run.saved(snapshot, clock.now_ns()))
+                _tell(self._saved, run, run.saved(snapshot, clock.now_ns()))
             if number % GRANTS_AT_ONCE == 0:
                 await asyncio.sleep(0)  # what the clients send meanwhile is stamped as it comes
         for run, done in waiting:
@@ -152,7 +160,29 @@ class Committer:
         if self.failure is not None:
             self.failure = None
             log.info("store %s: works again", self._store.name)
-            self._outage(None)
+            _tell(self._outage, None)
+
+    async def _save(self, snapshots: Sequence[RunSnapshot]) -> tuple[frozenset[int], frozenset[int]]:
+        """Saves these together, or in halves where one of them cannot be saved. The runs that other servers
+        have taken, and those that cannot be saved. Raises StoreError."""
+        try:
+            return await self._thread.call(self._store.save, snapshots), frozenset()
+        except Exception as error:
+            if not snapshots or (isinstance(error, StoreError) and not isinstance(error, UnfitError)):
+                raise
+            if len(snapshots) == 1:
+                run = snapshots[0].run
+                log.exception("run %s cannot be saved", format_run(run))
+                return frozenset(), frozenset({run})
+        middle = len(snapshots) // 2
+        lost, unfit = await self._save(snapshots[:middle])
+        more_lost, more_unfit = await self._save(snapshots[middle:])
+        return lost | more_lost, unfit | more_unfit
+
+    def _give_up(self, run: Run, tell: Callable[[Run], None]) -> None:
+        self._dirty.pop(run, None)
+        run.lost = True
+        _tell(tell, run)
 
     def _failed(self, waiting: Iterable[tuple[Run, asyncio.Future[None]]], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
@@ -163,15 +193,28 @@ class Committer:
         if self.failure is None:
             log.error("store: %s; granting no credit until it works again", error)
             self.failure = str(error)
-            self._outage(self.failure)
+            _tell(self._outage, self.failure)
 
 
-def _snapshots(batch: Iterable[Run]) -> dict[Run, RunSnapshot]:
-    """Each run as it is now, with the timelines that are wanted and as many due ones as fit the budget."""
+def _tell(told: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+    """What goes wrong with one client must not keep the others from their credit."""
+    try:
+        told(*args, **kwargs)
+    except Exception:
+        log.exception("a defect of this tool")
+
+
+def _snapshots(batch: Iterable[Run]) -> dict[Run, RunSnapshot | None]:
+    """Each run as it is now, None where that cannot be told, with the timelines that are wanted and as many
+    due ones as fit the budget."""
     now = clock.now_ns()
-    snapshots = {}
+    snapshots: dict[Run, RunSnapshot | None] = {}
     for run in sorted(batch, key=lambda run: run.timeline_saved_ns):
         due = run.timeline_changed and now - run.timeline_saved_ns >= TIMELINE_INTERVAL_NS
         affordable = clock.now_ns() - now < TIMELINE_BUDGET_NS
-        snapshots[run] = run.snapshot(timeline=run.timeline_wanted or (due and affordable))
+        try:
+            snapshots[run] = run.snapshot(timeline=run.timeline_wanted or (due and affordable))
+        except Exception:
+            log.exception("run %s cannot be saved", format_run(run.id))
+            snapshots[run] = None
     return snapshots

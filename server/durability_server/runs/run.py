@@ -16,7 +16,7 @@ from durability import limits
 from durability.formats.case import CASE_SCHEMA, Case, DriveState, Event, SessionEnd, TargetFailure
 from durability.formats.documents import from_value, to_value
 from durability.formats.facts import Facts
-from durability.formats.packing import Value
+from durability.formats.packing import Value, pack, unpack
 from durability.formats.plan import Plan
 from durability.formats.run_statistics import Statistics, statistics_from_value, statistics_to_value
 from durability.protocol import messages
@@ -86,7 +86,10 @@ class Run:
         self.timeline.add(snapshot.last_receipt_ns, snapshot.frontiers)
         if self.timeline.last_ns != known_ns:
             self.timeline.hold_up(known_ns, snapshot.last_receipt_ns)
-        self.statistics = self._read(snapshot.statistics)
+        self.statistics: Statistics | None = None
+        self._packed_statistics = snapshot.statistics
+        if snapshot.statistics is not None:
+            self.statistics = self._read(unpack(snapshot.statistics))
         self.last_receipt_ns = snapshot.last_receipt_ns
         self._kernel_ns = 0  # when the kernel of a silent client last acknowledged what it was sent
         # The last sign of life of a silent client may be its kernel's: no frame is known later than these.
@@ -101,7 +104,9 @@ class Run:
         self.events = deque(snapshot.events, EVENTS_MAX)
         self._credits = Credits.unpack(snapshot.credits, newest=self.frontiers.grants)
         self.target_error = (
-            None if snapshot.target_error is None else from_value(TargetFailure, snapshot.target_error)
+            None
+            if snapshot.target_error is None
+            else from_value(TargetFailure, unpack(snapshot.target_error))
         )
         self._interval_ns = limits.HEARTBEAT_NS
         self._late: _Late | None = None
@@ -154,11 +159,14 @@ class Run:
     def report(self, value: Value) -> None:
         """Takes in newer statistics, if any; they are saved with the timeline. Raises FormatError."""
         if value:
-            self.statistics = self._read(value)
+            statistics = self._read(value)
+            # Packed now: what cannot be must fail here, and not the commit of all runs.
+            self._packed_statistics = pack(statistics_to_value(statistics))
+            self.statistics = statistics
             self.timeline_changed = True
 
-    def _read(self, value: Value) -> Statistics | None:
-        return None if value is None else statistics_from_value(value, writers=self.plan.writers)
+    def _read(self, value: Value) -> Statistics:
+        return statistics_from_value(value, writers=self.plan.writers)
 
     def heard(self, at_ns: int) -> None:
         """Something came from the client at `at_ns`: its machine was alive then."""
@@ -326,9 +334,9 @@ class Run:
             tainted=self.frontiers.tainted,
             timeline=self.timeline.pack() if timeline else None,
             credits=self._credits.pack(),
-            statistics=statistics_to_value(self.statistics) if timeline and self.statistics else None,
+            statistics=self._packed_statistics if timeline else None,
             events=tuple(event for event in self.events if event[0] > self._events_saved),
-            target_error=None if self.target_error is None else to_value(self.target_error),
+            target_error=None if self.target_error is None else pack(to_value(self.target_error)),
             epoch=self.epoch,
             follows=self._follows,
             saves=self._saves,

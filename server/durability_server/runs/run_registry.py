@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from durability import limits
+from durability.errors import DurabilityError
 from durability_server import clock
 from durability_server.runs.committer import Committer
 from durability_server.runs.leases import Leases
@@ -35,7 +36,10 @@ class Registry:
         self._holds: Counter[int] = Counter()  # users of each run: its sessions and the requests under way
         self._sessions: dict[int, Session] = {}
         self._loading: dict[int, asyncio.Task[None]] = {}  # a run loaded twice would have two frontiers
-        self.committer = Committer(store, thread, saved=self._saved, lost=self._lost, outage=self._outage)
+        self._closing: set[asyncio.Task[None]] = set()
+        self.committer = Committer(
+            store, thread, saved=self._saved, lost=self._lost, unfit=self._unfit, outage=self._outage
+        )
         self.leases = Leases(
             store.leases, thread, boot_id=boot_id, give_up=self._give_up, send_away=self._send_all_away
         )
@@ -156,6 +160,25 @@ class Registry:
         if self.has(run):
             del self._runs[run.id]
         self._send_away(run)
+
+    def _unfit(self, run: Run) -> None:
+        """The store does not take what has come of the run here since it was saved last: its client goes on
+        from there."""
+        session = self.session_of(run)
+        if self.has(run):
+            del self._runs[run.id]
+        if session is not None:
+            session.channel.fail("internal", "the server cannot save this run; see its log")
+            self._closing.add(task := asyncio.get_running_loop().create_task(self._close(run.id)))
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, run_id: int) -> None:
+        """Without its client the run is not live."""
+        with suppress(DurabilityError):
+            async with self.holding(run_id, "resume") as run:
+                if self.session_of(run) is None:
+                    run.detached(clock.now_ns(), "rst", "the server could not save what came of the run")
+                    self.committer.touch(run)
 
     def _give_up(self, wanted: WantedRun) -> bool:
         """Another server wants a run. It gets it once that is saved and nobody here holds it; but nobody ends

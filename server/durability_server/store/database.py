@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias, cast
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from durability.errors import StoreError, UsageError
@@ -48,6 +48,10 @@ _POSTGRESQL_OPTIONS = {
     " -c default_transaction_isolation=read\\ committed"
     " -c lock_timeout=10s -c idle_in_transaction_session_timeout=4s",
 }
+
+
+class UnfitError(StoreError):
+    """The database works, and does not take what it was to keep."""
 
 
 class Database:
@@ -88,7 +92,8 @@ class Database:
                     connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
                 yield connection
         except (SQLAlchemyError, sqlite3.Error) as error:
-            raise StoreError(f"{self.name}: {_reason(error)}") from error
+            kind = UnfitError if isinstance(error, DataError | IntegrityError) else StoreError
+            raise kind(f"{self.name}: {_reason(error)}") from error
         finally:
             if self._connection is not None and not self._usable(self._connection):
                 _close(self._connection)

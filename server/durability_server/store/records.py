@@ -46,7 +46,8 @@ class Registration:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSnapshot:
     """What changes while a run goes on, whole. `finish` is "", "stopped" or "ended". `timeline`, `credits`,
-    `statistics` and `target_error` None leave the stored ones; `events` are those not saved before, numbered.
+    `statistics` and `target_error`, all packed, leave the stored ones where they are None; `events` are those
+    not saved before, numbered.
     `epoch` rises whenever a server takes the run. The store takes the snapshot only if this server has the
     run with this epoch, or if nothing was saved since it was loaded: with the epoch `follows`, after `saves`
     saves.
@@ -64,10 +65,10 @@ class RunSnapshot:
     gap_max_ns: int
     tainted: str
     timeline: bytes | None
-    statistics: Value
+    statistics: bytes | None
     events: tuple[tuple[int, Event], ...]
     credits: bytes | None = None
-    target_error: Value = None
+    target_error: bytes | None = None
     epoch: int = 0
     follows: int = 0
     saves: int = 0

@@ -33,7 +33,7 @@ from durability.errors import FormatError, RefusedError
 from durability.formats.case import Event, PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
-from durability.formats.packing import Value, pack, unpack
+from durability.formats.packing import Value, unpack
 from durability.units import format_run, parse_run
 from durability_server.store import tables
 from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
@@ -75,7 +75,7 @@ def save_parts(db: Connection, by_key: Mapping[str, RunSnapshot]) -> None:
         rows = [
             {"run": key, "data": data}
             for key, snapshot in by_key.items()
-            if (data := _data_in(snapshot, part)) is not None
+            if (data := getattr(snapshot, _NAMES[part])) is not None
         ]
         if rows:
             db.execute(_REPLACE[part], rows)
@@ -88,12 +88,6 @@ def changing_columns(source: RunSnapshot | Row[Any]) -> dict[str, Any]:
     """What a snapshot and the row of its run have under the same names."""
     names = "finish session_end control last_receipt_ns receipt_boot_id receipt_wall rtt_max_ns gap_max_ns"
     return {name: getattr(source, name) for name in (*names.split(), "tainted", "epoch")}
-
-
-def _data_in(snapshot: RunSnapshot, part: Table) -> bytes | None:
-    """What the run's row in `part` is to have; None where the stored row stays."""
-    value: Value = getattr(snapshot, _NAMES[part])
-    return value if value is None or isinstance(value, bytes) else pack(value)
 
 
 def _save_events(db: Connection, key: str, events: Sequence[tuple[int, Event]]) -> None:
@@ -244,8 +238,8 @@ def stored_run(db: Connection, row: Row[Any]) -> StoredRun:
             saves=row.saves,
             timeline=row.timelines,
             credits=row.credits,
-            statistics=None if row.statistics is None else unpack(row.statistics),
-            target_error=None if row.errors is None else unpack(row.errors),
+            statistics=row.statistics,
+            target_error=row.errors,
             events=tuple(
                 (one.number, Event(at_ns=one.at_ns, wall=one.wall, kind=one.kind, text=one.text))
                 for one in db.execute(events)

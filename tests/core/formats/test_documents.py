@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,6 +47,38 @@ def test_a_message_names_a_strange_key_in_plain_words() -> None:
     """The path to the field is made of keys that somebody else chose."""
     with pytest.raises(FormatError, match=r"not a valid Leaf: \\x1b\[31mred: "):
         from_value(Leaf, {"name": "a", "\x1b[31mred": 1})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    number: int = 0
+    measured: float | None = 0.5
+    flag: bool = False
+    within: tuple[Kinds, ...] = ()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"number": "7"},
+        {"number": 7.0},
+        {"number": True},
+        {"number": 1 << 64},
+        {"number": -(1 << 63) - 1},
+        {"measured": "0.5"},
+        {"measured": "nan"},
+        {"measured": float("inf")},
+        {"flag": 1},
+        {"flag": "yes"},
+    ],
+)
+def test_values_are_of_exactly_their_types(wrong: dict[str, Any]) -> None:
+    """A string is not read as a number, nor a number as a flag, at any depth; an integer has 64 bits."""
+    right = {"number": (1 << 64) - 1, "measured": 2, "flag": True}
+    assert from_value(Kinds, {"within": [right]}) == Kinds(within=(Kinds(**right),))
+    for value in (wrong, {"within": [{"within": [right, wrong]}]}):
+        with pytest.raises(FormatError, match=next(iter(wrong))):
+            from_value(Kinds, value)
 
 
 @given(st.binary(max_size=40))

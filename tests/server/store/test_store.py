@@ -15,6 +15,7 @@ from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
+from durability.formats.packing import pack
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
 from durability_server.store.target_keys import target_keys
@@ -450,7 +451,7 @@ def test_an_error_of_the_target_is_kept(store_fixture: StoreFixture) -> None:
     assert store_fixture.store.load(1).snapshot.target_error is None
     seen: tuple[DriveState, ...] = ("unseen", "dead")
     for state in seen:
-        error = to_value(TargetFailure(at_ns=7, drive=state, text="no answer"))
+        error = pack(to_value(TargetFailure(at_ns=7, drive=state, text="no answer")))
         store_fixture.save(1, target_error=error)
         assert store_fixture.store.load(1).snapshot.target_error == error
     store_fixture.save(1, target_error=None)

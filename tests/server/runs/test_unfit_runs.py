@@ -1,0 +1,86 @@
+"""What one client says of its run costs no other its credit, however little the store can keep of it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from durability.errors import RefusedError
+from durability.formats.run_statistics import statistics_to_value
+from durability.protocol import messages
+from tests.core.evidence.memory_target import make_statistics
+
+if TYPE_CHECKING:
+    from tests.server.conftest import Lab
+
+pytestmark = pytest.mark.usefixtures("no_silence")
+
+STATISTICS: dict[str, Any] = statistics_to_value(make_statistics(operations=(1, 1), flushes={"sda": 1}))
+REFUSED_CONTROL = 1000
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("cpus", "1" + "0" * 40), ("load", "nan"), ("busy_percent", "inf")]
+)
+async def test_statistics_that_cannot_be_kept_are_refused(
+    lab: Lab, sqlite_url: str, field: str, value: str
+) -> None:
+    """Who says them loses its connection at once; all others have their credit, and the run can be shown."""
+    running = await lab.start(sqlite_url)
+    good, bad = await lab.connect(running.address), await lab.connect(running.address)
+    await good.begin(lab.plan(run=1), lab.facts())
+    await bad.begin(lab.plan(run=2), lab.facts(serial="S2", uuid="uuid-2"))
+    wrong = {**STATISTICS, "conditions": {**STATISTICS["conditions"], field: value}}
+    bad.say(messages.Progress(statistics=wrong))
+    error = await bad.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "bad-request"
+    assert f"conditions.{field}" in str(error)
+    await good.acknowledge(5, 5)
+    case = await lab.exported(running.address, 2, lambda case: case.session_end == "rst")
+    assert case.statistics is None
+
+
+def _refuse_much_control(store_url: str) -> None:
+    """The store takes no run with `REFUSED_CONTROL` from now on, as it refuses what a defect lets through."""
+    with closing(sqlite3.connect(store_url.removeprefix("sqlite:///"))) as store, store:
+        store.execute(
+            f"CREATE TRIGGER refuse BEFORE UPDATE ON runs WHEN NEW.control = {REFUSED_CONTROL}"
+            " BEGIN SELECT RAISE(ABORT, 'not kept'); END"
+        )
+
+
+async def test_a_run_that_cannot_be_saved_is_set_aside(lab: Lab, sqlite_url: str) -> None:
+    """The others of its commit get their credit. Its own client loses its connection, and goes on from what
+    was saved before; who verifies the run need not wait for that client."""
+    running = await lab.start(sqlite_url)
+    await running.server.stop()
+    _refuse_much_control(sqlite_url)
+
+    running = await lab.start(sqlite_url)
+    facts = lab.facts(serial="S2", uuid="uuid-2")
+    bad = await lab.connect(running.address)
+    await bad.begin(lab.plan(run=100), facts)
+    await bad.acknowledge(3, 3)
+    others = [await lab.connect(running.address) for _ in range(4)]
+    for number, other in enumerate(others):
+        await other.begin(lab.plan(run=1 + number), lab.facts(serial=f"T{number}", uuid=f"other-{number}"))
+    bad.say(messages.Ack(frontiers=(9, 9), control=REFUSED_CONTROL))
+    for other in others:
+        await other.acknowledge(5, 5)
+    error = await bad.ended()
+    assert isinstance(error, RefusedError)
+    assert error.code == "internal"
+
+    back = await lab.connect(running.address)
+    accepted = await back.resume(100)
+    assert accepted.frontiers == (3, 3)
+    await back.acknowledge(9, 9)
+    back.say(messages.Ack(frontiers=(10, 10), control=REFUSED_CONTROL))
+    await back.ended()
+    await lab.exported(running.address, 100, lambda case: case.session_end == "rst")
+    case = await (await lab.connect(running.address, "verify")).fetch(100, facts, end=True)
+    assert (case.state, case.session_end, case.frontiers) == ("ended", "rst", (9, 9))
