@@ -25,7 +25,8 @@ class Identity:
     `superseded_by`: another run was made on it since, or may have been; "" if not. `drive_changed`: the
     superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
-    `perhaps_smaller`: the same where it may be another device, to which the target was copied.
+    `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
+    the drives of arming that are gone from below the target.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -34,6 +35,7 @@ class Identity:
     drive_changed: bool
     smaller: tuple[str, ...] = ()
     perhaps_smaller: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
@@ -56,6 +58,7 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         drive_changed=by == "superblock" and _drives_differ(case.armed, now),
         smaller=smaller if certain else (),
         perhaps_smaller=() if certain else smaller,
+        missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
     )
 
 
@@ -141,7 +144,7 @@ def _serial_differences(armed: Facts, now: Facts) -> list[str]:
             "the drives reported no serial number of their own at arming, so only a superblock can identify"
             " them"
         ]
-    if wanted == present:
+    if wanted == present or _missing(armed, now):
         return []
     found, expected = _names(now.drives), _names(armed.drives)
     if found == expected:
@@ -174,7 +177,19 @@ def _drives_differ(armed: Facts | None, now: Facts | None) -> bool:
     if armed is None or now is None:
         return False
     wanted, present = _serials(armed, now)
-    return wanted is not None and wanted != present
+    return wanted is not None and wanted != present and not _missing(armed, now)
+
+
+def _missing(armed: Facts, now: Facts) -> tuple[str, ...]:
+    """The drives that are gone from below a target that still lies where it did, on the others. The half of a
+    mirror by itself lies elsewhere: it may have left the mirror long ago."""
+    wanted, present = _serials(armed, now)
+    in_place = (armed.kind, armed.volume, armed.offset_bytes) == (now.kind, now.volume, now.offset_bytes)
+    if wanted is None or not present or not present < wanted or not in_place:
+        return ()
+    then_on, _ = machine_ids(armed.host, now.host)
+    gone = (drive for drive in armed.drives if own_serial(drive, then_on) not in present)
+    return tuple(f"{drive.model or drive.name} serial {drive.serial}" for drive in gone)
 
 
 def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:

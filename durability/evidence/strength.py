@@ -16,7 +16,7 @@ from durability.formats.case import Case, PastVerdict
 CONFIDENCE = 0.95
 # An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
 HIDE_LOSSES = frozenset(
-    {"superseded", "tainted", "log-behind", "drive-changed", "smaller-or-copy"}
+    {"superseded", "tainted", "log-behind", "drive-changed", "drive-missing", "smaller-or-copy"}
     | {"scan-unfinished", "unstable", "earlier-unstable"}
 )
 # What keeps an inconclusive verdict from durable is then only the question: its options and other runs.

@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "tainted": "the run violated the protocol",
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "drive-missing": "a drive that the target was on at arming is gone, and what is on it was not read",
     "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",
     "session-closed": "the connection was closed, so the kernel survived the client",
@@ -214,6 +215,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
+    if identity.missing:
+        yield _reason("drive-missing", ", ".join(identity.missing))
     if identity.perhaps_smaller:
         yield _reason("smaller-or-copy", "; ".join(identity.perhaps_smaller))
     if scan.above_ceiling:

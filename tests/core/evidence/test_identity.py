@@ -9,7 +9,7 @@ import pytest
 
 from durability.evidence.identity import identify, newer_run_here
 from durability.formats.case import PastVerdict
-from durability.formats.facts import Facts
+from durability.formats.facts import Drive, Facts
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 from tests.sample_facts import drive, facts
 
@@ -221,6 +221,39 @@ def test_a_smaller_device_without_a_serial_may_be_a_copy(
     told = len(identity.smaller), len(identity.perhaps_smaller)
     same = changes == {"serial": "S1"}  # the diskseq says that it is the same
     assert told == ((1, 0) if same else (0, 1))
+
+
+PAIR = (drive(), drive(name="sdb", serial="S2"))
+
+
+def on_mirror(*drives: Drive, volume: str = "md-a", **changes: Any) -> Facts:
+    """The target in a file system on a mirror of these drives."""
+    return facts(**{"drives": drives, "volume": volume, "offset_bytes": None, **changes})
+
+
+@pytest.mark.parametrize(
+    ("armed", "now", "missing", "copy"),
+    [
+        (on_mirror(*PAIR), on_mirror(*PAIR), 0, False),
+        (on_mirror(*PAIR), on_mirror(PAIR[0]), 1, False),
+        (on_mirror(*PAIR, volume=""), on_mirror(PAIR[1], volume=""), 1, False),
+        (on_mirror(*PAIR), on_mirror(PAIR[0], volume="", offset_bytes=0), 0, True),
+        (on_mirror(*PAIR), on_mirror(), 0, True),
+        (on_mirror(PAIR[0]), on_mirror(*PAIR), 0, True),
+        (on_mirror(*PAIR), on_mirror(PAIR[0], drive(serial="S3")), 0, True),
+        (on_mirror(drive(), drive(name="sdb")), on_mirror(drive()), 0, False),
+        (on_mirror(drive()), on_mirror(drive(name="sdb"), drive()), 0, False),
+    ],
+)
+def test_a_target_without_one_of_its_drives_is_itself(
+    make_plan: MakePlan, armed: Facts, now: Facts, missing: int, *, copy: bool
+) -> None:
+    """Where it still lies on the others; a half of a mirror alone, and other drives, may hold a copy."""
+    plan = small(make_plan)
+    case = make_case(plan, (10,), armed=armed)
+    identity = identify(case, now, (plan, plan))
+    assert (len(identity.missing), identity.drive_changed) == (missing, copy)
+    assert (identify(case, now, ()).by is None) == copy
 
 
 def test_a_copy_on_another_drive_is_told(make_plan: MakePlan) -> None:

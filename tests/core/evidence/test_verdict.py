@@ -97,6 +97,7 @@ INCONCLUSIVE_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"identity": dataclasses.replace(TARGET, superseded_by="aa")}, "superseded"),
     ({"identity": dataclasses.replace(TARGET, drive_changed=True)}, "drive-changed"),
     ({"identity": dataclasses.replace(TARGET, perhaps_smaller=("half",))}, "smaller-or-copy"),
+    ({"identity": dataclasses.replace(TARGET, missing=("Disk serial S2",))}, "drive-missing"),
     ({"cut": dataclasses.replace(POWER, cut_class="none")}, "cut-not-shown"),
     ({"cut": dataclasses.replace(POWER, cut_class="vm")}, "cut-class"),
     (

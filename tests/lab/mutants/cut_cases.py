@@ -218,6 +218,40 @@ def copy_of_an_earlier_moment() -> str:
     return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
 
 
+MIRROR = (drive(), drive(name="sdb", serial="S2"))
+
+
+def _on_half_of_a_mirror(of: int) -> str:
+    """The answer on a file system on a mirror, of which one drive did not survive the cut; the target holds
+    what was written by operation `of`."""
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "md-a"}
+    now = facts(boot="boot-2", uptime_s=30, drives=MIRROR[:1], **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=MIRROR, **volume))
+    return judged(disk_of(plan_of(), of), case, now=now, require_cut="os")
+
+
+@lab_case("loss; 20 lost")
+def mirror_of_which_one_drive_is_dead() -> str:
+    """One drive is gone after the cut, and the other one lost the last 20 operations."""
+    return _on_half_of_a_mirror(ACKED - 20)
+
+
+@lab_case("inconclusive: drive-missing")
+def mirror_of_which_one_drive_is_gone() -> str:
+    """One drive is gone after the cut, and the other one kept everything."""
+    return _on_half_of_a_mirror(ACKED)
+
+
+@lab_case("loss; 20 lost")
+def drive_of_which_one_path_is_up() -> str:
+    """After the cut only one of two paths to the drive is up, and the last 20 operations are lost."""
+    paths = (drive(), drive(name="sdb"))
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "mpath-a"}
+    now = facts(boot="boot-2", uptime_s=30, drives=paths[:1], **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(drives=paths, **volume))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
 @lab_case("loss: earlier-loss")
 def second_pass_over_a_drive_that_healed() -> str:
     """The first pass found a loss; now everything is there."""

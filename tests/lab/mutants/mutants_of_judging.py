@@ -387,6 +387,27 @@ JUDGING = (
         change=without(drive_identity.own_serial, " or _GIVEN_TO_ANY.fullmatch(drive.serial)", ""),
     ),
     Mutant(
+        name="targets that lack a drive are copies",
+        rule=9,
+        taken_away="a target of which one drive is gone is on other drives than at arming",
+        noticed_by=("mirror-of-which-one-drive-is-dead",),
+        change=without(identity._drives_differ, " and not _missing(armed, now)", ""),
+    ),
+    Mutant(
+        name="missing drives ignored",
+        rule=9,
+        taken_away="what is left of a mirror shows that nothing was lost",
+        noticed_by=("mirror-of-which-one-drive-is-gone",),
+        change=without(verdict._log_reasons, "if identity.missing:", "if False:"),
+    ),
+    Mutant(
+        name="paths are drives",
+        rule=9,
+        taken_away="drives are counted, and two paths to one drive are two",
+        noticed_by=("drive-of-which-one-path-is-up",),
+        change=without(drive_identity.own_serials, "frozenset(known)", "frozenset({(*known, len(drives))})"),
+    ),
+    Mutant(
         name="volumes of one drive are alike",
         rule=9,
         taken_away="where the target lies on its drives is not compared",
