@@ -24,6 +24,13 @@ _BY_QUESTION = frozenset(
 )
 # Reasons of a verdict that tell of the cut alone. Any other may hide what the drive did.
 _OF_THE_CUT = _BY_QUESTION | {"attestation-contradicted", "session-server-down", "session-client-error"}
+# How a session ended that was over when the power went, which no drive brings about. A machine without power
+# closes no connection; one whose drive was cut alone might. Only a signal stops a run of the agent cleanly.
+_ENDED_BEFORE = {
+    "session-closed": "the run's client had ended before the power went",
+    "session-stopped": "the run had been stopped before the power went",
+    "session-server-down": "the server was down when the power went",
+}
 
 
 def drive_cycles(state: CampaignState, cycle: CycleState) -> tuple[DriveCycle, ...]:
@@ -153,9 +160,10 @@ def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) 
     if arm.moment == "prefill" and "not-armed" not in reasons and reasons <= _BY_QUESTION:
         return "not-armed", "the target had been filled before the power went"
     load_of_a_machine = arm.moment == "load" and subject == "machine"
-    if load_of_a_machine and "session-closed" in reasons and reasons <= _OF_THE_CUT:
-        # A machine without power closes no connection; one whose drive was cut alone might.
-        return "agent", "the run's client had ended before the power went"
+    for code, text in _ENDED_BEFORE.items():
+        of_this_cut = load_of_a_machine or code == "session-server-down"
+        if code in reasons and of_this_cut and reasons <= _OF_THE_CUT:
+            return "agent", text
     return None
 
 

@@ -26,7 +26,7 @@ Cause: TypeAlias = Literal[
     "switch",  # no switch confirmed that the power was off
     "not-a-cut",  # a switch confirmed it, and the machine or the drive went on
     "operator",  # paused or stopped before the cut
-    "agent",  # the agent or its run ended before the cut
+    "agent",  # the agent or its run ended before the cut, or the server was not there
     "not-armed",  # the run did not become armed
     "drive",  # the drive was not there, was too small, did not mount, failed under load …
     "no-verdict",  # there was a cut, and no verdict on it

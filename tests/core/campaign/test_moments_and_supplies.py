@@ -60,11 +60,17 @@ def test_writers_that_still_had_credit_were_not_idle(
         ("machine", ("session-closed",), "nothing agent"),
         ("machine", ("session-closed", "scan-unfinished"), "nothing inconclusive"),
         ("drive", ("session-closed",), "nothing inconclusive"),
+        ("machine", ("session-stopped", "nothing-at-risk"), "nothing agent"),
+        ("machine", ("session-stopped", "unstable"), "nothing inconclusive"),
+        ("drive", ("session-stopped",), "nothing inconclusive"),
+        ("machine", ("session-server-down", "nothing-at-risk"), "nothing agent"),
+        ("drive", ("session-server-down",), "nothing agent"),
+        ("machine", ("session-server-down", "scan-unfinished"), "nothing inconclusive"),
     ],
 )
 def test_client_that_ended_just_before_the_cut(subject: str, reasons: tuple[str, ...], deserved: str) -> None:
-    """The agent was killed, and its runs with it, too late for the next one to say so. What a drive that was
-    cut alone did to its client is not known."""
+    """The agent was killed or stopped, and its runs with it, too late for the next one to say so; or the
+    server restarted. What a drive that was cut alone did to its client is not known."""
     told = cut_under_load(subject=subject)
     assert judged_after(told, verdict="inconclusive", reasons=reasons) == deserved
 
