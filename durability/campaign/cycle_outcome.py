@@ -12,6 +12,7 @@ from durability.campaign.cycles import arm_of
 from durability.campaign.definition.settings import Arm, CutSubject
 from durability.campaign.happenings import Cause, DriveCycle, Judged, Word
 from durability.campaign.tasks import DriveStatus, Trouble
+from durability.evidence.cut import CUT_CLASSES, CutClass, at_least
 from durability.evidence.verdict import REASONS
 
 # Troubles for which the drive, or what lies on it, must be looked at; the others are of agent and network.
@@ -59,7 +60,7 @@ def _drive_cycle(state: CampaignState, cycle: CycleState, drive: str) -> DriveCy
     if why_not is not None:
         return says("nothing", *why_not)
     if judged is not None and judged.verdict:
-        word, cause, text = _ended_early(cycle, judged) or _pass(arm, judged, cycle.subject)
+        word, cause, text = _ended_early(cycle, judged) or _pass(state, arm, judged)
         if word != "nothing" and cycle.power_failed and cycle.began.again_after_s is not None:
             return says("nothing", "switch", cycle.power_failed)  # the second off, which the arm is about
         return says(word, cause, text)
@@ -135,19 +136,27 @@ def _failed_under_load(judged: Judged) -> str:
     return f"it failed under load, with its power on: {judged.target_error}"
 
 
-def _pass(arm: Arm, judged: Judged, subject: CutSubject) -> tuple[Word, Cause | None, str]:
-    """Word, cause and text of a cut after which nothing was found lost."""
-    reasons = set(judged.reasons)
+def _pass(state: CampaignState, arm: Arm, judged: Judged) -> tuple[Word, Cause | None, str]:
+    """Word, cause and text of a cut after which nothing was found lost. A verify by hand may require a weaker
+    class of cut than the campaign."""
+    codes = list(judged.reasons)
+    if judged.verdict == "durable" and not _is_of_class(judged, state.plan.cut_class):
+        codes.append("cut-class")
+    reasons = set(codes)
     if arm.moment == "shutdown":  # the machine started again since, and a drive does not count a normal end
         reasons.discard("attestation-contradicted")
-    left_out = _left_out(arm, judged, reasons, subject)
+    left_out = _left_out(arm, judged, reasons, state.plan.subject)
     if left_out is not None:
         return "nothing", *left_out
-    if judged.verdict == "durable":
+    if judged.verdict == "durable" and "cut-class" not in reasons:
         return "durable", None, ""
     if arm.moment != "load" and reasons <= _BY_QUESTION | {"not-armed"}:
         return "kept", None, ""
-    return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in judged.reasons)
+    return "nothing", "inconclusive", "; ".join(REASONS.get(code, code) for code in codes)
+
+
+def _is_of_class(judged: Judged, required: CutClass) -> bool:
+    return any(one == judged.cut_class and at_least(one, required) for one in CUT_CLASSES)
 
 
 def _left_out(arm: Arm, judged: Judged, reasons: set[str], subject: CutSubject) -> tuple[Cause, str] | None:

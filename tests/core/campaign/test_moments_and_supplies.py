@@ -76,6 +76,28 @@ def test_client_that_ended_just_before_the_cut(subject: str, reasons: tuple[str,
 
 
 @pytest.mark.parametrize(
+    ("moment", "cut_class", "deserved"),
+    [
+        ("load", "power", "durable"),
+        ("load", "vm", "nothing inconclusive"),
+        ("load", "os", "nothing inconclusive"),
+        ("load", "", "nothing inconclusive"),
+        ("prefill", "os", "kept"),
+    ],
+)
+def test_durable_of_a_weaker_class_does_not_count(moment: str, cut_class: str, deserved: str) -> None:
+    """Somebody verified by hand, and required less than the campaign, which asks for the loss of power. What
+    is kept lacks a class as a rule."""
+    told = cut_under_load(moment=moment)
+    told.say(boot="boot-2")
+    told.say(part("done", run=RUN), boot="boot-2")
+    reasons = ("not-armed", "nothing-at-risk") if moment == "prefill" else ()
+    told.add(replace(judged("d0", RUN, "durable", reasons=reasons), cut_class=cut_class))
+    (said,) = told.ended().drives
+    assert f"{said.word} {said.cause or ''}".strip() == deserved
+
+
+@pytest.mark.parametrize(
     ("reasons", "deserved"),
     [
         (("session-stopped", "attestation-contradicted", "cut-class", "nothing-at-risk"), "kept"),
