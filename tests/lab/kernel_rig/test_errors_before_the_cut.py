@@ -75,8 +75,8 @@ async def failed_once(rig: BlockRig, client: StartedRun) -> CommandAnswer:
 
 
 def seen(path: Path, act: Callable[[], None], *, within_s: float = 5.0) -> DriveState:
-    """What a watch that was begun before `act` sees of the drive at `path` after it. A reader takes a while to
-    start on a busy machine."""
+    """What a watch that was begun before `act` sees of the drive at `path` after it. A reader takes a while
+    to start on a busy machine."""
     watch = KernelStorage(path).watch_drives(KernelStorage(path).facts())
     try:
         act()
