@@ -5,7 +5,8 @@
     runs/CAMPAIGN+DRIVE+TASK   a run that was begun for this task, with its id once that is known
     mounts/CAMPAIGN+DRIVE+TASK what the first mount for this task showed
 
-Refuses names that would lead elsewhere, and a second agent.
+Refuses names that would lead elsewhere, a directory in which another user could plant links, and a second
+agent.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,26 +23,33 @@ from typing import Any
 
 from durability.campaign.tasks import DriveTask, Task
 from durability.errors import FormatError, SetupError, TargetBusyError
+from durability_client.system.path_walk import real_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class AgentPaths:
-    """The paths below `directory`."""
+    """The paths below `directory`. Raises SetupError for a link to it that another user made."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory = real_path(directory)  # as the kernel tells where a file system is mounted
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Make the directory, and keep other agents from it. Raises SetupError."""
         try:
-            for part in ("mnt", "runs", "mounts"):
+            for part in ("", "mnt", "runs", "mounts"):
                 (self._directory / part).mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise SetupError(f"{self._directory}: no marks can be kept there: {error.strerror}") from error
         try:
+            status = self._directory.stat()
+            if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise SetupError(
+                    f"{self._directory} can be changed by another user, who could have drives mounted"
+                    " elsewhere: give --directory a directory that only root can write to"
+                )
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
         except BlockingIOError:

@@ -183,6 +183,8 @@ class DriveWork:
             work.say(text=run.said)
             await asyncio.sleep(_BETWEEN_TRIES_S)
             await self._setting.online.wait()
+            if drive.is_raw:  # the server may have been away for a week, and the drive be put to use since
+                await in_thread(partial(check, await self._erasable(found)))
         # A cut of the other drives may be this one's too: a mount would keep it from coming back.
         await self._dismount(self._setting.places.mount_point(task, mine))
         raise DriveError(_not_begun(run), run.said or f"run ended with exit code {run.exit_code}")

@@ -17,10 +17,11 @@ from pathlib import Path
 from durability import plain_text
 from durability.campaign.definition.settings import DriveUnderTest
 from durability.campaign.tasks import Trouble
-from durability.errors import TargetBusyError, TargetError
+from durability.errors import SetupError, TargetBusyError, TargetError
 from durability.units import parse_size
 from durability_client.system import block_devices, device_users
 from durability_client.system.mounts import mounts
+from durability_client.system.path_walk import real_path
 from durability_client.target import discovery, safety_checks
 from durability_client.target.signatures import Signature
 
@@ -135,10 +136,10 @@ def check_target(path: Path) -> None:
     if path.is_symlink():
         raise DriveError("not-begun", f"{path} is a symbolic link: name the file that is meant")
     try:
-        safety_checks.check_path(path, safety_checks.Consent(destroy_data=False))
+        safety_checks.check_path(real_path(path), safety_checks.Consent(destroy_data=False))
     except TargetBusyError as error:
         raise DriveError("in-use", str(error)) from error
-    except TargetError as error:
+    except SetupError as error:
         raise DriveError("not-begun", str(error)) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sqlite3
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -312,6 +313,25 @@ async def test_a_run_that_finds_no_server_is_begun_when_there_is_one(
         await server.do(tasks.make("release"))
         assert not mounted(agent)
         await again.stop()
+
+
+async def test_a_drive_that_is_put_to_use_while_the_server_is_away_is_not_erased(
+    tmp_path: Path, make_loop: MakeLoop
+) -> None:
+    """A raw drive is looked at again before each try of its run: its owner may not know that one is due."""
+    device = make_loop(64 << 20)
+    async with with_both_servers(tmp_path) as (server, _, lab):
+        await lab.server.stop()
+        tasks = Tasks((drive_on(device, "", size="16MiB"),))
+        tasks.examined = (await server.do(tasks.make("examine"))).condition
+        server.task = tasks.make("run", fresh=True)
+        await server.until(lambda status: any("cannot connect to" in one.text for one in status.drives))
+        await asyncio.to_thread(subprocess.run, ("mkfs.ext4", "-q", device), check=True)
+        before = device.read_bytes()
+        status = await server.drive("armed failed ended")
+        assert (status.state, status.trouble) == ("failed", "in-use"), status
+        assert "was not touched" in status.text
+        assert device.read_bytes() == before
 
 
 async def test_a_run_waits_for_room_on_the_servers_disk(

@@ -300,6 +300,23 @@ async def test_a_target_whose_file_system_is_not_mounted_waits_for_it(
             await tool("umount", inner)
 
 
+async def test_a_link_on_the_way_to_a_target_is_followed_only_if_root_made_it(
+    server: TaskServer, make_mount: MakeMount, tmp_path: Path
+) -> None:
+    """A local user must not choose where root writes: as `run` does, and already in the check."""
+    _, directory = make_mount()
+    link = tmp_path / "link"
+    link.symlink_to(directory)
+    tasks = Tasks((file_on(link / "t"),), ready_within_s=1.0)
+    status = await server.do(tasks.make("examine"))
+    assert status.state == "done", status
+    os.chown(link, 12345, 12345, follow_symlinks=False)
+    tasks.examined = status.condition
+    for task in (tasks.make("examine"), tasks.make("run")):
+        refused(await server.do(task, "done armed failed"), "not-begun", "is a symbolic link of user 12345")
+    assert not (directory / "t").exists()
+
+
 async def test_half_of_a_btrfs_mirror_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
     """A btrfs of several devices shows no holder while it is not mounted; one of a single device may go."""
     one, two, single = make_loop(SIZE_BYTES), make_loop(SIZE_BYTES), make_loop(SIZE_BYTES)
@@ -322,9 +339,10 @@ async def test_the_log_of_another_file_system_is_refused(server: TaskServer, mak
 
 
 async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, make_loop: MakeLoop) -> None:
-    """A virtual machine has its disk open for writing, which no holder shows; a reader is no obstacle."""
+    """A virtual machine has its disk open for writing, which no holder shows; a reader is no obstacle. So it
+    is before each run, also on a device of which nothing is erased before."""
     device = make_loop(SIZE_BYTES)
-    tasks = Tasks((drive_on(device),), ready_within_s=1.0)
+    tasks = Tasks((drive_on(device, ""),), ready_within_s=1.0, again=True)
     for mode, flags in (("<>", "in-use"), ("<", "")):
         program = await asyncio.create_subprocess_exec(
             "sh",
@@ -339,7 +357,10 @@ async def test_a_drive_that_a_program_writes_to_is_refused(server: TaskServer, m
             await program.stdout.readline()
             status = await server.do(tasks.make("examine"))
             assert status.trouble == flags, status
-            assert not flags or f"open for writing in process {program.pid} (sleep)" in status.text
+            if flags:
+                run = await server.do(tasks.make("run"), "armed failed")
+                for said in (status, run):
+                    refused(said, flags, f"open for writing in process {program.pid} (sleep)")
         finally:
             program.kill()
             await program.wait()

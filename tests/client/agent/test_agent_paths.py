@@ -1,0 +1,53 @@
+"""Where an agent keeps mounts and marks: nobody else may lead it elsewhere."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from durability.errors import SetupError
+from durability_client.agent.agent_paths import AgentPaths
+from tests.client.agent.task_server import Tasks, drive_on
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+def test_the_directory_may_be_reached_by_a_link_of_roots(tmp_path: Path) -> None:
+    """As /var/run is one: mounts are looked for where the kernel has them."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    places = AgentPaths(tmp_path / "link" / "agent")
+    task = Tasks((drive_on("/dev/sdb"),)).make("run")
+    with places.held():
+        assert places.mount_point(task, task.drives[0]) == tmp_path / "run/agent/mnt/nightly+d1"
+
+
+def test_a_link_that_another_user_made_is_refused(tmp_path: Path) -> None:
+    """Drives would be mounted wherever it leads."""
+    (tmp_path / "link").symlink_to("/etc")
+    os.chown(tmp_path / "link", 12345, 12345, follow_symlinks=False)
+    with pytest.raises(SetupError, match="is a symbolic link of user 12345"):
+        AgentPaths(tmp_path / "link" / "agent")
+
+
+@pytest.mark.parametrize(("owner", "mode"), [(12345, 0o755), (0, 0o775), (0, 0o777)])
+def test_a_directory_that_others_can_change_is_refused(tmp_path: Path, owner: int, mode: int) -> None:
+    """They could plant a link in the place of a mount point."""
+    directory = tmp_path / "agent"
+    directory.mkdir()
+    os.chown(directory, owner, owner)
+    directory.chmod(mode)
+    with pytest.raises(SetupError, match="can be changed by another user"), AgentPaths(directory).held():
+        pass
+
+
+def test_a_new_directory_is_roots_whatever_the_umask(tmp_path: Path) -> None:
+    """The agent makes it, after each boot."""
+    before = os.umask(0)
+    try:
+        with AgentPaths(tmp_path / "agent").held():
+            assert (tmp_path / "agent").stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
