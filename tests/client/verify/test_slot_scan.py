@@ -17,13 +17,14 @@ from durability import limits
 from durability.evidence.scan_report import ScanReport
 from durability.formats.mixing import U64
 from durability.formats.plan import CONTROL, MAIN, Plan
-from durability_client.target.storage import PresentDrive
+from durability_client.target.kernel_storage import KernelFile, KernelStorage
+from durability_client.target.storage import PresentDrive, WritableBuffer
 from durability_client.verify.canary import presence_of
 from durability_client.verify.read_chunks import bytes_around, pieces_around
 from durability_client.verify.scan_base import ScanJob, ScanListener
 from durability_client.verify.scan_child import scan_here
 from durability_client.verify.target_reader import CHUNK_BYTES
-from tests.client.verify.targets import FailingStorage, job_of, lay_down, scanned, unreadable
+from tests.client.verify.targets import FailingFile, FailingStorage, job_of, lay_down, scanned, unreadable
 from tests.core.evidence.memory_target import SECTOR, Disk, Found, scan, small
 
 MakePlan = Callable[..., Plan]
@@ -366,6 +367,43 @@ def test_what_is_right_when_read_again_is_unstable(
 
     assert not report.findings
     assert [example.kind for example in examples] == [kind]
+
+
+class _WearingStorage(KernelStorage):
+    """Real files on such a drive: what was read of the sector at `start` once is not read again."""
+
+    def __init__(self, path: Path, start: int) -> None:
+        super().__init__(path)
+        self._start = start
+        self._seen = False
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        storage, file = self, super().open(suffix, plan=plan, create=create)
+
+        class Wearing(FailingFile):
+            def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+                if offset <= storage._start < offset + len(buffer):
+                    if storage._seen:
+                        raise OSError(errno.EIO, "the drive gives an error")
+                    storage._seen = True
+                return super().pread_into(buffer, offset)
+
+        return Wearing(file, {}, {})
+
+
+def test_an_error_at_the_second_look_does_not_hide_what_the_first_saw(written: Disk, tmp_path: Path) -> None:
+    """A record was read, and was not what it should be. That the drive cannot read it again makes no loss by
+    read errors of it, which a later pass might withdraw."""
+    slot = written.slot_of(0, 60)
+    written.put(0, slot, written.record(0, slot, written.newest(0, slot, 59)))
+    _, offset, _ = written.versions.place(0, slot)
+    storage = _WearingStorage(lay_down(written, tmp_path).path, offset)
+
+    report, examples, _ = scanned(storage, job_of(written.plan, (100,)))
+
+    assert report.findings == {"lost": 1}
+    assert not report.by_errors
+    assert [example.judgement.slot for example in examples if example.is_finding] == [slot]
 
 
 def test_unstable_superblock_is_no_finding(written: Disk, tmp_path: Path) -> None:
