@@ -7,7 +7,7 @@ Refuses to take any itself, and to remember anything: after a crash the same log
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -17,14 +17,14 @@ from durability.campaign.check_findings import check_notes, check_problems
 from durability.campaign.cycle_outcome import drive_cycles
 from durability.campaign.cycle_state import CycleState, Switch
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import DAY_S, Arm
+from durability.campaign.definition.settings import Arm
+from durability.campaign.delays import not_heard, restarted, silent, stuck_at_work, unheard
 from durability.campaign.happenings import (
     Abandoned,
     Cause,
     Checked,
     CutDue,
     CycleEnded,
-    Entry,
     Happening,
     NotBack,
     Operation,
@@ -36,6 +36,7 @@ from durability.campaign.happenings import (
     ShutdownDue,
     WritersHeld,
 )
+from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import DriveStatus
 from durability.units import counted
 
@@ -43,10 +44,7 @@ ATTEMPTS = 3  # of a request to a switch, before it counts as failed
 ON_WITHIN_S = 900.0  # for which a switch that fails is asked to go on: a plug without its network comes back
 CONFIRM_WITHIN_S = 180.0  # a switch says that it did what it was asked
 SHUTDOWN_WITHIN_S = 300.0
-HEARD_WITHIN_S = 10.0  # before its power goes, a machine is heard: its agent asks every second
 AFTER_SHUTDOWN_S = 60.0  # for a system to write what it has after its last word
-WORK_WITHIN_S = 2 * DAY_S  # to make a target ready, or to verify it
-STARTS_MAX = 8  # of a machine in one cycle; more, and something else restarts it
 BOOTS_MAX = 2  # times that a machine is switched on to boot, before the campaign pauses
 _AGAIN_S = 2.0  # between two requests to a switch that failed, or has not done it yet
 _AGAIN_MAX_S = 60.0  # the same, if it is to go on and fails again and again
@@ -88,31 +86,6 @@ Step: TypeAlias = Note | Ask | LookUp | WaitFor
 FOREVER = WaitFor(3600.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerTime:
-    """The time, on the clock of the server's boot. `silent_s`: of each machine, for how long its agent has
-    said nothing to any server of the store, since this one runs at most. `began_ns`: when this server began
-    to conduct the campaign."""
-
-    now_ns: int
-    boot_id: str
-    silent_s: Mapping[str, float]
-    began_ns: int = 0
-
-    def since_s(self, entry: Entry) -> float:
-        """Seconds since an entry. One of an earlier boot of the server is as old as the server's boot."""
-        return (self.now_ns - (entry.at_ns if entry.boot_id == self.boot_id else 0)) / _S
-
-    def watched_s(self, entry: Entry) -> float:
-        """Seconds since an entry, without those in which this server did not conduct the campaign."""
-        return min(self.since_s(entry), (self.now_ns - self.began_ns) / _S)
-
-    def hears(self, machine: str) -> bool:
-        """Whether a machine was heard lately, while this server conducted the campaign."""
-        silent_s = self.silent_s.get(machine, HEARD_WITHIN_S)
-        return silent_s < min(HEARD_WITHIN_S, (self.now_ns - self.began_ns) / _S)
-
-
 def next_steps(state: CampaignState, moment: ServerTime) -> list[Step]:
     """What is to be done now: one entry or several independent steps; `WaitFor` alone where there is
     nothing."""
@@ -147,7 +120,7 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
     # What is armed would write on in a pause. That comes later, if the machine is still not heard.
-    no_cut = _restarted(cycle, state) or (_unheard(state, cycle, moment) if cycle.armed else "")
+    no_cut = restarted(cycle, state) or (unheard(state, cycle, moment) if cycle.armed else "")
     if no_cut:
         return _give_up("agent", no_cut)
     late = _late(state, cycle, moment)
@@ -164,9 +137,8 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     arm = arm_of(state.plan, cycle.began.cycle)
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
-    restarted = _restarted(cycle, state)
-    if restarted:
-        return _give_up("agent", restarted)
+    if why := restarted(cycle, state):
+        return _give_up("agent", why)
     if all(_is_over(cycle, drive) for drive in cycle.armed):
         return _give_up("agent", "every run ended before the cut")
     left_s = cycle.due_s - moment.since_s(cycle.since)
@@ -259,7 +231,7 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     if further:
         return further
     if len(done) < len(cycle.began.drives):
-        why = _stuck_at_work(state, cycle, moment, "verify") or _silent(state, cycle, moment)
+        why = stuck_at_work(state, cycle, moment, "verify") or silent(state, cycle, moment)
         return _stuck(state, cycle, why) if why else [WaitFor(5.0)]
     if cycle.is_check and state.checked is None:
         found = list(statuses.values())
@@ -296,66 +268,7 @@ def _until(cycle: CycleState, moment: ServerTime, within_s: float) -> WaitFor:
 
 def _late(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
     """Why the drives are not ready after too long, as a sentence; "" while they may become so."""
-    return _unheard(state, cycle, moment) or _stuck_at_work(state, cycle, moment, "get ready")
-
-
-def _unheard(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Which machine has not asked for its task for too long, as a sentence; "" for none."""
-    within_s = state.plan.boot_within_s
-    if moment.since_s(cycle.since) < within_s:
-        return ""
-    for machine in cycle.machines:
-        if moment.silent_s.get(machine, within_s) >= within_s:
-            return _not_heard(state, machine) or _asks_nothing(machine, within_s)
-    return ""
-
-
-def _asks_nothing(machine: str, for_s: float) -> str:
-    return (
-        f"machine {machine} has not asked for its task for {for_s:.0f} s: is it on, and does its"
-        " agent run (`durability agent install`)?"
-    )
-
-
-def _stuck_at_work(state: CampaignState, cycle: CycleState, moment: ServerTime, what: str) -> str:
-    """Why the machines will not come to an end, though they are heard, as a sentence; "" while they may."""
-    for machine in cycle.machines:
-        if cycle.boots[machine] > STARTS_MAX:
-            return f"machine {machine} has started {cycle.boots[machine]} times in this cycle"
-    if moment.since_s(cycle.since) >= WORK_WITHIN_S:
-        return f"drives did not {what} within {WORK_WITHIN_S / 3600:.0f} hours: look at the agent's log"
-    return ""
-
-
-def _silent(state: CampaignState, cycle: CycleState, moment: ServerTime) -> str:
-    """Which machine has said nothing for too long after it came back, as a sentence; "" for none."""
-    within_s, since_s = state.plan.boot_within_s, moment.since_s(cycle.since)
-    if since_s < within_s:
-        return ""
-    for machine in cycle.machines:
-        silent_s = moment.silent_s.get(machine, 0.0)
-        if silent_s >= within_s:
-            never_asked = cycle.first_off is None and silent_s >= since_s  # for its run either
-            fell = f"machine {machine} fell silent while it verified"
-            why = _asks_nothing(machine, within_s) if never_asked else fell
-            return _not_heard(state, machine) or why
-    return ""
-
-
-def _not_heard(state: CampaignState, machine: str) -> str:
-    """That others speak for the machine, and why they are not heard, as a sentence; "" where there are
-    none."""
-    others = state.strangers.get(machine, ())
-    return f"machine {machine} is not heard: {'; '.join(others)}" if others else ""
-
-
-def _restarted(cycle: CycleState, state: CampaignState) -> str:
-    """Which machine has started anew since its run was armed, as a sentence; "" for none."""
-    for drive, armed in cycle.armed.items():
-        seen = cycle.seen.get(state.machine_of(drive))
-        if seen is not None and seen.number > armed:
-            return f"machine {state.machine_of(drive)} was restarted before the cut"
-    return ""
+    return unheard(state, cycle, moment) or stuck_at_work(state, cycle, moment, "get ready")
 
 
 def _give_up(cause: Cause, text: str) -> list[Step]:
@@ -470,7 +383,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     missing = [machine for machine, waited in waited_s.items() if waited >= within_s]
     if not missing:
         return [WaitFor(within_s - max(waited_s.values()))]
-    if others := _not_heard(state, missing[0]):
+    if others := not_heard(state, missing[0]):
         return _stuck(state, cycle, others)
     untried = [machine for machine in missing if cycle.tries_of(machine) < BOOTS_MAX - 1]
     if untried and state.asked is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from durability.campaign import between_cycles, next_steps
+from durability.campaign import between_cycles, delays
 from durability.campaign.definition import campaign_file
 from durability.campaign.definition.campaign_file import read_campaign
 from durability.campaign.progress import expected_cycle_s
@@ -176,7 +176,7 @@ def test_the_table_has_each_reason() -> None:
 @pytest.mark.parametrize("row", PAUSES)
 def test_reasons_are_those_of_the_table(row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a pause says begins like one row, and like no other."""
-    monkeypatch.setattr(next_steps, "WORK_WITHIN_S", 2 * 3600.0)  # of two days, to save time
+    monkeypatch.setattr(delays, "WORK_WITHIN_S", 2 * 3600.0)  # of two days, to save time
     played = PAUSES[row]()
     played.until_still()
     assert played.state.state == "paused"

@@ -33,7 +33,8 @@ from durability.campaign.happenings import (
     entry_from_value,
     entry_to_value,
 )
-from durability.campaign.next_steps import Ask, LookUp, Note, ServerTime, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
+from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import Status, Task
 from durability.formats.case import PowerOff
 from durability.formats.packing import Value

@@ -15,7 +15,8 @@ from typing import Protocol
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.definition.settings import Power
 from durability.campaign.happenings import Happening, Judged, Operation, PowerAnswered, PowerAsked
-from durability.campaign.next_steps import Ask, LookUp, Note, ServerTime, WaitFor, next_steps
+from durability.campaign.next_steps import Ask, LookUp, Note, WaitFor, next_steps
+from durability.campaign.server_time import ServerTime
 from durability.errors import DurabilityError, RefusedError, StoreError
 from durability.evidence.strength import weightiest
 from durability.formats.case import Case

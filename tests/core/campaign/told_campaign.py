@@ -24,7 +24,8 @@ from durability.campaign.happenings import (
     PowerCameBack,
     PowerWentOff,
 )
-from durability.campaign.next_steps import LookUp, Note, ServerTime, Step, next_steps
+from durability.campaign.next_steps import LookUp, Note, Step, next_steps
+from durability.campaign.server_time import ServerTime
 from durability.campaign.tasks import Condition, DriveStatus, Status, Task, Trouble, WorkState
 
 S = 1_000_000_000
