@@ -26,7 +26,8 @@ class Identity:
     superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
-    the drives of arming that are gone from below the target.
+    the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a copy
+    although it is on the same drives, "" if it is none.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -36,6 +37,12 @@ class Identity:
     smaller: tuple[str, ...] = ()
     perhaps_smaller: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    copied: str = ""
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the target is a copy, which shows nothing of the drive that was cut."""
+        return self.drive_changed or bool(self.copied)
 
 
 def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) -> Identity:
@@ -51,14 +58,16 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         by = None if differences else "hardware"
     smaller = tuple(_smaller(case.armed, now)) if by else ()
     certain = _drives_are_known(case.armed, now)
+    drive_changed = by == "superblock" and _drives_differ(case.armed, now)
     return Identity(
         by=by,
         reasons=() if by else tuple(differences),
         superseded_by=_superseded_by(case, others, bool(by)),
-        drive_changed=by == "superblock" and _drives_differ(case.armed, now),
+        drive_changed=drive_changed,
         smaller=smaller if certain else (),
         perhaps_smaller=() if certain else smaller,
         missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
+        copied=_copied(case.armed, now) if by == "superblock" and not drive_changed else "",
     )
 
 
@@ -123,18 +132,38 @@ def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:
 def _place_differences(armed: Facts, now: Facts) -> Iterator[str]:
     """Why the target does not lie at the same place of its drives, or may not. Of a file on a file system
     with a UUID the place need not be known."""
+    known = (armed.volume and now.volume) or None not in (armed.offset_bytes, now.offset_bytes)
+    if armed.kind == now.kind == "device" and not known:
+        yield (
+            "layers between the target and its drives have no UUID, so only a superblock can identify the"
+            " volume"
+        )
+    yield from _elsewhere(armed, now)
+
+
+def _elsewhere(armed: Facts, now: Facts) -> Iterator[str]:
+    """How another place of its drives is known to be the target's."""
     if armed.kind != now.kind:
         yield f"the target is a {now.kind}, expected a {armed.kind}"
     elif armed.volume and now.volume:
         if armed.volume != now.volume:
             yield f"the target is on the volume {now.volume}, expected {armed.volume}"
-    elif armed.kind == "device" and None in (armed.offset_bytes, now.offset_bytes):
-        yield (
-            "layers between the target and its drives have no UUID, so only a superblock can identify the"
-            " volume"
-        )
-    elif armed.kind == "device" and armed.offset_bytes != now.offset_bytes:
+    elif None not in (armed.offset_bytes, now.offset_bytes) and armed.offset_bytes != now.offset_bytes:
         yield f"the target starts at byte {now.offset_bytes} of its drive, expected {armed.offset_bytes}"
+
+
+def _copied(armed: Facts | None, now: Facts | None) -> str:
+    """Why what has a superblock of the run is a copy on its own drives, "" if it need not be one."""
+    if armed is None or now is None:
+        return ""
+    uuids = [facts.file_system.uuid if facts.file_system else "" for facts in (armed, now)]
+    if elsewhere := next(_elsewhere(armed, now), ""):
+        return elsewhere
+    if all(uuids) and uuids[0] != uuids[1]:
+        return f"the file system here has UUID {uuids[1]}, expected {uuids[0]}"
+    if armed.file_id and now.file_id and armed.file_id != now.file_id:
+        return f"the file system has it as file {now.file_id}, expected {armed.file_id}"
+    return ""
 
 
 def _serial_differences(armed: Facts, now: Facts) -> list[str]:

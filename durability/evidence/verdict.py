@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "tainted": "the run violated the protocol",
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "copied": "the target is a copy on the drives of the run",
     "drive-missing": "a drive that the target was on at arming is gone, and what is on it was not read",
     "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
     "session-stopped": "the run was stopped cleanly, not by a cut",
@@ -63,7 +64,7 @@ REASONS: Mapping[str, str] = {
     "series-incomplete": "cuts of the series were not verified, or verified in a way that may hide a loss",
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
-EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed"})
+EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed", "copied"})
 # These are told beside a loss that may be withdrawn: they stand then.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
@@ -126,7 +127,7 @@ def decide(
         *_earlier_reasons(case),
     ]
     explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
-    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not explained)
+    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not (explained or identity.missing))
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
     withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
@@ -184,7 +185,7 @@ def _loss_reasons(
         listed = ", ".join(f"{count} {name}" for name, count in found.items())
         reasons.append(Reason(code="findings", text=f"{REASONS['findings']}: {listed}"))
     # A run that did not keep to the protocol, or a log that is behind, makes no drive smaller.
-    smaller = identity.smaller and not (identity.superseded_by or identity.drive_changed)
+    smaller = identity.smaller and not (identity.superseded_by or identity.is_copy)
     if smaller:
         reasons.append(_reason("device-smaller", "; ".join(identity.smaller)))
     if earlier:
@@ -215,6 +216,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
+    if identity.copied:
+        yield _reason("copied", identity.copied)
     if identity.missing:
         yield _reason("drive-missing", ", ".join(identity.missing))
     if identity.perhaps_smaller:

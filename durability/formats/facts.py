@@ -81,7 +81,8 @@ class Facts:
     drives. `offset_bytes` is where the partition or device under test starts on its drive, None where
     layers between make that meaningless. `volume` is what device mapper or md calls the volume then, whatever
     its name is today, "" where nothing does. `named` is a path that names the target after a restart too, ""
-    where none is known that `path` is not.
+    where none is known that `path` is not. `file_id` is what its file system has for the file alone, whatever
+    its path: a copy, also in a snapshot, has another one; "" where the file system is not known to keep it.
     """
 
     host: Host
@@ -96,10 +97,11 @@ class Facts:
     warnings: tuple[TargetWarning, ...]
     volume: str = ""
     named: str = ""
+    file_id: str = ""
 
 
 # Fields by which `verify` knows the target again. The first release has none of them, and refuses them.
-RECOGNITION = ("volume", "named")
+RECOGNITION = ("volume", "named", "file_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ import os
 import platform
 import re
 import stat
+import struct
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -29,6 +31,12 @@ _REMOTE = re.compile(r"nfs4?|cifs|smb3|9p|virtiofs|ceph|lustre|afs|fuse.*")
 _PAGE_BYTES = 4096
 _FS_IOC_GETFSUUID = 0x80111500  # _IOR(0x15, 0, struct fsuuid2), linux/fs.h
 _UUID_ANSWER_BYTES = 17
+_FS_IOC_GETVERSION = 0x80087601  # _IOR('v', 1, long), linux/fs.h: the inode's generation
+_WITH_GENERATION = frozenset({"ext4", "xfs"})
+_BTRFS_IOC_INO_LOOKUP = (
+    0xD0009412  # _IOWR(0x94, 18, 4096 bytes), linux/btrfs.h; in tree 0: the file's subvolume
+)
+_BTRFS_FIRST_FREE_OBJECTID = 256
 
 
 def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts:
@@ -59,8 +67,33 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
         ),
         volume=stack.volume,
         named=_named(path, kind, typed),
+        file_id=_file_id(path, mount.type) if mount is not None else "",
     )
     return escaped(facts)
+
+
+def _file_id(path: Path, file_system: str) -> str:
+    """Inode and what tells it from an earlier one with its number, or from itself in a snapshot."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            return ""
+        if file_system in _WITH_GENERATION:
+            answer = fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(struct.calcsize("l")))
+            return f"{status.st_ino}.{int.from_bytes(answer[:4], sys.byteorder)}"
+        if file_system == "btrfs":
+            lookup = bytearray(struct.pack("=QQ4080x", 0, _BTRFS_FIRST_FREE_OBJECTID))
+            fcntl.ioctl(fd, _BTRFS_IOC_INO_LOOKUP, lookup)
+            return f"{int.from_bytes(lookup[:8], sys.byteorder)}:{status.st_ino}"
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
+    return ""
 
 
 def _named(path: Path, kind: TargetKind, typed: Path | None) -> str:

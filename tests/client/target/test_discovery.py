@@ -292,6 +292,48 @@ def test_the_path_that_was_typed_is_kept(tmp_path: Path) -> None:
     assert KernelStorage(tmp_path / "target").facts().named == ""
 
 
+def test_a_file_is_known_whatever_its_path(tmp_path: Path) -> None:
+    """A renamed file is itself; a copy in its place is another, also with the inode that has become free."""
+    path = tmp_path / "target"
+    path.write_bytes(b"target")
+    found = mount_of(path)
+    if found is None or found.type not in ("ext4", "xfs", "btrfs"):
+        assert collect(path, "file").file_id == ""
+        return
+    known = collect(path, "file").file_id
+    assert known
+    path = path.rename(tmp_path / "renamed")
+    assert collect(path, "file").file_id == known
+    copies = {known}
+    for _ in range(3):
+        path.unlink()
+        path.write_bytes(b"target")
+        copies.add(collect(path, "file").file_id)
+    assert len(copies) == 4
+    assert collect(tmp_path, "file").file_id == collect(tmp_path / "gone", "file").file_id == ""
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+def test_a_file_is_known_after_it_was_mounted_again(
+    make_mount: Callable[..., tuple[Path, Path]], kind: str
+) -> None:
+    """Also from a snapshot of its file system, which has its inode too."""
+    device, directory = make_mount(kind)
+    path = directory / "target"
+    path.write_bytes(b"target")
+    known = collect(path, "file").file_id
+    assert known
+    if kind == "btrfs":
+        command = ["btrfs", "subvolume", "snapshot", str(directory), str(directory / "snapshot")]
+        subprocess.run(command, check=True, capture_output=True)
+        copy = directory / "snapshot" / "target"
+        assert copy.stat().st_ino == path.stat().st_ino
+        assert collect(copy, "file").file_id != known
+    subprocess.run(["umount", str(directory)], check=True)
+    subprocess.run(["mount", str(device), str(directory)], check=True)
+    assert collect(path, "file").file_id == known
+
+
 def test_a_sata_drive_has_its_serial_from_the_vital_product_data(tmp_path: Path) -> None:
     """A SCSI drive without a serial file gives it in VPD page 0x80, and its WWN otherwise."""
     _tree(

@@ -223,6 +223,33 @@ def test_a_smaller_device_without_a_serial_may_be_a_copy(
     assert told == ((1, 0) if same else (0, 1))
 
 
+@pytest.mark.parametrize(
+    ("armed", "now", "word"),
+    [
+        (facts(), facts(offset_bytes=1 << 34), "starts at byte 17179869184"),
+        (facts(), facts(uuid="uuid-2"), "UUID uuid-2"),
+        (facts(), facts(uuid=""), ""),
+        (facts(offset_bytes=None, volume="LVM-a"), facts(offset_bytes=None, volume="LVM-b"), "LVM-b"),
+        (facts(kind="device", file_system=None), facts(), "a file"),
+        (
+            facts(kind="device", file_system=None),
+            facts(kind="device", file_system=None, offset_bytes=0),
+            "byte 0",
+        ),
+        (facts(file_id="12.3"), facts(file_id="12.3", path_in_file_system="renamed"), ""),
+        (facts(file_id="12.3"), facts(file_id="12.4"), "as file 12.4"),
+        (facts(), facts(file_id="12.4", path_in_file_system="other"), ""),
+        (facts(file_id="12.3"), facts(path_in_file_system="other"), ""),
+    ],
+)
+def test_a_copy_on_the_same_drive_is_told(make_plan: MakePlan, armed: Facts, now: Facts, word: str) -> None:
+    """By its place, its file system or its file, as far as they are known; a file may be renamed."""
+    plan = small(make_plan, target_kind=armed.kind)
+    identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
+    assert (identity.is_copy, identity.drive_changed) == (bool(word), False)
+    assert word in identity.copied
+
+
 PAIR = (drive(), drive(name="sdb", serial="S2"))
 
 

@@ -98,6 +98,7 @@ INCONCLUSIVE_CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"identity": dataclasses.replace(TARGET, drive_changed=True)}, "drive-changed"),
     ({"identity": dataclasses.replace(TARGET, perhaps_smaller=("half",))}, "smaller-or-copy"),
     ({"identity": dataclasses.replace(TARGET, missing=("Disk serial S2",))}, "drive-missing"),
+    ({"identity": dataclasses.replace(TARGET, copied="on another volume")}, "copied"),
     ({"cut": dataclasses.replace(POWER, cut_class="none")}, "cut-not-shown"),
     ({"cut": dataclasses.replace(POWER, cut_class="vm")}, "cut-class"),
     (
@@ -182,7 +183,7 @@ def test_a_finding_is_loss_whatever_the_cut(
 ) -> None:
     """Only a later run on the target, or another drive below it, takes a finding back."""
     word = decided(make_case(plan, (ACKED,)), broken, **changes).word
-    assert word == ("inconclusive" if code in ("superseded", "drive-changed") else "loss")
+    assert word == ("inconclusive" if code in ("superseded", "drive-changed", "copied") else "loss")
 
 
 @pytest.mark.parametrize(("changes", "code"), INCONCLUSIVE_SCANS)

@@ -9,7 +9,7 @@ from durability.protocol.messages import ArmRun, CaseFile, Fetch, Message, Regis
 from durability.protocol.older_documents import as_known
 from tests.sample_facts import facts
 
-FACTS = to_value(facts(volume="LVM-a", named="/dev/mapper/vg-a"))
+FACTS = to_value(facts(volume="LVM-a", named="/dev/mapper/vg-a", file_id="12.3"))
 CASE: dict[str, Value] = {"run": "1", "armed": FACTS}
 MESSAGES: tuple[Message, ...] = (
     Register(run=1, plan=b"plan", facts=FACTS, secret=bytes(32), label="", force=False),

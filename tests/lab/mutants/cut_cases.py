@@ -218,6 +218,23 @@ def copy_of_an_earlier_moment() -> str:
     return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
 
 
+@lab_case("inconclusive: copied; 20 lost")
+def file_that_was_copied_before_the_last_writes() -> str:
+    """The target is gone, and has the name of a copy that was made before the last 20 operations."""
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), file_id="13.1")
+    case = make_case(plan_of(), (ACKED,), armed=facts(file_id="12.1"))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
+@lab_case("inconclusive: copied; 20 lost")
+def snapshot_of_an_earlier_moment_on_the_same_drive() -> str:
+    """A file system on a snapshot of the volume is mounted, taken before the last 20 operations."""
+    volume: dict[str, Any] = {"offset_bytes": None, "volume": "LVM-b"}
+    now = facts(boot="boot-2", uptime_s=30, drives=(drive(unsafe_shutdowns=4),), **volume)
+    case = make_case(plan_of(), (ACKED,), armed=facts(offset_bytes=None, volume="LVM-a"))
+    return judged(disk_of(plan_of(), ACKED - 20), case, now=now)
+
+
 MIRROR = (drive(), drive(name="sdb", serial="S2"))
 
 

@@ -486,7 +486,7 @@ JUDGING = (
         rule=9,
         taken_away="a copy on a smaller device is a device that became smaller",
         noticed_by=("copy-on-a-smaller-device",),
-        change=without(verdict._loss_reasons, "(identity.superseded_by or identity.drive_changed)", "False"),
+        change=without(verdict._loss_reasons, "(identity.superseded_by or identity.is_copy)", "False"),
     ),
     Mutant(
         name="smaller devices without a serial are losses",
@@ -508,6 +508,16 @@ JUDGING = (
         taken_away="a superblock on another drive is as good as on the one that was cut",
         noticed_by=("copy-of-an-earlier-moment",),
         change=answering(identity._drives_differ, "return False"),
+    ),
+    Mutant(
+        name="copies on the same drive accepted",
+        rule=9,
+        taken_away="a superblock anywhere on the drive is as good as where it was written",
+        noticed_by=(
+            "snapshot-of-an-earlier-moment-on-the-same-drive",
+            "file-that-was-copied-before-the-last-writes",
+        ),
+        change=answering(identity._copied, "return ''"),
     ),
     Mutant(
         name="earlier losses forgotten",
