@@ -90,7 +90,8 @@ KINDS: Final[Mapping[str, StepKind]] = {
             "log": ("server", "export"),
             "age": _AGES,  # of the export: so many before the newest
             "cut_after": ("0", "1", "5", "30", "3", "4"),  # reads, after which something is gone; 0: nothing
-            "loses": ("power", "process", "server", "network"),  # what is gone then; power is the drive's
+            # What is gone then: power is the drive's, a machine loses its own, a guest its system.
+            "loses": ("power", "process", "server", "network", "machine", "guest"),
             "node": _NODES,
             "beside": ("no", "yes"),  # someone else begins to verify it meanwhile, again and again
         },

@@ -331,12 +331,25 @@ class World:
         elif what == "guest":
             self.spoiled.add(run)
 
-    def _cut_while_read(self, node: str) -> None:
-        """The drive loses its power in the middle of a scan."""
+    def _cut_while_read(self, what: str, node: str) -> None:
+        """The drive, its machine, or the system of that goes in the middle of a scan."""
         drive = self.storage.drive
         drive.node = node
-        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what="drive", promised_ns=dict(drive.promised_ns)))
-        self._lose_power()
+        self.cuts.append(PlayedCut(at_ns=self.loop.now_ns, what=what, promised_ns=dict(drive.promised_ns)))
+        if what != "guest":
+            self._lose_power()
+
+    def _machine_goes(self, processes: Sequence[Process]) -> None:
+        """It says nothing, and neither does what ran on it. Of a run that ended before, only the first boot
+        after its cut shows when: nothing is due any more."""
+        self.spoiled.update(self.plans)
+        self.sound.clear()
+        self.network.darken(*self.ended, *processes)
+        for process in processes:
+            process.end()
+            self.network.kill(process)
+        self.storage.unlock()
+        self.machine_up = False
 
     def _lose_power(self) -> None:
         self.storage.drive.cut()
@@ -603,14 +616,14 @@ class World:
     async def _verified(self, step: Step, options: VerifyOptions) -> tuple[_Said, _Said | None]:
         """What verify said, and a second one beside it."""
         drive = self.storage.drive
-        process = Process("verify")
+        processes = [Process("verify") for _ in range(1 + (step["beside"] == "yes"))]
         self._interrupted = False
-        drive.on_read = lambda: self._lose(step, process)
+        drive.on_read = lambda: self._lose(step, processes)
         drive.reads_left = int(step["cut_after"]) or None
-        first = self._begin_verify(process, options)
+        first = self._begin_verify(processes[0], options)
         second = None
         if step["beside"] == "yes":
-            second = self._begin_verify(Process("verify"), options, patiently=first)
+            second = self._begin_verify(processes[1], options, patiently=first)
         await asyncio.wait({first} if second is None else {first, second}, timeout=_PATIENCE_S)
         said = [await _said(task) for task in (first, second) if task is not None]
         self.storage.unlock()
@@ -636,12 +649,15 @@ class World:
 
         return self._begin(process, verified())
 
-    def _lose(self, step: Step, process: Process) -> None:
-        """What `verify` loses in the middle of its reads."""
+    def _lose(self, step: Step, processes: Sequence[Process]) -> None:
+        """What `verify`, the first of `processes`, loses in the middle of its reads."""
         self._interrupted = True
-        what = step["loses"]
+        what, process = step["loses"], processes[0]
         if what == "power":
-            self._cut_while_read(step["node"])
+            self._cut_while_read("drive", step["node"])
+        elif what in ("machine", "guest"):
+            self._cut_while_read(what, step["node"])
+            self._machine_goes(processes)
         elif what == "server":
             self._kill_server()
         elif what == "network":

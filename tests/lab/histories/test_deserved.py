@@ -123,7 +123,7 @@ def test_an_arming_can_be_cut() -> None:
     assert ["not-armed" in grade.reasons for grade in found.grades] == [True, True]
 
 
-@pytest.mark.parametrize("loses", ["power", "process", "server", "network"])
+@pytest.mark.parametrize("loses", ["power", "process", "server", "network", "machine", "guest"])
 @pytest.mark.parametrize("reads", ["1", "3", "4", "5"])
 def test_verify_may_lose_anything(loses: str, reads: str) -> None:
     """Whatever verify loses in the middle of its reads, the next one is durable."""
