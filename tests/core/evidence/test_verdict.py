@@ -238,6 +238,22 @@ def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Foun
     assert (again.word, again.strength.cuts) == ("durable", 2)
 
 
+@pytest.mark.parametrize(("changes", "code"), [*INCONCLUSIVE_CHANGES, *INCONCLUSIVE_SCANS])
+def test_a_pass_that_does_not_read_the_runs_own_target_withdraws_no_loss(
+    plan: Plan, intact: Found, changes: dict[str, Any], code: str
+) -> None:
+    """A copy that reads well says nothing of the drive that did not, nor does a target with a later run."""
+    unreadable = past("loss", reasons=("findings", "unreadable-only"))
+    case = make_case(plan, (ACKED,), verdicts=(unreadable,))
+    fields = {
+        key: value for key, value in changes.items() if key in ("identity", "cut", "at_risk", "min_cuts")
+    }
+    scanned = {key: value for key, value in changes.items() if key not in fields}
+    found = dataclasses.replace(intact, **scanned) if scanned else intact
+    explained = code in EXPLAIN_FINDINGS or code in ("scan-unfinished", "drive-missing")
+    assert ("loss-withdrawn" in codes(decided(case, found, **fields))) == (not explained)
+
+
 def test_an_earlier_pass_that_lacked_evidence_may_be_repeated(plan: Plan, intact: Found) -> None:
     """An attestation may be given later; the target is the same."""
     case = make_case(plan, (ACKED,), verdicts=(past("inconclusive"),))
