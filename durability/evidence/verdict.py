@@ -127,7 +127,8 @@ def decide(
         *_earlier_reasons(case),
     ]
     explained = any(reason.code in EXPLAIN_FINDINGS for reason in missing)
-    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not (explained or identity.missing))
+    elsewhere = explained or identity.missing or identity.perhaps_smaller
+    earlier = _earlier_losses(case, complete=_reads_everything(scan) and not elsewhere)
     loss = _loss_reasons(earlier.standing, identity, scan, explained=explained)
     withdrawn = [_reason("loss-withdrawn")] if earlier.withdrawn and not loss else []
     word: Word = "loss" if loss else "inconclusive" if missing else "durable"
