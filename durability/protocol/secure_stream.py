@@ -33,7 +33,7 @@ class Stream(Protocol):
         """Take in what came from the network; what the peer said, up to a `failure`."""
 
     def send(self, data: bytes) -> None:
-        """Say `data` to the peer."""
+        """Say `data` to the peer, unless there was or is a `failure`. It raises nothing."""
 
     def outgoing(self) -> bytes:
         """The bytes to write to the network now; they are handed out once."""
@@ -123,11 +123,17 @@ class SecureStream:
         return heard[0] if len(heard) == 1 else b"".join(heard)
 
     def send(self, data: bytes) -> None:
-        """As of `Stream`; what is said during the handshake is sent once it is over."""
-        if self.open and self.failure is None:
-            self._tls.write(data)
-        elif self.failure is None:
+        """As of `Stream`; what is said during the handshake is sent once it is over. It fails where the peer
+        has begun to change its keys and withholds the rest: OpenSSL says nothing meanwhile."""
+        if self.failure is not None:
+            return
+        if not self.open:
             self._unsent += data
+            return
+        try:
+            self._tls.write(data)
+        except ssl.SSLError as error:
+            self.failure = ProtocolError(self._what_failed(error.reason or str(error)))
 
     def outgoing(self) -> bytes:
         """As of `Stream`."""
@@ -144,7 +150,7 @@ class SecureStream:
                 raise ProtocolError(_whose_certificate(found, self._fingerprint))
         self.open = True
         if self._unsent:
-            self._tls.write(bytes(self._unsent))
+            self.send(bytes(self._unsent))
             self._unsent.clear()
 
     def _what_failed(self, reason: str) -> str:

@@ -16,8 +16,9 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
-from durability.errors import SetupError, StoreError
+from durability.errors import DurabilityError, SetupError, StoreError
 from durability.protocol import messages
 from durability.protocol.secure_stream import PlainStream, SecureStream
 from durability.units import format_address, parse_address
@@ -81,6 +82,13 @@ class Server:
         self._admitted: set[asyncio.Task[None]] = set()
         self.page = ""  # the address of the live page, for people
         self._tasks: list[asyncio.Task[None]] = []
+        self.on_defect: Callable[[], None] = lambda: None
+        self.is_defect = False  # a part has ended without which nothing goes on
+
+    @property
+    def works(self) -> bool:
+        """Whether what clients send is being saved, or tried to."""
+        return not self._registry.committer.is_stuck
 
     @property
     def connections(self) -> int:
@@ -257,8 +265,17 @@ class Server:
             loop.create_task(self._registry.committer.work()),
             loop.create_task(self._registry.leases.work()),
         ]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
         if self._local is not None and self._campaigns is not None:  # else nobody here may begin one
             self._campaigns.begin()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.critical("a defect of this tool: the server cannot go on", exc_info=error)
+            self.is_defect = True
+            self.on_defect()
 
     async def _close_store(self) -> None:
         await self._thread.close(self._store.close)
@@ -297,13 +314,14 @@ async def serve(
     announce: Announce = silence,
     advertise: str | None = None,
     web: str | None = None,
-    listening: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    listening: Callable[[Callable[[], bool]], AbstractAsyncContextManager[Any]] = nullcontext,
 ) -> None:
     """Runs a server on `listen`, HOST or HOST:PORT, until SIGTERM or SIGINT, with its local socket in
     `directory`; `advertise` is as `Server` has it. `web`: an address for the live page, None for none.
     `ready` gets the server and the address it listens on, `announce` what happens. `listening` is entered
-    once clients can connect, and left when the server begins to stop. Raises UsageError, SetupError or
-    StoreError if it cannot start."""
+    once clients can connect, with what says whether the server works, and left when the server begins to
+    stop. Raises UsageError, SetupError or StoreError if it cannot start, and DurabilityError if a defect ends
+    it: what is in the store is whole, as after any death of a server."""
     host, port = parse_address(listen)
     log_lines.set_up()
     raise_file_limit()
@@ -319,6 +337,7 @@ async def serve(
             server = Server(
                 store_url=store_url, announce=held_back, advertise=advertise, readers=page is not None
             )
+            server.on_defect = stop.set
             bound = await server.start(host, port, directory=directory)
             await _start_page(page, server, held_back)
             gc.collect()
@@ -326,8 +345,10 @@ async def serve(
             if ready is not None:
                 await ready(server, *bound)
             held_back.release()
-            async with listening():
+            async with listening(lambda: server.works):
                 await stop.wait()
+        if server.is_defect:
+            raise DurabilityError("a defect of the server has ended it: its log says more. Start it again")
         await server.stop()
     finally:
         for number in signals:

@@ -18,6 +18,7 @@ import pytest
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.units import format_run
+from durability_cli import service_manager
 from durability_server import log_lines
 from durability_server.announcements import Announcer, HeldBack
 from durability_server.runs import requests
@@ -148,3 +149,27 @@ async def test_a_service_manager_hears_that_it_lives(tmp_path: Path) -> None:
     assert process.returncode == 0
     assert re.fullmatch(rb"Listening on \S+\.\nTo join a machine [^\n]*\n", said), said
     assert heard[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+
+
+async def test_a_service_manager_hears_nothing_of_a_server_that_does_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WATCHDOG=1 stops while the program itself says that it does not work, and comes again after that."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "20000")
+    looks: list[bool] = []
+    enough = asyncio.Event()
+
+    def works() -> bool:
+        looks.append(len(looks) in (0, 3))
+        if len(looks) == 5:
+            enough.set()
+        return looks[-1]
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        async with asyncio.timeout(DEADLINE_S), service_manager.informed(works):
+            await enough.wait()
+        heard = [manager.recv(100) for _ in range(4)]
+        assert heard == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1", b"STOPPING=1"]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from durability.errors import SetupError, StoreError
+from durability_server.runs import committer
 from durability_server.server import Server
+from tests.server.conftest import DEADLINE_S
 
 if TYPE_CHECKING:
     from tests.server.conftest import Lab
@@ -51,3 +57,44 @@ async def test_a_server_keeps_its_certificate(lab: Lab, store_url: str) -> None:
     running = await lab.start(store_url)
     client = await lab.connect(running.address, "query", member=member)
     assert client.session.welcome.name == "test"
+
+
+async def test_a_server_says_when_nothing_tries_to_save(
+    lab: Lab, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It works while nothing waits to be saved, and while that is tried; else a service manager hears it."""
+    running = await lab.start(sqlite_url)
+    client = await lab.connect(running.address)
+    await client.begin(lab.plan(), lab.facts())
+    await client.acknowledge(1, 1)
+    assert running.server.works
+    monkeypatch.setattr(committer, "STUCK_S", 0.2)
+    work = running.server._registry.committer
+    async with asyncio.timeout(DEADLINE_S):
+        while running.server.works:
+            work._not_before_s = asyncio.get_running_loop().time() + 3600
+            await asyncio.sleep(0.01)
+    work._urgent.set()
+    await client.acknowledge(2, 2)
+    assert running.server.works
+
+
+_WITH_A_DEFECT = """
+import asyncio, sys
+from pathlib import Path
+from durability_server.server import serve
+async def ready(server, host, port):
+    committer = server._registry.committer
+    committer._urgent = None  # which no code does
+    committer._changed.set()
+asyncio.run(serve(listen="127.0.0.1:0", store_url=sys.argv[1], directory=Path(sys.argv[2]), ready=ready))
+"""
+
+
+def test_a_defect_of_the_committer_ends_the_process(sqlite_url: str, local_directory: Path) -> None:
+    """A server that grants no credit any more must not look alive: whoever started it starts it again."""
+    command = [sys.executable, "-c", _WITH_A_DEFECT, sqlite_url, str(local_directory)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert ended.returncode == 1
+    assert "the server cannot go on" in ended.stderr
+    assert "a defect of the server has ended it" in ended.stderr

@@ -96,6 +96,8 @@ class Connection(asyncio.Protocol):
         if self._error is None:
             self.session.send(message)
             self._flush()
+            if self._stream.failure is not None:
+                self._end(self._stream.failure)
 
     async def receive(self) -> Message:
         """The next message of the role. Raises PeerError once the connection is closed."""
@@ -137,10 +139,10 @@ class Connection(asyncio.Protocol):
         error: PeerError | None = None
         try:
             messages = self.session.receive(self._stream.receive(data))
-            error = self._stream.failure
         except PeerError as caught:
             messages, error = self.session.undelivered, caught
         self._flush()
+        error = error or self._stream.failure
         if error is None and self.session.authenticated and not self._opened.done():
             self._opened.set_result(None)
             self._beat()

@@ -168,6 +168,16 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; `error` says how, None if it was closed in order."""
+        try:
+            self._lost(error)
+        except Exception:
+            log.exception("%s: a defect of this tool", self.name)
+        finally:
+            self._manager.leave(self)
+
+    def _lost(self, error: Exception | None) -> None:
+        self._has_begun()
+        self._end_large()
         if isinstance(error, ConnectionError):
             self._leave("rst", f"{RESET}: {error}")
         elif isinstance(error, OSError):
@@ -176,23 +186,30 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._leave("rst", "the connection was closed here")
         if self.caller is None and not self._closing_ns and not self._local:
             log.info("%s: closed the connection before the handshake", self.name)
-        self._has_begun()
-        self._end_large()
-        self._manager.leave(self)
 
-    # The server calls these.
+    # The server calls these. What goes wrong with one client ends its connection, and is raised to nobody.
 
     def send(self, message: Message) -> None:
         """Sends `message` if it is legal now, else nothing."""
-        if not self._closing_ns and self._protocol.may_send(type(message)):
-            self._protocol.send(message)
-            self._write()
+        if self._closing_ns:
+            return
+        try:
+            if self._protocol.may_send(type(message)):
+                self._protocol.send(message)
+                self._write()
+        except Exception:
+            self._defect()
 
     def fail(self, code: str, text: str) -> None:
         """Tells the client why, and closes the connection."""
-        if not self._closing_ns:
+        if self._closing_ns:
+            return
+        try:
             self._protocol.fail(code, text)
             self._close(f"{code}: {text}")
+        except Exception:
+            log.exception("%s: a defect of this tool", self.name)
+            self.abort()
 
     def hang_up(self, end: SessionEnd, text: str) -> None:
         """Closes the connection without a word, as soon as what was written has been sent."""
@@ -359,8 +376,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             code = error.code
         else:
             code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "internal")
-        self._protocol.fail(code, str(error))  # if the protocol refused something, it has queued its own
-        self._close(f"{code}: {error}")
+        self.fail(code, str(error))  # if the protocol refused something, it has queued its own
 
     def _defect(self) -> None:
         log.exception("%s: a defect of this tool", self.name)
@@ -373,8 +389,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         read the reason: closing a socket with unread input would reset the connection and lose it."""
         log.warning("%s: closed: %s", self.name, reason)
         self._leave("rst", reason)
-        self._write()
         self._closing_ns = clock.now_ns()
+        self._write()
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write_eof()
 
@@ -389,6 +405,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         said = self._protocol.outgoing()
         if said:
             self._stream.send(said)
+        failure = self._stream.failure
+        if failure is not None and not self._closing_ns:  # nothing more can be said, not even why
+            log.warning("%s: closed: %s", self.name, failure)
+            self._leave("rst", str(failure))
+            self.abort()
+            return
         data = self._stream.outgoing()
         if not data or self._transport is None or self._transport.is_closing():
             return

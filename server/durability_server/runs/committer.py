@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import ParamSpec
@@ -28,6 +29,7 @@ from durability_server.store.store_thread import StoreThread
 P = ParamSpec("P")
 
 RETRY_S = 0.25
+STUCK_S = 10.0  # for which changes never wait for a commit that is tried
 TIMELINE_INTERVAL_NS = 500_000_000
 GRANTS_AT_ONCE = 16
 TIMELINE_BUDGET_NS = 2_000_000  # of the event loop's time, in one commit
@@ -63,6 +65,7 @@ class Committer:
         self._urgent = asyncio.Event()
         self._closing = False
         self._not_before_s = 0.0
+        self._touched_s = 0.0  # since when changes wait
         self.failure: str | None = None
         self.commits = 0  # that succeeded, and how long they took together
         self.commits_ns = 0
@@ -75,6 +78,8 @@ class Committer:
         """`run` has changed; it is saved with the next commit, which is soon if `urgent`."""
         if run.lost:
             return
+        if not self._dirty:
+            self._touched_s = time.monotonic()
         self._dirty[run] = None
         self._changed.set()
         if urgent:
@@ -83,6 +88,11 @@ class Committer:
     def is_dirty(self, run: Run) -> bool:
         """Whether `run` has changes that are not known to be durable."""
         return run in self._dirty or run in self._saving
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether changes wait that nothing has tried to save: `work` hangs, or is over."""
+        return bool(self._dirty) and not self._saving and time.monotonic() - self._touched_s > STUCK_S
 
     async def flush(self, run: Run) -> None:
         """Returns when `run` as it is now, timeline included, is durable. Raises StoreError if that fails,
@@ -186,6 +196,7 @@ class Committer:
 
     def _failed(self, waiting: Iterable[tuple[Run, asyncio.Future[None]]], error: StoreError) -> None:
         self._dirty, self._saving = self._saving | self._dirty, {}
+        self._touched_s = time.monotonic()
         self._changed.set()
         for _, done in waiting:
             if not done.done():

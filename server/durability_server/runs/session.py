@@ -15,7 +15,8 @@ from durability_server.runs.run import Run
 
 
 class Channel(Protocol):
-    """What the runs need of a client's connection; the connections bring it."""
+    """What the runs need of a client's connection; the connections bring it. What goes wrong with it ends it,
+    and is raised to nobody."""
 
     name: str  # where the client is, for people
     caller: Caller | None  # who that is, from the handshake on

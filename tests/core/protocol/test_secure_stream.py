@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from durability.errors import ProtocolError
 from durability.protocol.secure_stream import FIRST_BYTE, PlainStream, SecureStream, client_context
 from durability_server.access.server_identity import ServerIdentity, new_identity
+from tests.withheld_bytes import WithholdingStream
 
 CLIENT = client_context()
 IDENTITY = new_identity()
@@ -176,3 +177,19 @@ def test_a_plain_stream_changes_nothing() -> None:
     stream.send(b"two")
     assert (stream.outgoing(), stream.outgoing()) == (b"one two", b"")
     assert stream.receive(memoryview(b"three")) == b"three"
+
+
+def test_a_peer_that_withholds_a_byte_fails_its_own_connection(tmp_path: Path) -> None:
+    """OpenSSL can say nothing to it, in the middle of its change of keys; that raises nothing here."""
+    client = WithholdingStream(IDENTITY.fingerprint, tmp_path / "keys")
+    server = SecureStream.server_end(SERVER)
+    client.send(b"hello")
+    server.receive(client.outgoing())
+    client.receive(server.outgoing())
+    assert server.receive(client.outgoing()) == b"hello"
+    assert server.receive(client.part_of_key_update()) == b""
+    assert server.failure is None
+    server.send(b"welcome")
+    assert "TLS" in str(server.failure)
+    assert server.receive(b"more") == b""
+    server.send(b"more")
