@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
 from durability.evidence.drive_identity import machine_ids, own_serial, own_serials, same_kernel
 from durability.formats.case import Case
-from durability.formats.facts import Drive, Facts
+from durability.formats.facts import Drive, Facts, FileSystem
 from durability.formats.plan import Plan
+
+# Many systems remove what is in them when they start, or what is old (tmpfiles.d).
+_EMPTIED = ("/tmp", "/var/tmp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,8 @@ class Identity:
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
     the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a copy
-    although it is on the same drives, "" if it is none.
+    although it is on the same drives, "" if it is none. `emptied`: the target is gone, from below this
+    directory, which the machine may have emptied when it started since; "" otherwise.
     """
 
     by: Literal["superblock", "hardware"] | None
@@ -38,6 +43,7 @@ class Identity:
     perhaps_smaller: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     copied: str = ""
+    emptied: str = ""
 
     @property
     def is_copy(self) -> bool:
@@ -68,6 +74,7 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
         perhaps_smaller=() if certain else smaller,
         missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
         copied=_copied(case.armed, now) if by == "superblock" and not drive_changed else "",
+        emptied="" if superblocks else _emptied(case.armed, now),
     )
 
 
@@ -230,6 +237,28 @@ def _drives_are_known(armed: Facts | None, now: Facts | None) -> bool:
     after = {drive.name: drive.diskseq for drive in now.drives}
     numbered = bool(before) and None not in before.values()
     return same_kernel(armed.host, now.host) and numbered and before == after
+
+
+def emptied_at_boot(path: str, file_system: FileSystem | None) -> str:
+    """The directory above `path`, a file on `file_system`, that systems empty when they start; "" for none.
+    What is mounted below it they leave alone."""
+    if file_system is None or not file_system.mount_point:
+        return ""
+    for directory in map(PurePosixPath, _EMPTIED):
+        if PurePosixPath(path).is_relative_to(directory) and directory.is_relative_to(
+            file_system.mount_point
+        ):
+            return str(directory)
+    return ""
+
+
+def _emptied(armed: Facts | None, now: Facts | None) -> str:
+    """The directory that may have been emptied with the target in it. A file system that does not mount has
+    lost it in another way."""
+    if armed is None or now is None or same_kernel(armed.host, now.host):
+        return ""
+    mounted = now.file_system is not None and bool(now.file_system.mount_point)
+    return emptied_at_boot(armed.path, armed.file_system) if mounted else ""
 
 
 def _serials(armed: Facts, now: Facts) -> tuple[frozenset[str] | None, frozenset[str] | None]:

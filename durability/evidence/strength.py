@@ -16,8 +16,8 @@ from durability.formats.case import Case, PastVerdict
 CONFIDENCE = 0.95
 # An inconclusive verdict for one of these may hide a loss; the others only lack the proof of a cut.
 HIDE_LOSSES = frozenset(
-    {"superseded", "tainted", "log-behind", "drive-changed", "copied", "drive-missing"}
-    | {"smaller-or-copy", "scan-unfinished", "unstable", "earlier-unstable"}
+    {"superseded", "tainted", "log-behind", "drive-changed", "copied", "emptied-at-boot"}
+    | {"drive-missing", "smaller-or-copy", "scan-unfinished", "unstable", "earlier-unstable"}
 )
 # What keeps an inconclusive verdict from durable is then only the question: its options and other runs.
 OF_THE_QUESTION = frozenset({"cut-class", "too-few-cuts", "series-has-loss", "series-incomplete"})

@@ -43,6 +43,7 @@ REASONS: Mapping[str, str] = {
     "tainted": "the run violated the protocol",
     "log-behind": "the target holds newer writes than the server's log allows",
     "drive-changed": "the target is on other drives than at arming, or its drives now report no serial",
+    "emptied-at-boot": "the target is gone from a directory that systems empty when they start",
     "copied": "the target is a copy on the drives of the run",
     "drive-missing": "a drive that the target was on at arming is gone, and what is on it was not read",
     "smaller-or-copy": "a device without serials is smaller than at arming, or the target was copied to it",
@@ -64,7 +65,9 @@ REASONS: Mapping[str, str] = {
     "series-incomplete": "cuts of the series were not verified, or verified in a way that may hide a loss",
 }
 # These explain findings by something that is not the drive, so they keep a finding from being a loss.
-EXPLAIN_FINDINGS = frozenset({"not-armed", "superseded", "tainted", "log-behind", "drive-changed", "copied"})
+EXPLAIN_FINDINGS = frozenset(
+    {"not-armed", "superseded", "tainted", "log-behind", "drive-changed", "copied", "emptied-at-boot"}
+)
 # These are told beside a loss that may be withdrawn: they stand then.
 _OUTLAST_A_LOSS = frozenset({"unstable", "earlier-unstable"})
 
@@ -217,6 +220,8 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
+    if identity.emptied and not any(scan.newest_seen) and scan.convicting.keys() <= {"truncated", "absent"}:
+        yield _reason("emptied-at-boot", identity.emptied)
     if identity.copied:
         yield _reason("copied", identity.copied)
     if identity.missing:

@@ -63,7 +63,11 @@ def collect(path: Path, kind: TargetKind, *, typed: Path | None = None) -> Facts
         layers=stack.layers,
         drives=drives,
         warnings=target_warnings(
-            file_system=file_system, layers=stack.layers, drives=drives, virtualisation=host.virtualisation
+            path=str(path),
+            file_system=file_system,
+            layers=stack.layers,
+            drives=drives,
+            virtualisation=host.virtualisation,
         ),
         volume=stack.volume,
         named=_named(path, kind, typed),

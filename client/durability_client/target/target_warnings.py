@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from durability.evidence.identity import emptied_at_boot
 from durability.formats.facts import Drive, FileSystem, TargetWarning
 
 JOURNAL_LESS = frozenset({"ext2", "vfat", "exfat", "msdos", "minix", "sysv", "ufs"})
@@ -31,12 +32,25 @@ _NO_BARRIER = frozenset({"nobarrier", "barrier=0", "barrier=none", "fsync_mode=n
 
 
 def target_warnings(
-    *, file_system: FileSystem | None, layers: tuple[str, ...], drives: tuple[Drive, ...], virtualisation: str
+    *,
+    path: str,
+    file_system: FileSystem | None,
+    layers: tuple[str, ...],
+    drives: tuple[Drive, ...],
+    virtualisation: str,
 ) -> tuple[TargetWarning, ...]:
     """All warnings that these facts and this process's environment give rise to."""
     found: list[tuple[str, str]] = []
     if file_system is not None:
         found.extend(_of_file_system(file_system))
+    if directory := emptied_at_boot(path, file_system):
+        found.append(
+            (
+                "emptied-at-boot",
+                f"many systems empty {directory} when they start: after a cut the target may be gone although"
+                " the drive kept it, and no verdict is possible then; name a target elsewhere",
+            )
+        )
     found.extend(_of_layers(layers))
     for drive in drives:
         found.extend(_of_drive(drive))

@@ -61,6 +61,7 @@ ADVICE: Mapping[str, str] = {
     "tainted": "run again, with only one client for the run",
     "log-behind": "check if the server's store was restored from a copy; if not, report a defect of the tool",
     "drive-changed": "verify on the drives that lost power, not on a copy",
+    "emptied-at-boot": "run again on a target outside this directory",
     "copied": "verify the target itself, not a copy of it",
     "drive-missing": "attach the drive that is missing, then verify again",
     "smaller-or-copy": "verify on the drive that lost power; if this is it, it came back smaller",

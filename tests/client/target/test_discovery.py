@@ -40,13 +40,21 @@ DRIVE = Drive(
 
 
 def _codes(
-    *, file_system: str = "ext4", options: str = "rw", drive: Drive = DRIVE, layers: tuple[str, ...] = ()
+    *,
+    file_system: str = "ext4",
+    options: str = "rw",
+    drive: Drive = DRIVE,
+    layers: tuple[str, ...] = (),
+    path: str = "/data/target",
+    mount_point: str = "/",
 ) -> list[str]:
     """Codes of the warnings for a set-up that gives rise to none but for what is named."""
     mounted = FileSystem(
-        type=file_system, uuid="", source="", mount_point="/", options=options, block_bytes=4096
+        type=file_system, uuid="", source="", mount_point=mount_point, options=options, block_bytes=4096
     )
-    found = target_warnings(file_system=mounted, layers=layers, drives=(drive,), virtualisation="none")
+    found = target_warnings(
+        path=path, file_system=mounted, layers=layers, drives=(drive,), virtualisation="none"
+    )
     return [warning.code for warning in found]
 
 
@@ -448,6 +456,22 @@ def test_file_systems_that_weaken_a_verdict_are_named(file_system: str, options:
     assert code in _codes(file_system=file_system, options=options)
 
 
+@pytest.mark.parametrize(
+    ("path", "mount_point", "warned"),
+    [
+        ("/tmp/t", "/", True),
+        ("/var/tmp/a/t", "/var", True),
+        ("/tmp/t", "/tmp", True),
+        ("/tmp/disk/t", "/tmp/disk", False),
+        ("/tmpfiles/t", "/", False),
+        ("/home/tmp/t", "/home", False),
+    ],
+)
+def test_a_directory_that_is_emptied_at_boot_is_named(path: str, mount_point: str, *, warned: bool) -> None:
+    """By systemd or another one; what is mounted below it is left alone."""
+    assert ("emptied-at-boot" in _codes(path=path, mount_point=mount_point)) is warned
+
+
 def test_an_honest_set_up_gives_no_warning() -> None:
     """A journalled file system on a real drive with a readable counter is nothing to warn of."""
     assert _codes(options="rw,relatime,data=ordered") == []
@@ -476,7 +500,7 @@ def test_drives_that_weaken_a_verdict_are_named(change: dict[str, object], code:
 
 def test_virtual_machines_and_unknown_drives_are_named() -> None:
     """A hypervisor, and a target below which no drive was found, give their warnings."""
-    found = target_warnings(file_system=None, layers=(), drives=(), virtualisation="kvm")
+    found = target_warnings(path="", file_system=None, layers=(), drives=(), virtualisation="kvm")
     assert [warning.code for warning in found] == ["drives-unknown", "virtual-machine"]
 
 
@@ -484,7 +508,8 @@ def test_eatmydata_in_the_environment_is_seen() -> None:
     """A process started with libeatmydata in LD_PRELOAD is warned of it."""
     program = (
         "from durability_client.target.target_warnings import target_warnings\n"
-        "print(target_warnings(file_system=None, layers=(), drives=(), virtualisation='none')[-1].code)"
+        "no = {'file_system': None, 'layers': (), 'drives': (), 'virtualisation': 'none'}\n"
+        "print(target_warnings(path='', **no)[-1].code)"
     )
     environment = {
         **os.environ,

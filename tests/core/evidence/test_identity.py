@@ -11,7 +11,7 @@ from durability.evidence.identity import identify, newer_run_here
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Drive, Facts
 from tests.core.evidence.memory_target import MakePlan, make_case, small
-from tests.sample_facts import drive, facts
+from tests.sample_facts import drive, facts, file_system
 
 
 def test_a_superblock_of_the_run_is_enough(make_plan: MakePlan) -> None:
@@ -248,6 +248,30 @@ def test_a_copy_on_the_same_drive_is_told(make_plan: MakePlan, armed: Facts, now
     identity = identify(make_case(plan, (10,), armed=armed), now, (plan, plan))
     assert (identity.is_copy, identity.drive_changed) == (bool(word), False)
     assert word in identity.copied
+
+
+@pytest.mark.parametrize(
+    ("armed", "now", "superblocks", "emptied"),
+    [
+        ({}, {}, 0, "/tmp"),
+        ({}, {}, 2, ""),
+        ({}, {"boot": "boot-1"}, 0, ""),
+        ({"path": "/var/tmp/t"}, {"path": "/mnt/old/var/tmp/t"}, 0, "/var/tmp"),
+        ({"path": "/home/t"}, {}, 0, ""),
+        ({"file_system": file_system(mount_point="/tmp/disk")}, {}, 0, ""),
+        ({}, {"file_system": file_system(mount_point="")}, 0, ""),
+    ],
+)
+def test_a_target_may_be_gone_from_a_directory_that_is_emptied(
+    make_plan: MakePlan, armed: dict[str, Any], now: dict[str, Any], superblocks: int, emptied: str
+) -> None:
+    """Where the machine was started since; a file system that is mounted there is left alone, and one that
+    does not mount was not emptied."""
+    plan = small(make_plan)
+    place: dict[str, Any] = {"path": "/tmp/t", "file_system": file_system(mount_point="/")}
+    case = make_case(plan, (10,), armed=facts(**{**place, **armed}))
+    found = facts(**{**place, "boot": "boot-2", **now})
+    assert identify(case, found, (plan,) * superblocks).emptied == emptied
 
 
 PAIR = (drive(), drive(name="sdb", serial="S2"))

@@ -38,7 +38,7 @@ from tests.lab.mutants.lab_case import (
     warnings,
 )
 from tests.lab.mutants.synced_files import Files
-from tests.sample_facts import drive, facts
+from tests.sample_facts import drive, facts, file_system
 
 
 def past(verdict: str, **changes: Any) -> PastVerdict:
@@ -216,6 +216,25 @@ def copy_of_an_earlier_moment() -> str:
     plan = plan_of()
     copy = facts(drives=(drive(serial="S2"),), boot="boot-2", uptime_s=30)
     return judged(disk_of(plan, ACKED - 20), make_case(plan, (ACKED,)), now=copy, attested="pulled the plug")
+
+
+def _gone_from(directory: str) -> str:
+    """The answer where the target is gone from `directory` of the root file system, after another boot."""
+    place: dict[str, Any] = {"path": f"{directory}/target", "file_system": file_system(mount_point="/")}
+    now = dataclasses.replace(after_power_loss(), **place)
+    return judged(Files(now), make_case(plan_of(), (ACKED,), armed=facts(**place)))
+
+
+@lab_case("inconclusive: emptied-at-boot; 66 truncated")
+def target_in_a_directory_that_was_emptied() -> str:
+    """The machine empties /tmp when it starts, and the target was there."""
+    return _gone_from("/tmp")
+
+
+@lab_case("loss; 66 truncated")
+def target_that_is_gone() -> str:
+    """The target is gone from a directory that nobody empties."""
+    return _gone_from("/data")
 
 
 @lab_case("inconclusive: copied; 20 lost")

@@ -510,6 +510,20 @@ JUDGING = (
         change=answering(identity._drives_differ, "return False"),
     ),
     Mutant(
+        name="emptied directories ignored",
+        rule=9,
+        taken_away="a target that is gone is the drive's loss, whatever empties its directory",
+        noticed_by=("target-in-a-directory-that-was-emptied",),
+        change=answering(identity.emptied_at_boot, "return ''"),
+    ),
+    Mutant(
+        name="any directory may have been emptied",
+        rule=9,
+        taken_away="a target that is gone may always have been removed by the system",
+        noticed_by=("target-that-is-gone",),
+        change=answering(identity.emptied_at_boot, "return '/'"),
+    ),
+    Mutant(
         name="copies on the same drive accepted",
         rule=9,
         taken_away="a superblock anywhere on the drive is as good as where it was written",
