@@ -1,7 +1,8 @@
 """The lines of the log: each message is one plain line, and one that comes too often is counted, not written.
 
 A stranger decides how often a line of the log has its cause, so there is a limit for each kind of line. What
-was left out is said with the next line of the kind that is written.
+was left out is said with the next line of the kind that is written. Whatever asyncio says is one kind: its
+lines name the objects that they are about, so each would be a kind of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from durability import plain_text
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _AT_ONCE = 20  # lines of one kind
 _INTERVAL_S = 10.0  # in which there may be so many
+_KINDS_MAX = 20_000  # that are counted apart; all others are one
 
 
 def set_up() -> None:
@@ -57,6 +59,8 @@ class LineLimit:
     def left_out(self, name: str) -> int | None:
         """How many lines of the kind `name` were left out before this one; None if this one is left out."""
         now_s = time.monotonic()
+        if name not in self._kinds and len(self._kinds) >= _KINDS_MAX:
+            name = ""
         kind = self._kinds.setdefault(name, _Kind(now_s))
         before = 0
         if now_s - kind.began_s > _INTERVAL_S:
@@ -78,7 +82,7 @@ class Rare(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether `record` is written; with how many were left out before it."""
-        left_out = self._limit.left_out(str(record.msg))
+        left_out = self._limit.left_out("" if record.name == "asyncio" else str(record.msg))
         if left_out:
             record.msg = f"{record.getMessage()} (and {left_out:,} such lines before)"
             record.args = None

@@ -7,17 +7,23 @@ import logging
 import pytest
 
 from durability_server import log_lines
-from durability_server.log_lines import PlainFormatter, Rare
+from durability_server.log_lines import LineLimit, PlainFormatter, Rare
 
 
-def test_a_line_that_comes_too_often_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a thousand lines of one kind twenty are written, other kinds all, and the next one says how many."""
-    logger = logging.Logger("flooded")
+def _written_by(logger: logging.Logger) -> list[str]:
+    """What is written of the lines of `logger`, from now on."""
     written: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: written.append(PlainFormatter("%(message)s").format(record))  # type: ignore[method-assign]
     handler.addFilter(Rare())
     logger.addHandler(handler)
+    return written
+
+
+def test_a_line_that_comes_too_often_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand lines of one kind twenty are written, other kinds all, and the next one says how many."""
+    logger = logging.Logger("flooded")
+    written = _written_by(logger)
     for number in range(1000):
         logger.warning("%s: closed: %s", number, "protocol 100%")
         if number % 500 == 0:
@@ -26,3 +32,21 @@ def test_a_line_that_comes_too_often_is_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(log_lines, "_INTERVAL_S", -1.0)
     logger.warning("%s: closed: %s", 1000, "protocol 100%")
     assert written[-1] == "1000: closed: protocol 100% (and 980 such lines before)"
+
+
+def test_lines_of_asyncio_are_one_kind() -> None:
+    """Each names an object of its own, so that no two have the same words."""
+    logger = logging.Logger("asyncio")
+    written = _written_by(logger)
+    for number in range(1000):
+        logger.error(f"Task exception was never retrieved\nfuture: <Task name='Task-{number}'>")
+    assert len(written) == 20
+
+
+def test_kinds_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, what is counted of them is not more; those after the last are one kind."""
+    monkeypatch.setattr(log_lines, "_KINDS_MAX", 10)
+    limit = LineLimit(2)
+    passed = [limit.left_out(f"kind {number}") is not None for number in range(1000)]
+    assert passed == [True] * 12 + [False] * 988
+    assert len(limit._kinds) == 11
