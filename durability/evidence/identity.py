@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from durability.errors import FormatError
 from durability.evidence.drive_identity import machine_ids, own_serial, own_serials, same_kernel
 from durability.formats.case import Case
 from durability.formats.facts import Drive, Facts, FileSystem
@@ -26,8 +27,10 @@ class Identity:
     """Whether the target is that of the run, and by what.
 
     `by` None: it is not, and findings mean nothing; `reasons` says why, for the message that ends in exit 5.
-    `superseded_by`: another run was made on it since, or may have been; "" if not. `drive_changed`: the
-    superblock is the run's, but it lies on other drives than those that were cut, as after a copy.
+    `superseded_by`: another run was made on it since, or may have been; "" if not. `attempted_by`: a run was
+    registered on it since and never armed, and both superblocks are those of this run; "" if not.
+    `drive_changed`: the superblock is the run's, but it lies on other drives than those that were cut, as
+    after a copy.
     `smaller`: a sentence for each drive, and for the device under test, that has fewer bytes than at arming.
     `perhaps_smaller`: the same where it may be another device, to which the target was copied. `missing`:
     the drives of arming that are gone from below the target. `copied`: a sentence on why the target is a copy
@@ -44,6 +47,7 @@ class Identity:
     missing: tuple[str, ...] = ()
     copied: str = ""
     emptied: str = ""
+    attempted_by: str = ""
 
     @property
     def is_copy(self) -> bool:
@@ -65,16 +69,18 @@ def identify(case: Case, now: Facts | None, superblocks: Sequence[Plan | None]) 
     smaller = tuple(_smaller(case.armed, now)) if by else ()
     certain = _drives_are_known(case.armed, now)
     drive_changed = by == "superblock" and _drives_differ(case.armed, now)
+    untouched = _untouched(case, superblocks)
     return Identity(
         by=by,
         reasons=() if by else tuple(differences),
-        superseded_by=_superseded_by(case, others, bool(by)),
+        superseded_by="" if untouched else _superseded_by(case, others, bool(by)),
         drive_changed=drive_changed,
         smaller=smaller if certain else (),
         perhaps_smaller=() if certain else smaller,
         missing=_missing(case.armed, now) if case.armed is not None and now is not None else (),
         copied=_copied(case.armed, now) if by == "superblock" and not drive_changed else "",
         emptied="" if superblocks else _emptied(case.armed, now),
+        attempted_by=case.superseded_by if untouched else "",
     )
 
 
@@ -109,6 +115,19 @@ def _superseded_by(case: Case, others: Sequence[str], is_target: bool) -> str:
         return case.superseded_by
     unknown = [run for run in others if run not in case.predecessors]
     return unknown[0] if unknown and is_target else ""
+
+
+def _untouched(case: Case, superblocks: Sequence[Plan | None]) -> bool:
+    """Whether later runs were only registered, and did not write. A run syncs its superblocks before anything
+    else, and where those of this one lie, they are all this one's."""
+    if not case.attempts or len(superblocks) != 2:
+        return False
+    try:
+        plans = [Plan.decode(bytes.fromhex(plan)) for plan in (case.plan, *case.attempts)]
+    except (FormatError, ValueError):
+        return False  # by a release whose plans this one does not know
+    one_place = len({plan.superblock_offsets for plan in plans}) == 1
+    return one_place and all(plan is not None and plan.run == plans[0].run for plan in superblocks)
 
 
 def hardware_differences(armed: Facts | None, now: Facts | None) -> list[str]:

@@ -215,9 +215,22 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("not-armed")
     elif case.tainted:
         yield _reason("tainted", case.tainted)
+    yield from _identity_reasons(identity, scan)
+    if scan.above_ceiling:
+        yield _reason(
+            "log-behind",
+            f"{counted(scan.above_ceiling, 'slot')} beyond the server's credit; or a defect of this tool",
+        )
+
+
+def _identity_reasons(identity: Identity, scan: ScanReport) -> Iterator[Reason]:
+    """What the target may be but that of the run as it was cut."""
     if identity.superseded_by:
         later = identity.superseded_by
         yield _reason("superseded", f"run {later}; --run {later} judges that one")
+    elif identity.attempted_by and scan.superblocks_lost:
+        # It may have been cut in its first write: the superblocks.
+        yield _reason("superseded", f"run {identity.attempted_by} may have begun to write its superblocks")
     if identity.drive_changed:
         yield _reason("drive-changed", "a copy proves nothing about the drive that lost power")
     if identity.emptied and not any(scan.newest_seen) and scan.convicting.keys() <= {"truncated", "absent"}:
@@ -228,11 +241,6 @@ def _log_reasons(case: Case | None, identity: Identity, scan: ScanReport) -> Ite
         yield _reason("drive-missing", ", ".join(identity.missing))
     if identity.perhaps_smaller:
         yield _reason("smaller-or-copy", "; ".join(identity.perhaps_smaller))
-    if scan.above_ceiling:
-        yield _reason(
-            "log-behind",
-            f"{counted(scan.above_ceiling, 'slot')} beyond the server's credit; or a defect of this tool",
-        )
 
 
 def _only_superblocks(scan: ScanReport) -> bool:

@@ -120,7 +120,9 @@ class Case:
     that the client sent, None where it sent none. `predecessors`: runs that were registered earlier on the
     same target, whatever their plan, oldest first. `target_error`: None where the client reported none, and
     in exports of releases that did not look at the drives. `power_offs`: the confirmed ones since arming,
-    oldest first. `held_up`: the newest stretches of frames that came late, oldest first.
+    oldest first. `held_up`: the newest stretches of frames that came late, oldest first. `attempts`: encoded
+    plans, as hex, of the runs that were registered later on the same target, if none of them was ever armed;
+    empty also where the server does not say.
     """
 
     schema: str
@@ -152,6 +154,7 @@ class Case:
     predecessors: tuple[str, ...] = ()
     power_offs: tuple[PowerOff, ...] = ()
     held_up: tuple[HeldUp, ...] = ()
+    attempts: tuple[str, ...] = ()
 
     @property
     def power_off(self) -> PowerOff | None:

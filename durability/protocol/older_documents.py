@@ -31,7 +31,8 @@ def as_known(message: Message, version: int) -> Message:
 
 
 def _case(case: Mapping[str, Value]) -> dict[str, Value]:
-    return _changed(case, "armed", lambda facts: _without(facts, RECOGNITION))
+    known = _without(case, ("attempts",))
+    return _changed(known, "armed", lambda facts: _without(facts, RECOGNITION))
 
 
 def _changed(

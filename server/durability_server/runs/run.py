@@ -393,4 +393,5 @@ class Run:
             predecessors=relations.predecessors,
             power_offs=relations.power_offs,
             held_up=self.timeline.held_up,
+            attempts=tuple(plan.hex() for plan in relations.attempts),
         )

@@ -110,13 +110,14 @@ class Relations:
     target (it may have prefilled it already), or "". `verdicts`: of the run itself, oldest first. `series`:
     of each other run of the series, oldest first, its weightiest verdict, or "unverified" after a cut.
     `predecessors`: the runs registered earlier on the same target, oldest first. `power_offs`: those that
-    ended the run, oldest first."""
+    ended the run, oldest first. `attempts`: the plans of all later runs on the target if none was armed."""
 
     superseded_by: str
     verdicts: tuple[PastVerdict, ...]
     series: tuple[PastVerdict, ...]
     predecessors: tuple[str, ...] = ()
     power_offs: tuple[PowerOff, ...] = ()
+    attempts: tuple[bytes, ...] = ()
 
 
 def state_of(finish: str, *, armed: bool) -> RunState:

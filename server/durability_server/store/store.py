@@ -73,6 +73,7 @@ from durability_server.store.run_rows import (
 from durability_server.store.target_keys import TargetKeys
 
 VERDICTS_MAX = 256  # per run
+ATTEMPTS_MAX = 16  # later runs that were never armed, of which the plans are told
 RUNS_OF_CLIENT_MAX = 10_000  # the operator's own are not counted
 KEPT_BYTES_MAX = 64 << 20  # of the disk, on which nothing new begins: runs that go on have the rest
 KEPT_SHARE = 20  # but not more than this part of a small disk
@@ -309,12 +310,18 @@ class Store:
         own_runs = of_client(stored.client)  # what others say of their targets means nothing for this run
         others = (runs.series == stored.series, runs.series != "", runs.run != me, own_runs)
         with self._database.reading() as db:
-            later = newest_on(db, stored.keys, runs.number > stored.number, own_runs)
+            after, armed = runs.number > stored.number, runs.armed.is_not(None)
+            later = newest_on(db, stored.keys, after, armed, own_runs)
             if later is None and found is not None:
-                after = runs.number > stored.number
-                later = newest_on(db, found, after, runs.armed.is_not(None), own_runs)
+                later = newest_on(db, found, after, armed, own_runs)
             if later is None:
-                later = newest_over(db, stored, runs.number > stored.number, own_runs)
+                later = newest_over(db, stored, after, own_runs)
+            attempts: list[bytes] = []
+            if later is None:
+                begun = runs_on(db, stored.keys, after, own_runs, limit=ATTEMPTS_MAX + 1)
+                later = next(iter(begun), None)
+                if len(begun) <= ATTEMPTS_MAX:
+                    attempts = [known_row(db, parse_run(row.run), runs.plan).plan for row in begun]
             before = runs.number < stored.number
             earlier = [row.run for row in runs_on(db, stored.keys, before, own_runs)]
             own = verdicts_of(db, select(runs.run).where(runs.run == me))[me]
@@ -334,6 +341,7 @@ class Store:
             series=tuple(verdict for verdict in standing if verdict is not None),
             predecessors=tuple(reversed(earlier)),
             power_offs=offs,
+            attempts=tuple(attempts),
         )
 
     def add_verdict(self, past: PastVerdict, document: Value) -> None:

@@ -33,11 +33,13 @@ from durability.errors import (
 from durability.evidence.document import Outcome
 from durability.evidence.identity import identify
 from durability.formats.case import Case, case_to_value
-from durability.formats.documents import to_json
+from durability.formats.documents import to_json, to_value
 from durability.formats.facts import Facts
 from durability.formats.plan import MAIN, Plan
 from durability.protocol.local_address import socket_name
+from durability.protocol.messages import Accepted, Register
 from durability_client.link.endpoint import Endpoint
+from durability_client.link.server_connection import connect
 from durability_client.target.kernel_storage import KernelStorage
 from durability_client.verify.case_source import ServerCaseSource
 from durability_client.verify.mount_probe import MountProbe
@@ -202,6 +204,22 @@ async def test_superseded_run_cannot_lose(lab: Lab, make_plan: MakePlan) -> None
     assert (document["exit"], document["run"]) == (EXIT_INCONCLUSIVE, f"{lab.plan.run:016x}")
     assert "superseded" in codes(document)
     assert (await lab.verify())["verdict"] == "durable", "the later run itself can be judged"
+
+
+async def test_run_that_was_registered_and_wrote_nothing_hides_no_loss(lab: Lab) -> None:
+    """Its connection was lost before the server accepted it, and both superblocks are the earlier run's."""
+    await lab.run()
+    lab.lose(40, 41, 42)
+    later = replace(lab.plan, run=77)
+    connection = await connect(lab.endpoint, "run")
+    register = Register(
+        run=77, plan=later.encode(), facts=to_value(facts()), secret=bytes(32), label="", force=True
+    )
+    await connection.request(register, Accepted)
+    connection.close()
+
+    document = await lab.verify()
+    assert (document["exit"], document["findings"]["lost"]) == (EXIT_LOSS, 3)
 
 
 async def test_newer_run_is_judged_where_an_older_superblock_is_left(lab: Lab) -> None:

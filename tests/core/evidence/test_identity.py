@@ -10,6 +10,7 @@ import pytest
 from durability.evidence.identity import identify, newer_run_here
 from durability.formats.case import PastVerdict
 from durability.formats.facts import Drive, Facts
+from durability.formats.plan import Plan
 from tests.core.evidence.memory_target import MakePlan, make_case, small
 from tests.sample_facts import drive, facts, file_system
 
@@ -122,6 +123,30 @@ def test_a_superblock_of_a_later_run_supersedes(make_plan: MakePlan) -> None:
     assert identify(of_the_series, facts(), (other, other)).superseded_by == elsewhere.run
     known = make_case(plan, (10,), superseded_by="00000000000000aa")
     assert identify(known, facts(), (plan, plan)).superseded_by == "00000000000000aa"
+
+
+def test_a_run_that_never_wrote_does_not_supersede(make_plan: MakePlan) -> None:
+    """It begins with its superblocks, and where it would write them, all are the earlier run's."""
+    plan = small(make_plan)
+    attempt = dataclasses.replace(plan, run=7)
+    larger = small(make_plan, slots=128, run=8)
+
+    def found(attempts: tuple[Plan, ...], *superblocks: Plan | None) -> tuple[str, str]:
+        encoded = tuple(one.encode().hex() for one in attempts)
+        case = make_case(plan, (10,), superseded_by="0000000000000007", attempts=encoded)
+        identity = identify(case, facts(), superblocks)
+        return identity.superseded_by, identity.attempted_by
+
+    later = "0000000000000007"
+    assert found((attempt,), plan, plan) == ("", later)
+    assert found((attempt, attempt), plan, plan) == ("", later)
+    assert found((), plan, plan) == (later, "")
+    assert found((attempt, larger), plan, plan) == (later, "")
+    assert found((attempt,), plan, None) == (later, "")
+    assert found((attempt,), attempt, plan) == (later, "")
+    assert found((attempt,), plan) == (later, "")
+    unknown = make_case(plan, (10,), superseded_by=later, attempts=("00",))
+    assert identify(unknown, facts(), (plan, plan)).superseded_by == later
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,27 @@ def second_run_that_was_never_armed() -> str:
     return _used_twice(facts(), armed=None)
 
 
+def _attempted(disk: Disk) -> str:
+    """The answer on `disk`, on which a second run like the first was registered and never armed."""
+    attempt = dataclasses.replace(disk.plan, run=77)
+    later = {"superseded_by": f"{attempt.run:016x}", "attempts": (attempt.encode().hex(),)}
+    return judged(disk, make_case(disk.plan, (ACKED,), **later))
+
+
+@lab_case("loss; 20 lost")
+def second_run_that_never_wrote() -> str:
+    """The drive lost the last 20 operations; then a second run was registered, and its client was gone."""
+    return _attempted(disk_of(plan_of(), ACKED - 20))
+
+
+@lab_case("inconclusive: superseded; 1 corrupt")
+def second_run_that_was_cut_in_its_first_write() -> str:
+    """A second run was cut as it wrote its superblocks: a sector of a copy of the first run's is damaged."""
+    disk = disk_of(plan_of(), ACKED)
+    disk.files[MAIN][:512] = b"\xa5" * 512
+    return _attempted(disk)
+
+
 @lab_case("inconclusive: superseded")
 def file_of_another_run_in_the_targets_place() -> str:
     """A file that an earlier run wrote elsewhere was given the name of the second run's target."""

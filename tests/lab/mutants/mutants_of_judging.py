@@ -398,7 +398,7 @@ JUDGING = (
         rule=9,
         taken_away="what is left of a mirror shows that nothing was lost",
         noticed_by=("mirror-of-which-one-drive-is-gone",),
-        change=without(verdict._log_reasons, "if identity.missing:", "if False:"),
+        change=without(verdict._identity_reasons, "if identity.missing:", "if False:"),
     ),
     Mutant(
         name="paths are drives",
@@ -420,6 +420,20 @@ JUDGING = (
         taken_away="another run's superblock means nothing",
         noticed_by=("target-that-was-used-again",),
         change=answering(identity._superseded_by, "return ''"),
+    ),
+    Mutant(
+        name="runs that never wrote supersede",
+        rule=9,
+        taken_away="a run that was registered supersedes earlier ones, also if it never wrote",
+        noticed_by=("second-run-that-never-wrote",),
+        change=answering(identity._untouched, "return False"),
+    ),
+    Mutant(
+        name="runs that were not armed never supersede",
+        rule=9,
+        taken_away="a run that was never armed is taken not to have begun its superblocks",
+        noticed_by=("second-run-that-was-cut-in-its-first-write",),
+        change=without(verdict._identity_reasons, " and scan.superblocks_lost", " and False"),
     ),
     Mutant(
         name="other runs are earlier without a log",

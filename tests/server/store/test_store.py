@@ -154,6 +154,25 @@ def test_a_later_run_supersedes(store_fixture: StoreFixture) -> None:
     assert store_fixture.store.relations(store_fixture.store.load(3)).superseded_by == ""
 
 
+def test_later_runs_that_were_never_armed_are_told_with_their_plans(store_fixture: StoreFixture) -> None:
+    """Only where none was armed, and not if they are very many; an armed one comes before a newer attempt."""
+    store, plan = store_fixture.store, store_fixture.lab.plan
+    for run in (1, 2, 3):
+        store_fixture.register(run, force=True)
+    relations = store.relations(store.load(1))
+    assert relations.superseded_by == f"{3:016x}"
+    assert relations.attempts == (plan(run=3).encode(), plan(run=2).encode())
+    store_fixture.arm(2)
+    relations = store.relations(store.load(1))
+    assert (relations.superseded_by, relations.attempts) == (f"{2:016x}", ())
+    relations = store.relations(store.load(2))
+    assert (relations.superseded_by, relations.attempts) == (f"{3:016x}", (plan(run=3).encode(),))
+    for run in range(4, 20):
+        store_fixture.register(run, force=True)
+    relations = store.relations(store.load(2))
+    assert (relations.superseded_by, relations.attempts) == (f"{19:016x}", ())
+
+
 def test_a_later_run_elsewhere_on_the_drive_supersedes(store_fixture: StoreFixture) -> None:
     """A run on a file system that was made on a drive has overwritten what an earlier one wrote to the whole
     drive, once it is armed; one of another client, on another drive or beside it has not."""
