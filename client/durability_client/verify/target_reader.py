@@ -28,6 +28,7 @@ CHUNK_BYTES = 2 << 20
 _ALIGNMENT_BYTES = (
     mmap.PAGESIZE
 )  # enough for O_DIRECT on every drive, and what the page cache asks for at least
+_SUPERBLOCK_PIECE_BYTES = 4096  # what every drive can be asked for; the rest of a copy holds the plan too
 
 # EIO in its shades: ENODATA is "critical medium error", EILSEQ a failed protection check, EUCLEAN a file
 # system's.
@@ -181,7 +182,7 @@ def read_superblocks(storage: Storage, known: Plan | None) -> tuple[Plan | None,
     size = storage.size(MAIN)
     buffer = aligned_buffer(limits.SUPERBLOCK_BYTES)
     plans: list[Plan | None] = []
-    with Reader(storage, MAIN, block_bytes=limits.SECTOR_BYTES, tick=lambda: None) as reader:
+    with Reader(storage, MAIN, block_bytes=_SUPERBLOCK_PIECE_BYTES, tick=lambda: None) as reader:
         plans.append(read_superblock(reader.read(buffer, 0, limits.SUPERBLOCK_BYTES).data))
         for offset in _second_offsets(storage, size, known or plans[0]):
             plans.append(read_superblock(reader.read(buffer, offset, limits.SUPERBLOCK_BYTES).data))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 from pathlib import Path
 
 import pytest
 
-from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer
-from tests.client.verify.targets import FailingStorage, unreadable
-from tests.core.evidence.memory_target import SECTOR
+from durability.formats.plan import Plan
+from durability_client.target.kernel_storage import KernelFile
+from durability_client.target.storage import WritableBuffer
+from durability_client.verify.target_reader import CHUNK_BYTES, Reader, aligned_buffer, read_superblocks
+from tests.client.verify.targets import FailingFile, FailingStorage, lay_down, unreadable
+from tests.core.evidence.memory_target import SECTOR, Disk, MakePlan, small
 
 LENGTH = 9 * SECTOR
 
@@ -33,3 +37,31 @@ def test_unreadable_block_does_not_move_the_end_of_the_file(storage: FailingStor
     assert len(content.data) == span.end < LENGTH + mmap.PAGESIZE, (
         "a block, or a page where there is no O_DIRECT"
     )
+
+
+class LargeBlocksFile(FailingFile):
+    """A file on a drive with logical blocks of 4096 bytes, opened past the page cache."""
+
+    __slots__ = ()
+
+    def pread_into(self, buffer: WritableBuffer, offset: int) -> int:
+        if offset % 4096 or memoryview(buffer).nbytes % 4096:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super().pread_into(buffer, offset)
+
+
+class LargeBlocksStorage(FailingStorage):
+    """Files on such a drive."""
+
+    def open(self, suffix: str, *, plan: Plan | None = None, create: bool = False) -> KernelFile:
+        file = LargeBlocksFile(super().open(suffix, plan=plan, create=create), self._bad, {})
+        file.direct = True
+        return file
+
+
+def test_an_unreadable_block_of_a_superblock_hides_no_plan(tmp_path: Path, make_plan: MakePlan) -> None:
+    """On a drive with blocks of 4096 bytes no smaller piece is asked for, and the other blocks hold it."""
+    plan = small(make_plan, record_bytes=4096, block_bytes=4096)
+    path = lay_down(Disk(plan), tmp_path).path
+    storage = LargeBlocksStorage(path, bad=unreadable(8192))
+    assert read_superblocks(storage, None) == (plan, plan)
