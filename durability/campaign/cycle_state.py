@@ -76,9 +76,10 @@ class CycleState:
     of the entry that said that it is armed; `over`: of the first one after that which said that it ended.
     `seen`: by machine, the entry of its newest boot in this cycle; `boots`: how many there were, since it
     was let go on. `machines`: those that take part; `power`: all switches, as in the settings.
-    `involved`: the switches that are asked now: those of all that take part, or of a machine that did not
-    come back. `offs_by_switch`: the numbers of each one's confirmed offs. `asked_on`: the requests to go
-    on. `still_there`: by machine, what contradicts an off of its power."""
+    `involved`: the switches that are asked now: those of all that take part, in the check of those that
+    it cuts together, or of a machine that did not come back. `offs_by_switch`: the numbers of each one's
+    confirmed offs. `asked_on`: the requests to go on. `still_there`: by machine, what contradicts an off
+    of its power."""
 
     began: CycleBegan
     number: int
@@ -115,7 +116,7 @@ class CycleState:
     went_on: set[str] = field(default_factory=set)  # machines that verify without one
 
     def __post_init__(self) -> None:
-        self.involved = self._of_all()
+        self.involved = self._to_go_off()
 
     @property
     def is_check(self) -> bool:
@@ -177,9 +178,20 @@ class CycleState:
         """The number of the last confirmed off of the machine's power, 0 for none."""
         return max(self._offs(machine), default=0)
 
-    def _of_all(self) -> tuple[int, ...]:
-        """The switches of the machines that take part: one without a drive to test keeps its power."""
-        return tuple(sorted({switch for machine in self.machines for switch in self.switches_of(machine)}))
+    def is_cut_later(self, machine: str) -> bool:
+        """Whether the check has not come to the machine yet: it cuts machines that share no switch one after
+        the other. Where two have each other's outlets, one goes on while its own is off."""
+        return self.is_check and self.subject == "machine" and not self.settled and not self.off_of(machine)
+
+    def _to_go_off(self) -> tuple[int, ...]:
+        """The switches that go off next: of all machines that take part, since one without a drive to test
+        keeps its power; in the check of one machine, and of those that share one with it or with those."""
+        every = [set(self.switches_of(machine)) for machine in self.machines]
+        later = [machine for machine in self.machines if self.is_cut_later(machine)]
+        going = set(self.switches_of(later[0])) if later else set[int]().union(*every)
+        while wider := set[int]().union(*(mine for mine in every if mine & going)) - going:
+            going |= wider
+        return tuple(sorted(going))
 
     def on_again(self, machine: str) -> Entry | None:
         """The first request to switch the machine on since the last confirmed off of its power, None before
@@ -312,7 +324,9 @@ class CycleState:
             self._begin("on", entry)
         if asked.operation == "on":
             self.asked_on.append((asked.switch, entry))
-        if asked.switch not in self.involved:  # by an earlier release: what went off must go on again
+        if (
+            asked.operation == "off" and asked.switch not in self.involved
+        ):  # by an earlier release: what went off must go on again
             self.involved = tuple(sorted((*self.involved, asked.switch)))
         self.switches[asked.switch].asked = asked.operation
 
@@ -347,7 +361,7 @@ class CycleState:
             return
         if self.power_failed or self.subject == "drive":
             self._settle(entry)
-        self.involved = self._of_all()
+        self.involved = self._to_go_off()
         self._begin("back", entry)
 
     def _seen(self, entry: Entry, seen: MachineSeen) -> None:

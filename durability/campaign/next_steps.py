@@ -112,7 +112,9 @@ def _examine(state: CampaignState, cycle: CycleState, moment: ServerTime) -> lis
     if len(statuses) < len(cycle.began.drives):
         return [_until(cycle, moment, state.plan.boot_within_s)]
     problems = check_problems(state, cycle, list(statuses.values()))
-    return [Note(Checked(problems=problems))] if problems else _ask_all(cycle, "off")
+    if problems:
+        return [Note(Checked(problems=problems))]
+    return [WaitFor(1.0)] if _mute(cycle, moment) else _ask_all(cycle, "off")
 
 
 def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
@@ -144,9 +146,8 @@ def _load(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     left_s = cycle.due_s - moment.since_s(cycle.since)
     if left_s > 0:
         return [WaitFor(left_s)]
-    mute = [machine for machine in cycle.machines if not moment.hears(machine)]
-    if mute:
-        return _wait_to_hear(state, cycle, moment, mute[0])
+    if mute := _mute(cycle, moment):
+        return _wait_to_hear(state, cycle, moment, mute)
     return _cut(cycle, arm) if cycle.phase == "load" else _ask_all(cycle, "off")
 
 
@@ -230,17 +231,35 @@ def _back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[S
     further = _look_ups(cycle, done) or _not_back(state, cycle, moment)
     if further:
         return further
-    if len(done) < len(cycle.began.drives):
+    later = [drive for drive in cycle.began.drives if cycle.is_cut_later(state.machine_of(drive))]
+    if len(done) + len(later) < len(cycle.began.drives):
         why = stuck_at_work(state, cycle, moment, "verify") or silent(state, cycle, moment)
         return _stuck(state, cycle, why) if why else [WaitFor(5.0)]
     if cycle.is_check and state.checked is None:
         found = list(statuses.values())
-        notes = check_notes(state, found)
-        return [Note(Checked(problems=check_problems(state, cycle, found), notes=notes))]
+        problems = check_problems(state, cycle, found)
+        if later and not problems:
+            return _cut_next(state, cycle, moment)
+        return [Note(Checked(problems=problems, notes=check_notes(state, found)))]
     return _end_cycle(state, cycle)
 
 
+def _cut_next(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
+    """The check goes on to the machines whose turn is next."""
+    if state.asked is not None:
+        return _end_cycle(state, cycle)
+    if _mute(cycle, moment):
+        why = silent(state, cycle, moment)
+        return _stuck(state, cycle, why) if why else [WaitFor(1.0)]
+    return _ask_all(cycle, "off")
+
+
 # What the phases share.
+
+
+def _mute(cycle: CycleState, moment: ServerTime) -> str:
+    """A machine whose power must not go yet, as it was not heard lately; "" for none."""
+    return next((machine for machine in cycle.machines if not moment.hears(machine)), "")
 
 
 def _statuses(cycle: CycleState, task: int) -> dict[str, DriveStatus]:
@@ -310,7 +329,7 @@ def _answer(switch: Switch, moment: ServerTime) -> PowerAnswered | None:
 def _ask_on(cycle: CycleState, moment: ServerTime, wanted: Operation) -> list[Step]:
     """The next request to each switch that has not yet answered as is `wanted`."""
     steps: list[Step] = []
-    for number in cycle.involved:
+    for number in range(len(cycle.switches)) if wanted == "check" else cycle.involved:
         switch = cycle.switches[number]
         answer = _answer(switch, moment)
         if answer is not None and _settles(switch, answer, wanted):
@@ -376,7 +395,7 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))
         for machine in cycle.machines
-        if not cycle.back_task(machine)
+        if not cycle.back_task(machine) and not cycle.is_cut_later(machine)
     }
     if not waited_s:
         return []
