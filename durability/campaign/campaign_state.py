@@ -230,7 +230,7 @@ class CampaignState:
             self.asked = self.asked if self.asked is not None and self.asked.stop else asked
         elif self.state == "paused" and asked.stop:
             self.asked = asked
-            self._go_on(entry)
+            self._go_on(entry, to_end=True)
 
     def _pause(self, _: Entry, paused: Paused) -> None:
         self.state, self.reason, self.asked = "paused", paused.reason, None
@@ -238,15 +238,15 @@ class CampaignState:
     def _resume(self, entry: Entry, _: Resumed) -> None:
         """Ends a pause, or takes back one that was asked for."""
         if self.state == "paused":
-            self._go_on(entry)
+            self._go_on(entry, to_end=False)
             self.resumed = len(self.cycles)
         elif self.asked is not None and not self.asked.stop:
             self.asked = None
 
-    def _go_on(self, entry: Entry) -> None:
+    def _go_on(self, entry: Entry, *, to_end: bool) -> None:
         self.state, self.reason = "running", ""
         if self.cycle is not None:
-            self.cycle.retry(entry)
+            self.cycle.retry(entry, to_end=to_end)
 
     def _end(self, _: Entry, ended: Ended) -> None:
         self.state, self.reason, self.asked = "ended", ended.reason, None

@@ -249,15 +249,16 @@ class CycleState:
         if change is not None:
             change(self, entry, entry.happening)
 
-    def retry(self, entry: Entry) -> None:
-        """After a pause, which `entry` ends: what failed is tried anew, and has its time again. Verdicts are
-        looked up anew: people may have verified meanwhile."""
+    def retry(self, entry: Entry, *, to_end: bool) -> None:
+        """After a pause, which `entry` ends: what failed is tried anew, and has its time again, but not if the
+        campaign is only `to_end`. Verdicts are looked up anew: people may have verified meanwhile."""
         self.judged = {drive: one for drive, one in self.judged.items() if one.verdict == "loss"}
         self.switches = [Switch() for _ in self.switches]
         self.not_back.clear()
         self.boots.clear()
         self.stays_off = ""
-        self.since = entry
+        if not to_end:
+            self.since = entry
 
     def _begin(self, phase: Phase, entry: Entry, due_s: float = 0.0) -> None:
         self.phase, self.since, self.due_s = phase, entry, due_s

@@ -121,11 +121,11 @@ def _run(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[St
     statuses = _statuses(cycle, cycle.number)
     if state.asked is not None:
         return _give_up("operator", "an operator asked for a pause")
-    # What is armed would write on in a pause. That comes later, if the machine is still not heard.
-    no_cut = restarted(cycle, state) or (unheard(state, cycle, moment) if cycle.armed else "")
+    late = _late(state, cycle, moment)
+    # What is armed would write on in a pause. That comes later, if it is as late then.
+    no_cut = restarted(cycle, state) or (late if cycle.armed else "")
     if no_cut:
         return _give_up("agent", no_cut)
-    late = _late(state, cycle, moment)
     if late:
         return _stuck(state, cycle, late)
     if len(statuses) < len(cycle.began.drives):

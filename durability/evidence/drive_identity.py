@@ -7,15 +7,19 @@ Refuses to take one drive for another by its name.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 
-from durability.formats.facts import Drive, Host
+from durability.formats.facts import Drive, Facts, Host
+from durability.formats.packing import pack
 
 # What QEMU, VMware and VirtualBox give of themselves. By its WWID a drive of QEMU has its model before that.
 _GIVEN_TO_ANY = re.compile(
     r"(.*\s)?(QM\d{5}|drive-[a-z]+\d+(-\d+)*)|VMware NVMe_\d{4}|VB1234-56789|0+", re.DOTALL
 )
+
+_HASH_DIGITS = 16
 
 
 def serial_on(drive: Drive, machine_id: str) -> str:
@@ -52,3 +56,13 @@ def same_kernel(one: Host, other: Host) -> bool:
 def machine_ids(armed: Host, now: Host) -> tuple[str, str]:
     """The machines by which serials of then and of now are compared."""
     return armed.machine_id, armed.machine_id if same_kernel(armed, now) else now.machine_id
+
+
+def enumerations(facts: Facts) -> tuple[str, ...]:
+    """A hash for each drive as it was enumerated: this time, in this boot. A cut takes all runs that were
+    made on one enumeration of a drive, so two runs that share one did not end in two cuts. A kernel that
+    numbers no enumerations has one in each boot."""
+    boot = facts.host.boot_id or facts.host.machine_id
+    enumerated = {(drive.serial or drive.name, drive.diskseq) for drive in facts.drives} or {("", None)}
+    hashes = (hashlib.sha256(pack([boot, *one])).hexdigest()[:_HASH_DIGITS] for one in enumerated)
+    return tuple(sorted(hashes))

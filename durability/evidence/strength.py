@@ -7,10 +7,12 @@ Refuses to speak of a probability where runs were left out.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from durability.evidence.cut import CUT_CLASSES, CutClass
+from durability.evidence.drive_identity import enumerations
 from durability.formats.case import Case, PastVerdict
 
 CONFIDENCE = 0.95
@@ -23,6 +25,7 @@ HIDE_LOSSES = frozenset(
 OF_THE_QUESTION = frozenset({"cut-class", "too-few-cuts", "series-has-loss", "series-incomplete"})
 # Told beside any verdict, and no part of what it lacks.
 _REMARKS = frozenset({"loss-withdrawn"})
+_UNKNOWN = ""  # in the place of a run's enumerations
 _STEPS = 60  # bisections: far below the precision of a float
 
 
@@ -129,6 +132,8 @@ def strength(
         reasons=reasons,
     )
     this = weightiest((*case.verdicts, outcome)) or outcome
+    if case.armed is not None:
+        this = replace(this, enumerations=enumerations(case.armed))
     return _counted((*case.series, this), this.cut_class)
 
 
@@ -148,16 +153,43 @@ def _kept(past: PastVerdict) -> bool:
 def _counted(every: Sequence[PastVerdict], its_class: str) -> Strength:
     """The cuts of `its_class`, and the losses in those of no stronger class."""
     shown = [past for past in every if past.cut_class in CUT_CLASSES]
-    losses = sum(
-        past.verdict == "loss" and CUT_CLASSES.index(past.cut_class) <= CUT_CLASSES.index(its_class)
+    lost = [
+        past
         for past in shown
-    )
-    kept = sum(_kept(past) and past.cut_class == its_class for past in shown)
+        if past.verdict == "loss" and CUT_CLASSES.index(past.cut_class) <= CUT_CLASSES.index(its_class)
+    ]
+    kept = [past for past in shown if _kept(past) and past.cut_class == its_class]
+    ended = _by_cut((*lost, *kept))
+    losses = sum(any(past.verdict == "loss" for past in runs) for runs in ended)
     left_out = sum(
         past.verdict == "unverified"
         or (past.verdict == "inconclusive" and not HIDE_LOSSES.isdisjoint(past.reasons))
         for past in every
     )
-    cuts = kept + losses
+    cuts = len(ended)
     bound = upper_bound(losses, cuts) if cuts and not left_out else None
     return Strength(cuts=cuts, losses=losses, bound=bound, left_out=left_out)
+
+
+def _by_cut(ended: Iterable[PastVerdict]) -> list[list[PastVerdict]]:
+    """The runs by the cut that ended them: those that share an enumeration of a drive met one cut. Runs of
+    which nobody says it may all have met one, and that one may be another run's."""
+    same_as: dict[str, str] = {}
+
+    def first_of(enumeration: str) -> str:
+        while (other := same_as.setdefault(enumeration, enumeration)) != enumeration:
+            enumeration = other
+        return enumeration
+
+    runs: list[tuple[str, PastVerdict]] = []
+    for past in ended:
+        one, *others = past.enumerations or (_UNKNOWN,)
+        for other in others:
+            same_as[first_of(other)] = first_of(one)
+        runs.append((one, past))
+    cuts: defaultdict[str, list[PastVerdict]] = defaultdict(list)
+    for enumeration, past in runs:
+        cuts[first_of(enumeration)].append(past)
+    if len(cuts) > 1 and all(past.verdict != "loss" for past in cuts.get(_UNKNOWN, ())):
+        cuts.pop(_UNKNOWN, None)
+    return list(cuts.values())

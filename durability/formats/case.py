@@ -57,7 +57,8 @@ class Event:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastVerdict:
     """The verdict of an earlier verify, of this run or of another run of the same series. `reasons`: their
-    codes."""
+    codes. `enumerations`: of the drives that the run was made on (`drive_identity.enumerations`); () where
+    nobody says."""
 
     run: str
     verdict: str
@@ -65,6 +66,11 @@ class PastVerdict:
     at_risk_ms1000: int
     wall: str
     reasons: tuple[str, ...] = ()
+    enumerations: tuple[str, ...] = ()
+
+
+# Fields of `PastVerdict` that the first release does not have, and refuses.
+NEWER_OF_VERDICTS = ("enumerations",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,20 +5,21 @@ Leaves such fields out. They are optional in every release that has them, so wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 
+from durability.formats.case import NEWER_OF_VERDICTS
 from durability.formats.facts import RECOGNITION
 from durability.formats.packing import Value
 from durability.protocol import messages
 from durability.protocol.messages import Message
 
-_RECOGNITION_SINCE = 4  # the first version of the protocol with these fields
+_NEWER_SINCE = 4  # the first version of the protocol with these fields
 
 
 def as_known(message: Message, version: int) -> Message:
     """`message` with what a peer of this version of the protocol knows of its documents."""
-    if version >= _RECOGNITION_SINCE:
+    if version >= _NEWER_SINCE:
         return message
     match message:
         case messages.Register() | messages.ArmRun() | messages.Fetch():
@@ -31,8 +32,18 @@ def as_known(message: Message, version: int) -> Message:
 
 
 def _case(case: Mapping[str, Value]) -> dict[str, Value]:
+    for name in ("verdicts", "series"):
+        case = {**case, name: [_verdict(past) for past in _listed(case.get(name))]} if name in case else case
     known = _without(case, ("attempts",))
     return _changed(known, "armed", lambda facts: _without(facts, RECOGNITION))
+
+
+def _listed(value: Value) -> Sequence[Value]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _verdict(past: Value) -> Value:
+    return _without(past, NEWER_OF_VERDICTS) if isinstance(past, Mapping) else past
 
 
 def _changed(

@@ -3,7 +3,8 @@
     format 1   release 0.1: tokens in files, one server, no campaigns
     format 2   clients that join, several servers on one store, campaigns; later its drives
     format 3   the release that made the store, so that an older one can name it; kept
-               results of the benchmark; machines that join again after each boot
+               results of the benchmark; machines that join again after each boot; which
+               runs met one cut
 
 All steps, and the new number, are one transaction. A server that is killed meanwhile leaves the store as it
 was, and the next one starts anew. With SQLite the store is copied to a file beside it before the first step
@@ -12,7 +13,7 @@ was, and the next one starts anew. With SQLite the store is copied to a file bes
 
 To change what the store has, add a step at the end of `STEPS`. A step is SQL that both databases take. It
 does not use `tables`, which later releases change. A new table needs no SQL: what is missing of `tables` is
-made after the last step. So its step is `Step(4, "what it keeps")`.
+made after the last step. So its step is `Migration(4, "what it keeps")`.
 """
 
 from __future__ import annotations
@@ -88,17 +89,21 @@ def _clients_and_servers(db: Connection) -> None:
 
 
 def _software_and_drives(db: Connection) -> None:
-    """The first stores of format 2 had no drives: theirs come from the facts of the runs."""
-    _run(db, "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''")
-    if inspect(db).has_table("run_drives"):
-        return
+    """What is kept of a run's drives comes from the facts of the run; the first stores of format 2 had
+    nothing of them."""
     _run(
         db,
-        "CREATE TABLE run_drives (run VARCHAR(16) NOT NULL REFERENCES runs (run), number INTEGER NOT NULL,"
-        " identity VARCHAR(64) NOT NULL, model TEXT NOT NULL, serial TEXT NOT NULL,"
-        " PRIMARY KEY (run, number))",
-        "CREATE INDEX run_drives_by_identity ON run_drives (identity)",
+        "ALTER TABLE meta ADD COLUMN software TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE runs ADD COLUMN enumerations TEXT NOT NULL DEFAULT ''",
     )
+    if not inspect(db).has_table("run_drives"):
+        _run(
+            db,
+            "CREATE TABLE run_drives (run VARCHAR(16) NOT NULL REFERENCES runs (run), number INTEGER"
+            " NOT NULL, identity VARCHAR(64) NOT NULL, model TEXT NOT NULL, serial TEXT NOT NULL,"
+            " PRIMARY KEY (run, number))",
+            "CREATE INDEX run_drives_by_identity ON run_drives (identity)",
+        )
     drive_listing.add_drives_of_all_runs(db)
 
 
@@ -106,7 +111,7 @@ STEPS = (
     Migration(2, "clients, several servers", _clients_and_servers),
     Migration(
         3,
-        "the release that made the store, drives, kept results, live machines, signs of life",
+        "the release that made the store, drives, cuts, kept results, live machines, signs of life",
         _software_and_drives,
     ),
 )

@@ -253,7 +253,9 @@ def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[Past
     given: defaultdict[str, list[PastVerdict]] = defaultdict(list)
     documents = tables.verdicts.c.document  # can be long
     columns = (column for column in tables.verdicts.c if column is not documents)
-    of_runs = select(*columns).where(tables.verdicts.c.run.in_(runs))
+    both = tables.verdicts.join(tables.runs, tables.verdicts.c.run == tables.runs.c.run)
+    of_runs = select(*columns, tables.runs.c.enumerations).select_from(both)
+    of_runs = of_runs.where(tables.verdicts.c.run.in_(runs))
     for row in db.execute(of_runs.order_by(tables.verdicts.c.number)):
         given[row.run].append(
             PastVerdict(
@@ -263,6 +265,7 @@ def verdicts_of(db: Connection, runs: Select[Any]) -> defaultdict[str, list[Past
                 at_risk_ms1000=row.at_risk_ms1000,
                 wall=row.wall,
                 reasons=tuple(row.reasons.split()),
+                enumerations=tuple(row.enumerations.split()),
             )
         )
     return given

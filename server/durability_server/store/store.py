@@ -10,7 +10,7 @@ taken since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -356,8 +356,13 @@ class Store:
                 raise RefusedError("bad-request", f"run {past.run} has {count} verdicts, the maximum")
             db.execute(
                 insert(tables.verdicts).values(
-                    **asdict(past) | {"reasons": " ".join(past.reasons)},
+                    run=past.run,
                     number=count + 1,
+                    verdict=past.verdict,
+                    cut_class=past.cut_class,
+                    at_risk_ms1000=past.at_risk_ms1000,
+                    wall=past.wall,
+                    reasons=" ".join(past.reasons),
                     document=pack(document),
                 )
             )

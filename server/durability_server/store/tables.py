@@ -126,6 +126,7 @@ runs = Table(
     _text("registered_wall"),
     Column("armed", LargeBinary, nullable=True),
     Column("series", String(64), nullable=False, default=""),
+    _text("enumerations"),  # of its drives: two runs that share one met the same cut
     _text("finish"),
     _text("session_end"),
     _number("control"),

@@ -498,6 +498,39 @@ def test_runs_do_not_write_on_while_a_machine_is_missing() -> None:
     assert paused.reason.startswith("machine c has not asked for its task for 120 s")
 
 
+@pytest.mark.parametrize("restarts", [True, False])
+def test_runs_do_not_write_on_while_another_drive_is_not_ready(restarts: bool) -> None:
+    """One run is armed. The other machine restarts again and again, or works at its drive for two days: the
+    run ends, and is verified, before people are asked."""
+    told = begun(machines=("b", "c"), devices=("/dev/sdb", "/dev/sdc"))
+    told.say(part("armed", run=RUN))
+    told.say(part("working", drive="d1"), machine="c")
+    for boot in range(2, 12) if restarts else ():
+        told.say(machine="c", boot=f"boot-{boot}")
+    given_up = told.note(later_s=0 if restarts else 2 * 86_400 + 1)
+    assert isinstance(given_up, Abandoned) and given_up.cause == "agent"
+    assert told.task().kind == "verify"
+    told.say(part("done", run=RUN))
+    told.judge(verdict="durable")
+    if restarts:
+        paused = told.note()
+        assert isinstance(paused, Paused) and paused.reason == "machine c has started 11 times in this cycle"
+
+
+def test_stop_in_a_pause_waits_no_longer_for_what_had_its_time() -> None:
+    """The campaign paused as its verify did not end in two days; days later an operator stops it, and it ends
+    with what is known."""
+    told = cut_under_load()
+    told.say(boot="boot-2")
+    told.say(part("working", run=RUN, text="mounting"), boot="boot-2")
+    assert isinstance(told.note(later_s=3 * 86_400), Paused)
+    told.now_ns += 5 * 86_400 * 1_000_000_000
+    told.add(PauseAsked(stop=True))
+    told.judge(verdict="")
+    assert [(mine.cause, mine.cut) for mine in told.ended().drives] == [("no-verdict", True)]
+    assert told.note() == Ended(reason="stopped")
+
+
 # What was to be shut down, and was not.
 
 

@@ -20,7 +20,7 @@ from durability.evidence.proven_operations import ProvenOperations
 from durability.evidence.scan_report import Example, ScanReport
 from durability.evidence.slot_oracle import ExpectedFile, LogOracle, SlotOracle
 from durability.evidence.verdict import Verdict
-from durability.formats.case import CASE_SCHEMA, Case, Event, Receipt
+from durability.formats.case import CASE_SCHEMA, Case, Event, PastVerdict, Receipt
 from durability.formats.facts import Facts
 from durability.formats.histogram import Histogram
 from durability.formats.mixing import U64, Words
@@ -380,6 +380,11 @@ def make_case(plan: Plan, acked: tuple[int, ...], **changes: Any) -> Case:
         "statistics": make_statistics(operations=acked, flushes={"sda": sum(acked)}),
     }
     return Case(**{**fields, **changes})
+
+
+def apart(*given: PastVerdict) -> tuple[PastVerdict, ...]:
+    """The verdicts on runs of which each ended in a cut of its own."""
+    return tuple(replace(past, enumerations=(f"cut {number}",)) for number, past in enumerate(given))
 
 
 def make_statistics(*, operations: tuple[int, ...], flushes: dict[str, int | None]) -> Statistics:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from durability.evidence.cut import assess
-from durability.evidence.drive_identity import own_serial, own_serials, serial_on
+from durability.evidence.drive_identity import enumerations, own_serial, own_serials, serial_on
 from durability.evidence.identity import identify
 from durability.formats.facts import Drive, Facts
 from tests.core.evidence.memory_target import MakePlan, make_case, small
@@ -85,3 +85,27 @@ def test_a_drive_with_a_number_of_the_hypervisor_is_known_by_its_superblock(make
     identity = identify(case, now, (plan, plan))
     assert (identity.smaller, len(identity.perhaps_smaller)) == ((), 1)
     assert not identity.drive_changed
+
+
+def test_an_enumeration_is_a_drive_from_one_power_loss_to_the_next() -> None:
+    """Files and partitions of one drive share it, and so do containers of one kernel; in another boot, or
+    attached anew, a drive has another one."""
+    armed = enumerations(facts())
+    assert len(armed) == 1
+    assert enumerations(facts(path="/mnt/other", offset_bytes=0, machine="container")) == armed
+    others = (drive(diskseq=10),), (drive(serial="S2"),)
+    for other in (facts(boot="boot-2"), *(facts(drives=drives) for drives in others)):
+        assert not set(enumerations(other)) & set(armed)
+    mirror = enumerations(facts(drives=(drive(), drive(serial="S2", diskseq=10))))
+    assert len(mirror) == 2 and set(armed) < set(mirror)
+
+
+def test_where_no_enumeration_is_numbered_a_boot_has_one() -> None:
+    """An older kernel gives no diskseq; a system without a boot id has its machine, and a target without
+    drives its boot."""
+    unnumbered = facts(drives=(drive(diskseq=None),))
+    assert enumerations(unnumbered) == enumerations(facts(drives=(drive(diskseq=None, unsafe_shutdowns=4),)))
+    assert enumerations(unnumbered) != enumerations(facts(boot="boot-2", drives=(drive(diskseq=None),)))
+    assert enumerations(facts(boot="")) != enumerations(facts(boot="", machine="other"))
+    assert enumerations(facts(drives=())) == enumerations(facts(drives=(), path="/other"))
+    assert enumerations(facts(drives=())) != enumerations(facts(drives=(), boot="boot-2"))

@@ -26,6 +26,7 @@ from tests.core.evidence.memory_target import (
     SECTOR,
     Disk,
     MakePlan,
+    apart,
     codes,
     judged,
     make_case,
@@ -247,12 +248,14 @@ def test_rule_15_the_control_arm_is_no_evidence_of_loss(make_plan: MakePlan) -> 
 def test_rule_16_strength_is_counted_honestly(plan: Plan) -> None:
     """False confidence without it: one cut proves little, and a cut that nobody verified may hide a loss."""
     kept = PastVerdict(run="1", verdict="durable", cut_class="power", at_risk_ms1000=5, wall="")
-    thirty = make_case(plan, (ACKED,), series=(kept,) * 29)
+    thirty = make_case(plan, (ACKED,), series=apart(*(kept,) * 29))
     assert strength(thirty, cut_class="power", verdict="durable", at_risk_ms1000=5).bound == pytest.approx(
         upper_bound(0, 30)
     )
     hidden = dataclasses.replace(kept, verdict="unverified")
-    holed = make_case(plan, (ACKED,), series=(kept,) * 28 + (hidden,))
+    together = make_case(plan, (ACKED,), series=(dataclasses.replace(kept, enumerations=("a",)),) * 29)
+    assert strength(together, cut_class="power", verdict="durable", at_risk_ms1000=5).cuts == 2
+    holed = make_case(plan, (ACKED,), series=apart(*(kept,) * 28, hidden))
     assert strength(holed, cut_class="power", verdict="durable", at_risk_ms1000=5).bound is None
 
 

@@ -9,16 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from durability.evidence.drive_identity import enumerations
 from durability.evidence.strength import (
     HIDE_LOSSES,
     at_most_probability,
     interval,
     strength,
+    strength_of_drive,
     upper_bound,
     weightiest,
 )
 from durability.formats.case import PastVerdict
-from tests.core.evidence.memory_target import MakePlan, make_case, small
+from tests.core.evidence.memory_target import MakePlan, apart, make_case, small
+from tests.sample_facts import drive, facts
 
 
 @pytest.mark.parametrize(("cuts", "percent"), [(5, 45), (10, 26), (30, 9.5), (59, 5), (299, 1)])
@@ -114,7 +117,7 @@ def test_the_weightiest_verdict_stands(given: tuple[PastVerdict, ...], number: i
 
 def test_a_run_counts_with_its_weightiest_verdict(make_plan: MakePlan) -> None:
     """A question that this pass cannot answer takes nothing from what an earlier pass has shown."""
-    case = make_case(small(make_plan), (10,), series=(past("durable"),), verdicts=(past("durable"),))
+    case = make_case(small(make_plan), (10,), series=apart(past("durable")), verdicts=(past("durable"),))
     series = strength(
         case, cut_class="none", verdict="inconclusive", at_risk_ms1000=0, reasons=("superseded",)
     )
@@ -124,7 +127,7 @@ def test_a_run_counts_with_its_weightiest_verdict(make_plan: MakePlan) -> None:
 def test_a_series_counts_like_cuts_only(make_plan: MakePlan) -> None:
     """Other classes, idle cuts and inconclusive runs are not counted; this run is."""
     others = (past("durable"), past("durable", "os"), past("durable", at_risk=0), past("inconclusive"))
-    case = make_case(small(make_plan), (10,), series=others)
+    case = make_case(small(make_plan), (10,), series=apart(*others))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
     assert (series.cuts, series.losses, series.left_out) == (2, 0, 0)
     assert series.bound == pytest.approx(upper_bound(0, 2))
@@ -132,9 +135,47 @@ def test_a_series_counts_like_cuts_only(make_plan: MakePlan) -> None:
 
 def test_a_loss_of_a_lesser_cut_counts(make_plan: MakePlan) -> None:
     """What a crash of the system loses, or no cut at all, power loss does not keep either."""
-    case = make_case(small(make_plan), (10,), series=(past("loss", "os"), past("loss", "none", 0)))
+    case = make_case(small(make_plan), (10,), series=apart(past("loss", "os"), past("loss", "none", 0)))
     series = strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5)
     assert (series.cuts, series.losses) == (3, 2)
+
+
+def of_drives(verdict: str, *enumerations: str) -> PastVerdict:
+    """A verdict on a run that was made on these enumerations of its drives."""
+    return replace(past(verdict), enumerations=enumerations)
+
+
+@pytest.mark.parametrize(
+    ("series", "cuts", "losses"),
+    [
+        ((of_drives("durable", "a"),) * 5, 1, 0),
+        ((of_drives("durable", "a"), of_drives("loss", "a"), of_drives("loss", "a")), 1, 1),
+        ((of_drives("durable", "a"), of_drives("durable", "b"), of_drives("loss", "b")), 2, 1),
+        # A mirror of which one drive was attached anew while its runs went on.
+        ((of_drives("durable", "a", "b"), of_drives("durable", "a", "c")), 1, 0),
+        ((of_drives("loss", "a"), of_drives("loss", "b"), of_drives("durable", "a", "b")), 1, 1),
+        # A server of an earlier release does not say it: they may all have met one cut, also a known one.
+        ((past("durable"), past("durable")), 1, 0),
+        ((past("durable"), of_drives("durable", "a"), past("durable")), 1, 0),
+        ((past("loss"), of_drives("durable", "a"), past("durable")), 2, 1),
+    ],
+)
+def test_runs_that_one_cut_ended_are_one(series: tuple[PastVerdict, ...], cuts: int, losses: int) -> None:
+    """However many runs were made at the same time; it lost if one of them did."""
+    counted = strength_of_drive(series)[1]
+    assert (counted.cuts, counted.losses, counted.left_out) == (cuts, losses, 0)
+    assert counted.bound == upper_bound(losses, cuts)
+
+
+def test_this_run_shares_its_cut_with_the_series(make_plan: MakePlan) -> None:
+    """Its enumerations are in its own facts, also where its verdict that stands came from a server that did
+    not say them."""
+    armed = facts()
+    beside = replace(past("durable"), enumerations=enumerations(armed))
+    case = make_case(small(make_plan), (10,), armed=armed, series=(beside,), verdicts=(past("durable"),))
+    assert strength(case, cut_class="power", verdict="durable", at_risk_ms1000=5).cuts == 1
+    later = replace(case, armed=facts(drives=(drive(diskseq=10),)))
+    assert strength(later, cut_class="power", verdict="durable", at_risk_ms1000=5).cuts == 2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,17 @@ from durability.evidence.identity import Identity
 from durability.evidence.verdict import EXPLAIN_FINDINGS, REASONS, Verdict, decide
 from durability.formats.case import Case, PastVerdict
 from durability.formats.plan import Plan
-from tests.core.evidence.memory_target import Disk, Found, MakePlan, codes, judged, make_case, scan, small
+from tests.core.evidence.memory_target import (
+    Disk,
+    Found,
+    MakePlan,
+    apart,
+    codes,
+    judged,
+    make_case,
+    scan,
+    small,
+)
 from tests.places import REFERENCE
 
 ACKED = 2000
@@ -225,7 +235,7 @@ def test_a_pass_that_withdraws_a_loss_does_not_count_it(plan: Plan, intact: Foun
     """Its series is that of a run that lost nothing, whatever is asked."""
     unreadable = past("loss", reasons=("findings", "unreadable-only"))
     other = past("durable", run="1" * 16)
-    case = make_case(plan, (ACKED,), verdicts=(unreadable,), series=(other,))
+    case = make_case(plan, (ACKED,), verdicts=(unreadable,), series=apart(other))
 
     verdict = decided(case, intact, min_cuts=2)
 
@@ -277,12 +287,12 @@ def test_the_first_line_says_which_cut(plan: Plan, intact: Found, cut_class: Cut
 
 def test_min_cuts_asks_the_series(plan: Plan, intact: Found) -> None:
     """Enough cuts are durable; one of them lost, or never verified, is not."""
-    case = make_case(plan, (ACKED,), series=(past("durable"), past("durable")))
+    case = make_case(plan, (ACKED,), series=apart(past("durable"), past("durable")))
     assert decided(case, intact, min_cuts=3).word == "durable"
-    lost = make_case(plan, (ACKED,), series=(past("durable"), past("loss")))
+    lost = make_case(plan, (ACKED,), series=apart(past("durable"), past("loss")))
     assert codes(decided(lost, intact, min_cuts=3)) == ["series-has-loss"]
     assert decided(lost, intact).word == "durable"
-    unverified = make_case(plan, (ACKED,), series=(past("durable"), past("durable"), past("unverified")))
+    unverified = make_case(plan, (ACKED,), series=apart(past("durable"), past("durable"), past("unverified")))
     assert codes(decided(unverified, intact, min_cuts=3)) == ["series-incomplete"]
 
 

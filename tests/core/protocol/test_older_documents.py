@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from durability.formats.case import NEWER_OF_VERDICTS, PastVerdict
 from durability.formats.documents import to_value
 from durability.formats.facts import RECOGNITION
 from durability.formats.packing import Value
@@ -10,7 +11,11 @@ from durability.protocol.older_documents import as_known
 from tests.sample_facts import facts
 
 FACTS = to_value(facts(volume="LVM-a", named="/dev/mapper/vg-a", file_id="12.3"))
-CASE: dict[str, Value] = {"run": "1", "armed": FACTS, "attempts": ["0a"]}
+PAST = to_value(
+    PastVerdict(run="1", verdict="loss", cut_class="os", at_risk_ms1000=1, wall="", enumerations=("a",))
+)
+VERDICTS: dict[str, Value] = {"verdicts": [PAST], "series": [PAST, PAST]}
+CASE: dict[str, Value] = {"run": "1", "armed": FACTS, "attempts": ["0a"], **VERDICTS}
 MESSAGES: tuple[Message, ...] = (
     Register(run=1, plan=b"plan", facts=FACTS, secret=bytes(32), label="", force=False),
     ArmRun(facts=FACTS),
@@ -25,7 +30,8 @@ def test_newer_fields_are_left_out_for_an_older_peer() -> None:
     for message in MESSAGES:
         older = as_known(message, 3)
         assert type(older) is type(message)
-        assert not any(name in repr(older) for name in (*RECOGNITION, "attempts"))
+        assert not any(name in repr(older) for name in (*RECOGNITION, *NEWER_OF_VERDICTS, "attempts"))
+        assert repr(older).count("at_risk_ms1000") == repr(message).count("at_risk_ms1000")
         assert "file_system" in repr(older)
         assert as_known(message, 4) == message
 

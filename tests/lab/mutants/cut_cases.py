@@ -15,7 +15,14 @@ from durability.formats.plan import MAIN, Plan
 from durability.formats.record import superblock
 from durability_client.verify.target_reader import CHUNK_BYTES
 from durability_lab.simulated_rig.virtual_time import MS
-from tests.core.evidence.memory_target import LAST_NS, Disk, after_power_loss, make_case, make_statistics
+from tests.core.evidence.memory_target import (
+    LAST_NS,
+    Disk,
+    after_power_loss,
+    apart,
+    make_case,
+    make_statistics,
+)
 from tests.lab.mutants.drive_cases import (
     ACKED,
     case_of,
@@ -733,7 +740,7 @@ def slot_that_fell_back_two_versions() -> str:
 @lab_case("inconclusive: series-incomplete; 29 cuts, no bound")
 def series_with_a_cut_that_nobody_verified() -> str:
     """29 cuts without a loss, and one more that was never verified."""
-    disk, case = kept(series=(past("durable"),) * 28 + (past("unverified"),))
+    disk, case = kept(series=apart(*(past("durable"),) * 28, past("unverified")))
     return judged(disk, case, min_cuts=29, tell=bound)
 
 
@@ -741,7 +748,7 @@ def series_with_a_cut_that_nobody_verified() -> str:
 def series_with_a_cut_that_may_hide_a_loss() -> str:
     """29 cuts without a loss, and one more of which the scan did not come to its end."""
     unread = past("inconclusive", reasons=("scan-unfinished",))
-    disk, case = kept(series=(past("durable"),) * 28 + (unread,))
+    disk, case = kept(series=apart(*(past("durable"),) * 28, unread))
     return judged(disk, case, min_cuts=29, tell=bound)
 
 
@@ -749,7 +756,7 @@ def series_with_a_cut_that_may_hide_a_loss() -> str:
 def series_of_which_each_cut_was_asked_for_more() -> str:
     """Each of 28 earlier cuts was durable and asked for 29 of its kind, which there were not yet."""
     asked = past("inconclusive", reasons=("too-few-cuts",))
-    disk, case = kept(series=(asked,) * 28)
+    disk, case = kept(series=apart(*(asked,) * 28))
     return judged(disk, case, min_cuts=29, tell=bound)
 
 
@@ -757,20 +764,28 @@ def series_of_which_each_cut_was_asked_for_more() -> str:
 def run_that_was_durable_before_a_later_one() -> str:
     """A later run was made on the target; before it, this one was durable, as 28 others were."""
     disk, case = kept(superseded_by="00000000000000aa", verdicts=(past("durable"),))
-    return judged(disk, dataclasses.replace(case, series=(past("durable"),) * 28), tell=bound)
+    return judged(disk, dataclasses.replace(case, series=apart(*(past("durable"),) * 28)), tell=bound)
 
 
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
 def series_of_idle_cuts() -> str:
     """28 earlier cuts met no load."""
-    disk, case = kept(series=(past("durable", at_risk_ms1000=0),) * 28)
+    disk, case = kept(series=apart(*(past("durable", at_risk_ms1000=0),) * 28))
     return judged(disk, case, min_cuts=29, tell=bound)
 
 
 @lab_case("inconclusive: too-few-cuts; 1 cuts, below 0.950")
 def series_of_resets() -> str:
     """28 earlier cuts were resets of the operating system, this one is of class power."""
-    disk, case = kept(series=(past("durable", cut_class="os"),) * 28)
+    disk, case = kept(series=apart(*(past("durable", cut_class="os"),) * 28))
+    return judged(disk, case, min_cuts=29, tell=bound)
+
+
+@lab_case("inconclusive: too-few-cuts; 2 cuts, below 0.776")
+def series_of_runs_that_one_cut_ended() -> str:
+    """28 earlier runs were made at the same time on 28 files of the drive."""
+    beside = past("durable", enumerations=("a",))
+    disk, case = kept(series=(beside,) * 28)
     return judged(disk, case, min_cuts=29, tell=bound)
 
 

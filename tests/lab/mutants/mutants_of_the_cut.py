@@ -308,6 +308,13 @@ THE_CUT = (
         change=without(strength._counted, " and past.cut_class == its_class", ""),
     ),
     Mutant(
+        name="runs counted as cuts",
+        rule=16,
+        taken_away="runs that one cut ended count as many cuts",
+        noticed_by=("series-of-runs-that-one-cut-ended",),
+        change=answering(strength._by_cut, "return [[past] for past in ended]"),
+    ),
+    Mutant(
         name="missing flushes not reported",
         rule=17,
         taken_away="the verdict does not say that no flush was sent",

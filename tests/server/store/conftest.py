@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import Connection, text
 
 from durability.formats.case import PastVerdict
 from durability.formats.documents import to_value
@@ -73,6 +74,13 @@ class StoreFixture:
             wall="2026-01-02T00:00:00Z",
         )
         self.store.add_verdict(past, {"verdict": verdict})
+
+
+def make_format_2(db: Connection) -> None:
+    """Take from the store what a step added to its tables, as if a release before had made it."""
+    for column in ("meta DROP COLUMN software", "runs DROP COLUMN enumerations"):
+        db.execute(text(f"ALTER TABLE {column}"))
+    db.execute(text("UPDATE meta SET format = 2"))
 
 
 @pytest.fixture

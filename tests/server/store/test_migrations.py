@@ -18,10 +18,15 @@ from sqlalchemy import create_engine, inspect, text
 
 import durability
 from durability.errors import StoreError
+from durability.evidence.drive_identity import enumerations
+from durability.formats.documents import from_value
+from durability.formats.facts import Facts
+from durability.units import format_run
 from durability_server.store import migrations
 from durability_server.store.migrations import STORE_FORMAT
 from durability_server.store.store import Store
 from tests.places import TESTS
+from tests.server.store.conftest import make_format_2
 
 if TYPE_CHECKING:
     from tests.server.conftest import SmallDisk
@@ -137,6 +142,21 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(old: Path, tmp_path: Path)
     opened(old)
     opened(tmp_path / "new.sqlite")
     assert schema(f"sqlite:///{old}") == schema(f"sqlite:///{tmp_path / 'new.sqlite'}")
+
+
+def test_runs_of_an_old_store_have_their_cuts(old: Path) -> None:
+    """Those of their facts, so a series that began before the upgrade counts on."""
+    opened(old)
+    store = Store(f"sqlite:///{old}")
+    store.open()
+    runs = [store.load(int(row["run"], 16)) for row in rows(old)["runs"]]
+    given = {past.run: past.enumerations for run in runs for past in store.relations(run).verdicts}
+    store.close()
+    assert given
+    for run in runs:
+        if format_run(run.snapshot.run) in given:
+            armed = enumerations(from_value(Facts, run.armed))
+            assert given[format_run(run.snapshot.run)] == armed
 
 
 def test_the_steps_are_numbered_without_a_gap() -> None:
@@ -272,8 +292,7 @@ def of_format_2(store_fixture: StoreFixture) -> None:
     """Make a store in PostgreSQL one of the release before, with a run that a server held which is gone."""
     store_fixture.register(1)
     with store_fixture.store._database.transaction() as db:
-        db.execute(text("ALTER TABLE meta DROP COLUMN software"))
-        db.execute(text("UPDATE meta SET format = 2"))
+        make_format_2(db)
         db.execute(text("UPDATE runs SET epoch = 7, holder = 'gone'"))
     store_fixture.store.close()
 
@@ -292,8 +311,7 @@ def test_postgresql_keeps_the_old_tables(store_fixture: StoreFixture, store_url:
         assert db.execute(text("SELECT epoch, holder FROM runs")).one() == (8, "")
         assert db.execute(text("SELECT epoch, holder FROM before_format_3_runs")).one() == (7, "gone")
     with store_fixture.store._database.transaction() as db:  # as if it were restored without its copies
-        db.execute(text("ALTER TABLE meta DROP COLUMN software"))
-        db.execute(text("UPDATE meta SET format = 2"))
+        make_format_2(db)
     store_fixture.store.close()
     with pytest.raises(StoreError, match="DROP TABLE before_format_3_"):
         store_fixture.store.open()

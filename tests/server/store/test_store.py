@@ -13,6 +13,7 @@ from sqlalchemy import Engine, event
 
 from durability import limits
 from durability.errors import RefusedError, StoreError, UsageError
+from durability.evidence.drive_identity import enumerations
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
 from durability.formats.packing import pack
@@ -267,6 +268,20 @@ def test_a_loss_stands(store_fixture: StoreFixture) -> None:
     assert [past.verdict for past in store_fixture.store.relations(store_fixture.store.load(2)).series] == [
         "loss"
     ]
+
+
+def test_runs_of_one_cut_are_told(store_fixture: StoreFixture) -> None:
+    """The series says on which enumerations of the drives its runs were made, as they were armed last."""
+    ours = store_fixture.lab.facts()
+    later = replace(ours, host=replace(ours.host, boot_id="boot-2"))
+    for run, armed in ((1, ours), (2, ours), (3, later)):
+        store_fixture.register(run, force=True)
+        store_fixture.arm(run, facts=ours)
+        store_fixture.arm(run, facts=armed)
+        store_fixture.judge(run, "durable")
+    told = store_fixture.store.relations(store_fixture.store.load(1))
+    assert [past.enumerations for past in told.series] == [enumerations(ours), enumerations(later)]
+    assert [past.enumerations for past in told.verdicts] == [enumerations(ours)]
 
 
 def test_the_weightiest_verdict_is_listed(store_fixture: StoreFixture) -> None:

@@ -12,9 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, or_, select, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from durability.errors import FormatError
+from durability.evidence.drive_identity import enumerations
 from durability.evidence.strength import strength_of_drive, weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
@@ -34,17 +48,19 @@ _RUNS = tables.runs.c
 
 def add_drives(db: Connection, run: str, armed: Value) -> None:
     """Keep the drives of a run whose facts are `armed`, in the place of those of an earlier arming."""
-    drives = run_drives(from_value(Facts, armed))
+    facts = from_value(Facts, armed)
+    drives = run_drives(facts)
     rows = [
         {"run": run, "number": number, "identity": one.identity, "model": one.model, "serial": one.serial}
         for number, one in enumerate(drives)
     ]
     db.execute(delete(tables.run_drives).where(_DRIVES.run == run))
     db.execute(insert(tables.run_drives), rows)
+    db.execute(update(tables.runs).where(_RUNS.run == run).values(enumerations=" ".join(enumerations(facts))))
 
 
 def add_drives_of_all_runs(db: Connection) -> None:
-    """Keep the drives of the runs in a store of a release that did not; one run's facts at a time."""
+    """Keep the drives of the runs in a store of an earlier release; one run's facts at a time."""
     armed = select(_RUNS.run).where(_RUNS.armed.is_not(None))
     for run in db.execute(armed).scalars().all():
         facts = db.execute(select(_RUNS.armed).where(_RUNS.run == run)).scalar_one()

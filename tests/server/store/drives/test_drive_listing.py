@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import create_engine, insert, select, text
+from sqlalchemy import create_engine, insert, select
 
 from durability.bench.serials import marks_of
 from durability.formats.facts import Drive, Facts
@@ -14,6 +14,7 @@ from durability_server.store import tables
 from durability_server.store.store import RUNS_OF_CLIENT_MAX, Store
 from tests import sample_facts
 from tests.sample_facts import drive
+from tests.server.store.conftest import make_format_2
 
 if TYPE_CHECKING:
     from tests.server.store.conftest import StoreFixture
@@ -28,7 +29,8 @@ def on(*drives: Drive, machine: str = "shelf") -> Facts:
 def cut(
     store_fixture: StoreFixture, run: int, facts: Facts, verdict: str, *, cut_class: str = "power"
 ) -> None:
-    """A run on those drives that met a cut; `verdict` "" was never verified."""
+    """A run on those drives that met a cut of its own; `verdict` "" was never verified."""
+    facts = replace(facts, host=replace(facts.host, boot_id=f"boot-{run}"))
     store_fixture.register(run, facts=facts, force=True)
     store_fixture.arm(run, facts=facts)
     store_fixture.save(run, session_end="silence")
@@ -57,6 +59,17 @@ def test_a_drive_has_a_row_with_its_cuts_and_its_last_verdict(store_fixture: Sto
     assert good_row["bound"] == pytest.approx(1 - 0.05 ** (1 / 3))
     assert [bad_row[name] for name in names] == ["Bad", "B1", "shelf", 2, 2, 1, "loss"]
     assert bad_row["bound"] == pytest.approx(1 - 0.025, abs=1e-3)
+
+
+def test_runs_that_one_cut_ended_are_one_cut(store_fixture: StoreFixture) -> None:
+    """Runs of any plan, made at the same time: it lost if one of them did."""
+    for run, verdict in ((1, "durable"), (2, "loss"), (3, "durable")):
+        store_fixture.register(run, facts=on(drive()), force=True)
+        store_fixture.arm(run, facts=on(drive()))
+        store_fixture.judge(run, verdict)
+    cut(store_fixture, 4, on(drive()), "durable")
+    (row,) = listed(store_fixture)
+    assert (row["runs"], row["cuts"], row["losses"]) == (4, 2, 1)
 
 
 def test_what_was_not_verified_leaves_no_bound(store_fixture: StoreFixture) -> None:
@@ -199,7 +212,8 @@ def _copy_run(store_fixture: StoreFixture, run: int, times: int) -> None:
             rows = []
             for number in range(1, times + 1):
                 changed = {"run": f"{run + number:016x}"}
-                changed |= {"number": run + number} if table is tables.runs else {}  # type: ignore[dict-item]
+                if table is tables.runs:
+                    changed |= {"number": run + number, "enumerations": str(number)}  # type: ignore[dict-item]
                 rows.append({name: row[name] for name in names} | changed)
             db.execute(insert(table), rows)
 
@@ -230,8 +244,7 @@ def test_a_store_of_before_gets_its_drives(store_fixture: StoreFixture, store_ur
     engine = create_engine(store_url)
     with engine.begin() as db:
         tables.run_drives.drop(db)
-        db.execute(text("ALTER TABLE meta DROP COLUMN software"))
-        db.execute(text("UPDATE meta SET format = 2"))
+        make_format_2(db)
     engine.dispose()
     store = Store(store_url)
     store.open()
