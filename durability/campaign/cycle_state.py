@@ -250,7 +250,7 @@ class CycleState:
             change(self, entry, entry.happening)
 
     def retry(self, entry: Entry, *, to_end: bool) -> None:
-        """After a pause, which `entry` ends: what failed is tried anew, and has its time again, but not if the
+        """After a pause, which `entry` ends: what failed is tried anew, and has its time again unless the
         campaign is only `to_end`. Verdicts are looked up anew: people may have verified meanwhile."""
         self.judged = {drive: one for drive, one in self.judged.items() if one.verdict == "loss"}
         self.switches = [Switch() for _ in self.switches]
