@@ -29,6 +29,7 @@ from durability.campaign.tasks import DriveStatus, DriveTask, Status, Task, Task
 LATE_S = 3.0
 # A system begins to run only after its machine was asked to go on; for clocks that run unevenly.
 EARLY_S = 10.0
+KEPT_RUNNING = "kept running without a restart"
 TEXT_BYTES_MAX = 2048  # of each text that an agent says: an entry keeps up to seven
 _S = 1_000_000_000
 T = TypeVar("T")
@@ -259,7 +260,7 @@ def _without_power(state: CampaignState, machine: str, status: Status, now: Inst
     late_s = _late_s(state.seen.get(machine), status, now) if same_boot else 0.0
     was_off = now.since_s(cycle.went_off) - late_s > LATE_S
     if same_boot and not cycle.has_started_since(machine, off) and not cycle.settled:
-        return "kept running without a restart" if was_off else ""
+        return KEPT_RUNNING if was_off else ""
     early = "was running before it was switched on again"
     if on is None:
         return early if was_off else ""

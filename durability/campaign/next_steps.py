@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from durability.campaign.assignments import KEPT_RUNNING
 from durability.campaign.between_cycles import between_cycles
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.check_findings import check_notes, check_problems
@@ -34,6 +35,7 @@ from durability.campaign.happenings import (
     PowerFailed,
     PowerWentOff,
     ShutdownDue,
+    StillThere,
     WritersHeld,
 )
 from durability.campaign.server_time import ServerTime
@@ -390,7 +392,8 @@ def _is_late(switch: Switch, answer: PowerAnswered, moment: ServerTime) -> bool:
 
 def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> list[Step]:
     """What to do where a machine is not back from its cut; nothing where all are. Time in which no server
-    could have heard it does not count."""
+    could have heard it does not count. One that is heard all the time, in no other boot, was not off: the
+    date and time by which `assignments` would have seen that is wrong, after a boot of the server."""
     since_s, within_s = moment.since_s(cycle.since), state.plan.boot_within_s
     waited_s = {
         machine: min(since_s, moment.silent_s.get(machine, since_s))
@@ -399,6 +402,10 @@ def _not_back(state: CampaignState, cycle: CycleState, moment: ServerTime) -> li
     }
     if not waited_s:
         return []
+    watched_s = moment.watched_s(cycle.since)
+    went_on = [machine for machine, waited in waited_s.items() if watched_s - waited >= within_s]
+    if went_on:
+        return [Note(StillThere(machine=went_on[0], text=f"machine {went_on[0]} {KEPT_RUNNING}"))]
     missing = [machine for machine, waited in waited_s.items() if waited >= within_s]
     if not missing:
         return [WaitFor(within_s - max(waited_s.values()))]

@@ -10,13 +10,16 @@ import pytest
 from durability.campaign.happenings import (
     Abandoned,
     Checked,
+    NotBack,
     PowerAsked,
     PowerCameBack,
     PowerWentOff,
     ShutdownDue,
+    StillThere,
     WritersHeld,
 )
-from durability.campaign.next_steps import Ask, Note, WaitFor
+from durability.campaign.next_steps import Ask, Note, Step, WaitFor, next_steps
+from durability.campaign.server_time import ServerTime
 from durability_lab.simulated_rig.virtual_time import S
 from tests.core.campaign.campaign_world import World, settings_of
 from tests.core.campaign.test_campaign_defects import log_of
@@ -131,6 +134,27 @@ def test_machine_that_verifies_for_long_is_not_contradicted() -> None:
     told.now_ns += 86_400 * S
     told.booted_ns["b", "boot-2"] -= 60 * S
     assert judged_after(told, verdict="durable", reasons=()) == "durable"
+
+
+def test_machine_that_goes_on_is_found_with_a_wrong_date() -> None:
+    """The server's machine restarted right after the off, and its date is behind: the machine is heard for as
+    long as it has to boot, always in the boot of before."""
+    told = begun()
+    told.say(part("armed", run=RUN))
+    told.note()
+    told.cut()
+    cycle = told.state.cycle
+    assert cycle is not None
+
+    def steps(now_s: float, silent_s: float) -> list[Step]:
+        moment = ServerTime(
+            now_ns=int(now_s * S), boot_id="server-2", silent_s={"b": silent_s}, began_ns=10 * S
+        )
+        return next_steps(told.state, moment)
+
+    assert not any(isinstance(step, Note) for step in steps(100, 1.0))
+    assert steps(140, 1.0) == [Note(StillThere(machine="b", text="machine b kept running without a restart"))]
+    assert steps(140, 130.0) == [Note(NotBack(machine="b"))]
 
 
 WEEK_S = 7 * 86_400.0
