@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from durability.campaign.campaign_state import CampaignState
 from durability.campaign.cycle_state import CycleState
 from durability.campaign.cycles import arm_of
-from durability.campaign.definition.settings import Settings
+from durability.campaign.definition.settings import DriveUnderTest, Settings
 from durability.campaign.happenings import (
     DriveReported,
     Entry,
@@ -95,10 +95,10 @@ def _kind(state: CampaignState, cycle: CycleState, machine: str) -> tuple[TaskKi
 
 def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Task:
     cycle = state.cycle
-    taking_part = cycle.began.drives if cycle is not None else tuple(one.name for one in state.plan.drives)
-    done = cycle.verified if cycle is not None and kind == "verify" else {}
     drives = [
-        one for one in state.plan.drives_of(machine) if one.name in taking_part and one.name not in done
+        one
+        for one in _taking_part(state, machine, kind)
+        if not (kind == "run" and cycle is not None and _is_too_late(cycle, one))
     ]
     arm = arm_of(state.plan, cycle.began.cycle) if cycle is not None and not cycle.is_check else None
     return Task(
@@ -125,6 +125,20 @@ def _task(state: CampaignState, machine: str, kind: TaskKind, number: int) -> Ta
         ready_within_s=state.plan.ready_within_s,
         boot_id=known_machine.boot_id if (known_machine := state.machines.get(machine)) is not None else "",
     )
+
+
+def _taking_part(state: CampaignState, machine: str, kind: TaskKind) -> list[DriveUnderTest]:
+    """The machine's drives that a task is about."""
+    cycle = state.cycle
+    names = cycle.began.drives if cycle is not None else tuple(one.name for one in state.plan.drives)
+    done = cycle.verified if cycle is not None and kind == "verify" else {}
+    return [one for one in state.plan.drives_of(machine) if one.name in names and one.name not in done]
+
+
+def _is_too_late(cycle: CycleState, drive: DriveUnderTest) -> bool:
+    """Whether no run may begin on the drive any more: an agent that was restarted would make a file system,
+    and the cut that is due would come meanwhile."""
+    return cycle.phase != "run" and drive.name not in cycle.runs
 
 
 def _run_of(state: CampaignState, drive: str, kind: TaskKind) -> str:
@@ -217,7 +231,7 @@ def hear(
     if cycle is None or not task.number or (status.campaign, status.task) != (task.campaign, task.number):
         return
     for drive in status.drives:
-        expected = any(one.drive.name == drive.drive for one in task.drives)
+        expected = any(one.name == drive.drive for one in _taking_part(state, machine, task.kind))
         if expected and _is_news(cycle.status(drive.drive, task.number), drive):
             yield DriveReported(machine=machine, task=task.number, what=task.kind, status=drive)
 

@@ -498,6 +498,19 @@ def test_runs_do_not_write_on_while_a_machine_is_missing() -> None:
     assert paused.reason.startswith("machine c has not asked for its task for 120 s")
 
 
+def test_no_file_system_is_made_once_the_cut_is_due() -> None:
+    """A drive that was missing is there again when the agent is restarted: its part is not begun anew. What
+    was begun before is still heard of."""
+    told = begun(devices=("/dev/sdb", "/dev/sdc", "/dev/sdd"))
+    gone = part("failed", drive="d2", trouble="missing", text="it is not there")
+    told.say(part("armed", run=RUN), part("armed", drive="d1", run=OTHER_RUN), gone)
+    assert [mine.drive.name for mine in told.task().drives] == ["d0", "d1", "d2"]
+    assert isinstance(told.note(), CutDue)
+    assert (told.task().kind, [mine.drive.name for mine in told.task().drives]) == ("run", ["d0", "d1"])
+    told.say(part("armed", run=RUN), part("armed", drive="d2", run="00000000000000cc"))
+    assert told.state.cycle is not None and told.state.cycle.runs["d2"] == "00000000000000cc"
+
+
 @pytest.mark.parametrize("restarts", [True, False])
 def test_runs_do_not_write_on_while_another_drive_is_not_ready(restarts: bool) -> None:
     """One run is armed. The other machine restarts again and again, or works at its drive for two days: the
