@@ -166,7 +166,7 @@ def campaign_evidence(state: CampaignState, drive: str) -> CampaignEvidence:
                 arm=arm_of(state.plan, one.began.cycle).name,
                 word=mine.word,
                 cause=mine.cause,
-                cut=one.cut and mine.cause != "not-a-cut",
+                cut=drive in one.cut and mine.cause != "not-a-cut",
                 back=drive in one.back,
                 trouble=(said or "it was not in the expected state") if troubled else "",
             )

@@ -42,15 +42,15 @@ CHECK_HOLDS_DAYS = 30  # then switches and drives may have been moved
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastCycle:
     """A cycle that is over. `statuses`: what the agent said last of each drive, after the cut. `wall`: when
-    it ended. `cut`: whether the power went off, as switches confirmed and nothing contradicted; `back`: the
-    drives of which an agent said something after that, other than that they failed."""
+    it ended. `cut`: the drives whose power went off, as switches confirmed and nothing contradicted; `back`:
+    those of which an agent said something after that, other than that they failed."""
 
     began: CycleBegan
     drives: tuple[DriveCycle, ...]
     judged: dict[str, Judged]
     statuses: dict[str, DriveStatus]
     wall: str
-    cut: bool = False
+    cut: frozenset[str] = frozenset()
     back: frozenset[str] = frozenset()
 
     def of(self, drive: str) -> DriveCycle | None:
@@ -207,7 +207,7 @@ class CampaignState:
                 judged=dict(cycle.judged),
                 statuses={**newest, **cycle.verified},
                 wall=entry.wall,
-                cut=cycle.cut,
+                cut=frozenset(one for one in cycle.began.drives if cycle.cut_of(self.machine_of(one))),
                 back=frozenset(drive for drive in cycle.began.drives if self._is_back(cycle, drive)),
             )
         )

@@ -123,11 +123,6 @@ class CycleState:
         """Whether this is cycle 0."""
         return self.began.cycle == 0
 
-    @property
-    def cut(self) -> bool:
-        """Whether switches confirmed an off, and nothing contradicted it."""
-        return self.went_off is not None and not self.still_there
-
     def cut_of(self, machine: str) -> bool:
         """Whether the machine's switches confirmed an off, and nothing contradicted it."""
         return self.went_off is not None and self.contradiction(machine) is None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from durability.acceptance.criteria import KINDS
 from durability.acceptance.evidence import CampaignEvidence, campaign_evidence
 from durability.acceptance.profile import Criterion, Word
-from durability.campaign.happenings import CutDue, PauseAsked
+from durability.campaign.happenings import CutDue, PauseAsked, StillThere
 from durability.campaign.tasks import Condition
 from tests.core.acceptance.samples import evidence
+from tests.core.campaign.test_moments_and_supplies import two_machines
+from tests.core.campaign.test_what_counts import OTHER_RUN, RUN
 from tests.core.campaign.told_campaign import ToldCampaign, condition, judged, part, told_settings
 
 RUNS = ("00000000000000a1", "00000000000000a2")
@@ -65,3 +67,19 @@ def test_a_machine_that_never_came_back_shows_nothing_of_its_drive() -> None:
     assert set(found.after_cuts(lambda row: row.unsafe_shutdowns)) == {1}
     for kind in ("always-there", "capacity-kept"):
         assert word(found, kind) == "not shown"
+
+
+def test_a_cut_beside_a_machine_that_was_not_cut_counts() -> None:
+    """Another machine of the campaign is at a wrong outlet: that says nothing of this one's cut."""
+    told = two_machines()
+    told.cut()
+    told.add(StillThere(machine="b", text="machine b kept running without a restart"))
+    told.say(part("done", run=RUN))
+    told.say(machine="c", boot="boot-2")
+    told.say(part("done", drive="d1", run=OTHER_RUN), machine="c", boot="boot-2")
+    told.judge(verdict="durable")
+    told.ended()
+    assert [(one.word, one.cut, one.was_seen) for one in campaign_evidence(told.state, "d1").cycles] == [
+        ("durable", True, True)
+    ]
+    assert [one.cut for one in campaign_evidence(told.state, "d0").cycles] == [False]

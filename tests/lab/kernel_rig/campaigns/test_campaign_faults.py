@@ -59,7 +59,7 @@ class Killer:
         if cycle is None or self._draw.random() >= KILL_RATE:
             return
         number = cycle.began.cycle
-        if number and number % 2 == 0 and not cycle.cut:
+        if number and number % 2 == 0 and not cycle.offs:
             return
         victim = self._draw.choice(["server", "agent", "controller"])
         if victim == "controller":
