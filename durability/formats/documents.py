@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # importing pydantic takes long, and the commands that print 
 
 T = TypeVar("T")
 
-TEXT_CHARACTERS_MAX = 4096
+TEXT_CHARACTERS_MAX = 4096  # as many as a path may have bytes
+NAME_CHARACTERS_MAX = 256
 COUNT_MAX = 1 << 45  # 400 million per second for a day; the sum of 100 of them is exact in a float64
 FINITE_MAX = 1e18  # of anything measured, and small enough to be added up, divided and squared
 _SHOWN_CHARACTERS = 60  # of a stranger's text in a message
@@ -95,7 +96,13 @@ Natural: TypeAlias = Annotated[int, _limited(ge=0, lt=1 << 62)]
 Count: TypeAlias = Annotated[int, _limited(ge=0, le=COUNT_MAX)]  # of what can be done in a round
 Finite: TypeAlias = Annotated[float, _limited(ge=0, le=FINITE_MAX)]  # and not negative
 Text: TypeAlias = Annotated[str, _limited(max_length=TEXT_CHARACTERS_MAX)]
+Name: TypeAlias = Annotated[str, _limited(max_length=NAME_CHARACTERS_MAX)]
 Flag: TypeAlias = Annotated[bool, _limited(strict=True)]
+
+
+def at_most(count: int) -> Any:
+    """For a field that is a tuple or a string: how many members or characters it may have."""
+    return _limited(max_length=count)
 
 
 def tagged(name: str) -> Any:

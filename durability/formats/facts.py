@@ -7,8 +7,10 @@ offsets in bytes, times in nanoseconds of the machine's CLOCK_BOOTTIME.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from durability.formats.documents import Finite, Natural, Text
+from durability import limits
+from durability.formats.documents import Finite, Name, Natural, Text, at_most
 from durability.formats.plan import TargetKind
 
 
@@ -23,15 +25,15 @@ class Drive:
     was enumerated (/sys/block/*/stat).
     """
 
-    name: str
-    model: str
-    serial: str
-    firmware: str
+    name: Name
+    model: Text
+    serial: Text
+    firmware: Text
     size_bytes: Natural
     logical_block_bytes: Natural
     physical_block_bytes: Natural
     rotational: bool | None
-    write_cache: str | None
+    write_cache: Name | None
     fua: bool | None
     diskseq: Natural | None
     unsafe_shutdowns: Natural | None
@@ -44,11 +46,11 @@ class Drive:
 class FileSystem:
     """The mounted file system that holds a file target. `block_bytes` is its block size."""
 
-    type: str
-    uuid: str
-    source: str
-    mount_point: str
-    options: str
+    type: Name
+    uuid: Name
+    source: Text
+    mount_point: Text
+    options: Annotated[str, at_most(limits.MOUNT_OPTIONS_MAX)]
     block_bytes: Natural
 
 
@@ -56,20 +58,20 @@ class FileSystem:
 class Host:
     """A machine. `virtualisation` is "none", or the hypervisor's name as far as it is known."""
 
-    machine_id: str
-    boot_id: str
+    machine_id: Name
+    boot_id: Name
     uptime_ns: Natural
-    kernel: str
-    virtualisation: str
-    hostname: str
+    kernel: Name
+    virtualisation: Name
+    hostname: Name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetWarning:
     """Something that can make a verdict mean less than it seems; docs/reference/cli.md lists `code`."""
 
-    code: str
-    text: str
+    code: Name
+    text: Text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,17 +88,17 @@ class Facts:
     """
 
     host: Host
-    path: str
-    path_in_file_system: str
+    path: Text
+    path_in_file_system: Text
     kind: TargetKind
     size_bytes: Natural
     offset_bytes: Natural | None
     file_system: FileSystem | None
-    layers: tuple[str, ...]
-    drives: tuple[Drive, ...]
-    warnings: tuple[TargetWarning, ...]
-    volume: str = ""
-    named: str = ""
+    layers: Annotated[tuple[Text, ...], at_most(limits.FACTS_LAYERS_MAX)]
+    drives: Annotated[tuple[Drive, ...], at_most(limits.FACTS_DRIVES_MAX)]
+    warnings: Annotated[tuple[TargetWarning, ...], at_most(limits.FACTS_WARNINGS_MAX)]
+    volume: Text = ""
+    named: Text = ""
     file_id: str = ""
 
 

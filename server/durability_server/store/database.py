@@ -15,6 +15,7 @@ import os
 import select
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
@@ -27,16 +28,19 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from durability.errors import StoreError, UsageError
+from durability.errors import RefusedError, StoreError, UsageError
 
 # Who else may have an SQLite file open: nobody, processes that only read it; or this one only reads.
 Mode: TypeAlias = Literal["alone", "with readers", "reader"]
 
+LISTING_S_MAX = 5.0
 _LOCK_WAIT_S = 2.0  # how long a server that is just ending may keep the file
 _HELD: set[Path] = set()  # files of SQLite that servers of this process have open
 _READING = "durability_reading"  # an option of a connection
 _ADVISORY_LOCK = 0x6475_7261_6269  # any number, the same for all servers: "durabi"
 _LOCK_NOT_AVAILABLE = "55P03"  # PostgreSQL's SQLSTATE for a lock_timeout that ran out
+_QUERY_CANCELED = "57014"  # that for a statement_timeout
+_LOOK_AFTER = 10_000  # instructions of SQLite's, a millisecond or less
 _IN_USE = "another server has it open; stop that one first"
 _LOCKED = "another server keeps it locked"
 # A server that stops within a transaction loses it before the others have waited for its locks in vain.
@@ -124,6 +128,41 @@ class Database:
             reader = self._readers.get(thread)
             if reader is not None and not self._usable(reader):
                 _close(self._readers.pop(thread))
+
+    @contextmanager
+    def listing(self) -> Iterator[Connection]:
+        """As `reading`, for a question about all that the store has, which keeps others waiting. Raises
+        RefusedError "busy" as well where it takes longer than `LISTING_S_MAX`; a process that only reads has
+        the time that it takes."""
+        with self.reading() as db:
+            if self._mode == "reader":
+                yield db
+                return
+            try:
+                with self._bounded(db):
+                    yield db
+            except (SQLAlchemyError, sqlite3.Error) as error:
+                if not _took_too_long(error):
+                    raise
+                raise RefusedError(
+                    "busy",
+                    f"this listing takes the server longer than {LISTING_S_MAX:g} s: choose fewer, with"
+                    " --limit, --drive or --host",
+                ) from error
+
+    @contextmanager
+    def _bounded(self, db: Connection) -> Iterator[None]:
+        if self.is_shared:
+            db.exec_driver_sql(f"SET LOCAL statement_timeout = {int(LISTING_S_MAX * 1000)}")
+            yield
+            return
+        driver: Any = db.connection.dbapi_connection
+        until_s = time.monotonic() + LISTING_S_MAX
+        driver.set_progress_handler(lambda: time.monotonic() > until_s, _LOOK_AFTER)
+        try:
+            yield
+        finally:
+            driver.set_progress_handler(None, 0)
 
     @contextmanager
     def sqlite(self) -> Iterator[sqlite3.Connection]:
@@ -222,6 +261,12 @@ def _reason(error: Exception) -> str:
     if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
         return _LOCKED
     return str(cause).strip().partition("\n")[0] or type(cause).__name__
+
+
+def _took_too_long(error: Exception) -> bool:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    interrupted = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT
+    return interrupted or getattr(cause, "sqlstate", None) == _QUERY_CANCELED
 
 
 def _shown(url: str) -> str:

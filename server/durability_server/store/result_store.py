@@ -20,11 +20,10 @@ from durability.formats.packing import Value, pack, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
 from durability_server.store.database import Database
-from durability_server.store.run_rows import contains, in_turn
+from durability_server.store.run_rows import contains, in_turn, that_fit
 
 RESULTS_OF_CLIENT_MAX = 1000  # the operator's own are not counted
 RESULT_BYTES_OF_CLIENT_MAX = 256 << 20
-LISTED_BYTES_MAX = 8 << 20  # of summaries in one answer
 
 _RESULTS = tables.results.c
 _DRIVES = tables.result_drives.c
@@ -97,18 +96,12 @@ class ResultStore:
         chosen = (_of_client(client), contains(_RESULTS.host, host), _on_drive(drive, identity))
         columns = (*_ROW, _RESULTS.number, _RESULTS.summary)
         newest = select(*columns).where(*chosen).order_by(*in_turn(_RESULTS.client, _RESULTS.number))
-        found_rows: list[tuple[int, dict[str, Value]]] = []
-        room = LISTED_BYTES_MAX
-        with self._database.reading() as db:
+        with self._database.listing() as db:
             names = client_names(db)
             with closing(db.execute(newest.limit(limit))) as found:
-                for row in found:
-                    room -= len(row.summary)
-                    if room < 0:
-                        break
-                    found_rows.append((row.number, _listed(row, names)))
-        found_rows.sort(key=lambda each: -each[0])
-        return tuple(row for _, row in found_rows)
+                rows = that_fit(found, lambda row: len(row.summary))
+        rows.sort(key=lambda row: -row.number)
+        return tuple(_listed(row, names) for row in rows)
 
     def find(self, result: str, *, client: str | None) -> tuple[dict[str, Value], bytes]:
         """The row of a result and its body; `client` as in `listing`. Raises RefusedError

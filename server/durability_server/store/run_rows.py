@@ -6,10 +6,10 @@ Within a transaction of the caller's, which decides what is allowed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -39,6 +39,9 @@ from durability_server.store import tables
 from durability_server.store.records import EVENTS_MAX, RunSnapshot, StoredRun, state_of
 from durability_server.store.target_keys import TargetKeys, overlap, run_drives
 
+T = TypeVar("T")
+
+LISTED_BYTES_MAX = 8 << 20  # of what the rows of one listing hold
 _PLACES_MAX = 256  # of other targets on the drives of a run, newest first
 
 # What has a row of its own beside that of its run, and its name in a snapshot.
@@ -117,6 +120,18 @@ def in_turn(
     client its share, however much another has."""
     place = func.row_number().over(partition_by=client, order_by=number.desc())
     return place, number.desc()
+
+
+def that_fit(rows: Iterable[T], size: Callable[[T], int]) -> list[T]:
+    """The first of these rows, as many as one listing has room for. The others are not read."""
+    room = LISTED_BYTES_MAX
+    kept = []
+    for row in rows:
+        room -= size(row)
+        if room < 0:
+            break
+        kept.append(row)
+    return kept
 
 
 def key_columns(keys: TargetKeys) -> dict[str, str]:

@@ -10,6 +10,7 @@ taken since.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
 
@@ -57,6 +58,7 @@ from durability_server.store.run_rows import (
     changing_columns,
     data_of,
     has_run,
+    in_turn,
     key_columns,
     known_row,
     listed,
@@ -66,6 +68,7 @@ from durability_server.store.run_rows import (
     runs_on,
     save_parts,
     stored_run,
+    that_fit,
     unknown_run,
     unverified,
     verdicts_of,
@@ -418,7 +421,7 @@ class Store:
         client and drive, at most `of_each` of a client. Where the limit leaves some out, each client has its
         share."""
         chosen = (of_client(client), drive_listing.on_host(host))
-        with self._database.reading() as db:
+        with self._database.listing() as db:
             return drive_listing.drives(
                 db,
                 (limit, of_each),
@@ -431,7 +434,7 @@ class Store:
     def claims(self, drives: Sequence[str], *, client: str | None) -> tuple[dict[str, Value], ...]:
         """What the runs of the client `client` say of a target of the drives with these marks, None: those of
         each client; one map for each."""
-        with self._database.reading() as db:
+        with self._database.listing() as db:
             marks = frozenset(drives)
             return drive_claims.claims(db, marks, of_client(client), held_at=self._held_at(), seen=self._seen)
 
@@ -443,20 +446,23 @@ class Store:
         self, limit: int, *, client: str | None, drive: str = "", host: str = ""
     ) -> tuple[dict[str, Value], ...]:
         """The newest `limit` runs of the client `client`, None: of all; one flat map each, newest first.
-        `drive`: a part of a drive's model or serial, `host`: of the machine's name."""
+        Where the limit, or the room of an answer, leaves some out, each client has its share. `drive`: a part
+        of a drive's model or serial, `host`: of the machine's name."""
         columns = tables.runs.c
         newest = select(
-            *(columns[name] for name in _LISTED),
+            *(columns[name] for name in (*_LISTED, "number")),
             columns.armed.is_not(None).label("is_armed"),  # the facts themselves can be long
             self.leases.held_at(columns.holder).scalar_subquery().label("held_at"),
         )
         newest = newest.where(of_client(client), drive_listing.on_host(host), drive_listing.on_drive(drive))
-        newest = newest.order_by(columns.number.desc()).limit(limit)
+        newest = newest.order_by(*in_turn(columns.client, columns.number)).limit(limit)
         wanted = newest.with_only_columns(columns.run)
         frontiers = tables.frontiers.c
         acked = select(frontiers.run, func.sum(frontiers.acked)).group_by(frontiers.run)
-        with self._database.reading() as db:
-            rows = db.execute(newest).all()
+        with self._database.listing() as db:
+            with closing(db.execute(newest)) as found:
+                rows = that_fit(found, lambda row: sum(len(str(text).encode()) for text in row))
+            rows.sort(key=lambda row: -row.number)
             totals = db.execute(acked.where(frontiers.run.in_(wanted)))
             acked_of = {run: int(total) for run, total in totals}
             given = verdicts_of(db, wanted)

@@ -17,10 +17,13 @@ from durability.formats.facts import Drive, Facts
 from durability.formats.packing import pack
 from durability.formats.plan import Plan
 
+KEY_BYTES_MAX = 1000  # of what is kept as it is: databases have no index of much longer ones
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetKeys:
-    """The identities of one target, strongest first; "" where the facts do not give that one."""
+    """The identities of one target, strongest first; "" where the facts do not give that one. What is long in
+    them is a hash."""
 
     drive: str
     file_system: str
@@ -30,18 +33,23 @@ class TargetKeys:
 def target_keys(facts: Facts) -> TargetKeys:
     """The identities that `facts` give their target."""
     uuid = facts.file_system.uuid if facts.file_system else ""
-    in_file_system = f"fs={uuid} file={facts.path_in_file_system}" if facts.kind == "file" else "device"
+    file = _short(facts.path_in_file_system)
+    in_file_system = f"fs={uuid} file={file}" if facts.kind == "file" else "device"
     serials = sorted(_serial(drive, facts.host.machine_id) for drive in facts.drives)
     volume = facts.volume if facts.kind == "device" else ""
     placed = facts.kind == "file" or facts.offset_bytes is not None or bool(volume)
     identified = bool(serials) and all(serials) and placed
     drive = f"drives={','.join(serials)} offset={volume or facts.offset_bytes} {in_file_system}"
     return TargetKeys(
-        drive=drive if identified else "",
+        drive=_short(drive) if identified else "",
         file_system=in_file_system if facts.kind == "file" and uuid else "",
         # A volume has its name by the order in which it was found, so another one may have it tomorrow.
-        path=f"machine={facts.host.machine_id} path={volume or facts.path}",
+        path=f"machine={facts.host.machine_id} path={_short(volume or facts.path)}",
     )
+
+
+def _short(key: str) -> str:
+    return key if len(key.encode(errors="surrogatepass")) <= KEY_BYTES_MAX else f"sha256={identity_of(key)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from durability.bench.serials import hashed
 from durability.errors import RefusedError
 from durability.formats.documents import to_value
 from durability.formats.packing import pack
-from durability_server.store import result_store, tables
+from durability_server.store import result_store, run_rows, tables
 from durability_server.store.result_store import NewResult
 from durability_server.store.store import Store
 
@@ -125,7 +125,7 @@ def test_a_list_stops_where_an_answer_would_be_too_long(
     store = store_fixture.store
     for text in ("one", "two", "three"):
         last = store.keep_result(new(text))
-    monkeypatch.setattr(result_store, "LISTED_BYTES_MAX", len(pack(to_value(SUMMARY))) * 3 // 2)
+    monkeypatch.setattr(run_rows, "LISTED_BYTES_MAX", len(pack(to_value(SUMMARY))) * 3 // 2)
     assert [row["result"] for row in store.results.listing(10, client=None)] == [last]
     store.keep_result(new("four"))  # the list left nothing open
 

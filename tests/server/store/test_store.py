@@ -17,6 +17,7 @@ from durability.evidence.drive_identity import enumerations
 from durability.formats.case import DriveState, Event, TargetFailure
 from durability.formats.documents import to_value
 from durability.formats.packing import pack
+from durability_server.store import database, run_rows
 from durability_server.store.records import EVENTS_MAX
 from durability_server.store.store import Store
 from durability_server.store.target_keys import target_keys
@@ -401,6 +402,43 @@ def test_the_listing_is_newest_first_and_limited(store_fixture: StoreFixture) ->
     assert [row["run"] for row in rows] == [f"{3:016x}", f"{2:016x}"]
     assert (rows[0]["state"], rows[0]["verdict"], rows[0]["acked"]) == ("armed", "durable", 11)
     assert (rows[1]["state"], rows[1]["verdict"], rows[1]["acked"]) == ("registered", "", 0)
+
+
+def test_no_client_crowds_another_out_of_a_listing(
+    store_fixture: StoreFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the limit leaves runs out, or the room of an answer does, each client has its share."""
+    for run in (1, 2, 3):
+        store_fixture.register(run, facts=store_fixture.lab.facts(serial=f"S{run}"), client="one")
+    for run in range(4, 20):
+        long = store_fixture.lab.facts(serial=f"S{run}", path=f"/{'x' * 4000}/{run}")
+        store_fixture.register(run, facts=long, client="other")
+    rows = store_fixture.store.listing(6, client=None)
+    assert [int(str(row["run"]), 16) for row in rows] == [19, 18, 17, 3, 2, 1]
+    monkeypatch.setattr(run_rows, "LISTED_BYTES_MAX", 10_000)
+    rows = store_fixture.store.listing(1000, client=None)
+    assert [int(str(row["run"]), 16) for row in rows] == [19, 18, 3, 2]
+    assert len(store_fixture.store.listing(1000, client="one")) == 3
+
+
+@pytest.mark.slow
+def test_a_listing_that_takes_too_long_is_refused(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends then, so that others are answered; the next question finds the store as it was."""
+    monkeypatch.setattr(database, "LISTING_S_MAX", 0.2)
+    store = Store(store_url)
+    store.open()
+    endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT -x FROM n) SELECT count(*) FROM n"
+    for _ in range(2):
+        with (
+            pytest.raises(RefusedError, match=r"longer than 0\.2 s") as refused,
+            store._database.listing() as db,
+        ):
+            db.exec_driver_sql(endless)
+        assert refused.value.code == "busy"
+        assert store.listing(5, client=None) == ()
+        with store._database.reading() as db:
+            assert db.exec_driver_sql("SELECT count(*) FROM runs").scalar() == 0
+    store.close()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

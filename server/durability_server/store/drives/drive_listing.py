@@ -33,10 +33,10 @@ from durability.evidence.strength import strength_of_drive, weightiest
 from durability.formats.case import PastVerdict, SessionEnd
 from durability.formats.documents import from_value
 from durability.formats.facts import Facts
-from durability.formats.packing import Value, unpack
+from durability.formats.packing import Value, pack, unpack
 from durability_server.store import tables
 from durability_server.store.client_store import client_names
-from durability_server.store.run_rows import contains, in_turn, unverified, verdicts_of
+from durability_server.store.run_rows import contains, in_turn, that_fit, unverified, verdicts_of
 from durability_server.store.target_keys import run_drives
 
 # The end of a run's session as it stands, by what is stored of it, where it is held, and by whom.
@@ -107,9 +107,9 @@ def drives(
     seen: Seen,
 ) -> tuple[dict[str, Value], ...]:
     """The drives with the newest of the chosen runs, with what all chosen runs of one client on each say.
-    `limits`: how many of all clients, and of each; where the first leaves some out, each client has its
-    share. `drive`: a part of the drive's model or serial. `held_at`: where another server holds a run;
-    `seen`: how its session ended."""
+    `limits`: how many of all clients, and of each; where the first, or the room of an answer, leaves some
+    out, each client has its share. `drive`: a part of the drive's model or serial. `held_at`: where another
+    server holds a run; `seen`: how its session ended."""
     limit, of_one = limits
     chosen = (*chosen, _is_named(drive))
     both = tables.run_drives.join(tables.runs, _DRIVES.run == _RUNS.run)
@@ -119,8 +119,9 @@ def drives(
     place, newest_first = in_turn(of_each.client, of_each.newest)
     placed = select(of_each.client, of_each.identity, of_each.newest, place.label("place"))
     ranked = placed.order_by(place, newest_first).limit(limit).subquery().c
-    wanted = select(ranked.client, ranked.identity, ranked.newest).where(ranked.place <= of_one)
-    found = sorted(db.execute(wanted).all(), key=lambda row: -row.newest)
+    wanted = select(ranked.client, ranked.identity, ranked.newest, ranked.place)
+    wanted = wanted.where(ranked.place <= of_one)
+    found = sorted(db.execute(wanted).all(), key=lambda row: (row.place, -row.newest))
     listed = wanted.subquery()
     is_listed = and_(listed.c.client == _RUNS.client, listed.c.identity == _DRIVES.identity)
     these = both.join(listed, is_listed)
@@ -131,7 +132,9 @@ def drives(
         runs[row.client, row.identity].append(row)
     given = verdicts_of(db, select(_RUNS.run).select_from(these).where(*chosen))
     names = client_names(db)
-    return tuple(_drive(runs[row.client, row.identity], given, names, seen) for row in found)
+    each_drive = ((row.newest, _drive(runs[row.client, row.identity], given, names, seen)) for row in found)
+    kept = that_fit(each_drive, lambda one: len(pack(one[1])))
+    return tuple(drive for _, drive in sorted(kept, key=lambda one: -one[0]))
 
 
 _OF_RUN = (
