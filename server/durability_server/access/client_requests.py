@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
-from durability.errors import ProtocolError
+from durability.errors import ProtocolError, RefusedError
 from durability.protocol import auth, join_code, messages
 from durability.protocol.messages import Message
 from durability_server import clock
@@ -24,7 +24,8 @@ _ID_BYTES = 8
 
 class ClientRequests:
     """Answers them. `on_revoked` is called with the id of a client that is no longer known. `where` is the
-    address that the line of an invitation names; the server sets it once it listens."""
+    address that the line of an invitation names, `campaign_with` gives the campaign that is not over and has
+    a machine of this name, "" for none; the server sets both."""
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class ClientRequests:
         self._fingerprint = fingerprint
         self._on_revoked = on_revoked
         self.where = ""
+        self.campaign_with: Callable[[str], Awaitable[str]] = _no_campaign
 
     async def answer(self, caller: Caller, message: Message) -> Message:
         """The answer to a request. Raises RefusedError or StoreError."""
@@ -59,7 +61,7 @@ class ClientRequests:
                 codes = await self._thread.ask(self._machines.listing, now=_now())
                 return messages.Clients(rows=(*clients, *codes))
             case messages.Rename():
-                await self._thread.call(self._clients.rename, message.client, message.name)
+                await self._rename(message.client, message.name)
             case messages.Revoke():
                 await self._revoke(message.client)
             case _:
@@ -99,14 +101,37 @@ class ClientRequests:
             expires=clock.wall(clock.now_ns() + valid_s * 1_000_000_000),
         )
 
+    async def _rename(self, client: str, name: str) -> None:
+        """A campaign knows its machines by their names."""
+        known = (await self._names()).get(client, client)
+        if name != known and (campaign := await self.campaign_with(known)):
+            raise RefusedError(
+                "busy",
+                f"campaign {campaign}, which is not over, has the machine {known}, and would not hear it"
+                f" under another name: rename it after the end (`durability campaign stop {campaign}`)",
+            )
+        await self._thread.call(self._clients.rename, client, name)
+
+    async def _names(self) -> dict[str, str]:
+        """By id, of the clients that are known."""
+        rows = await self._thread.ask(self._clients.listing, now=_now())
+        return {str(row["client"]): str(row["name"]) for row in rows if row["state"] == "joined"}
+
     async def _revoke(self, client: str) -> None:
-        """A code for machines goes with all machines that joined by it."""
+        """A code for machines goes with all machines that joined by it. Also within a campaign: somebody else
+        may have the machine's credential."""
         now, wall = _now(), clock.wall()
+        names = await self._names()
         machines = await self._thread.call(self._machines.revoke, client, wall=wall, now=now)
         if machines is None:
             machines = (await self._thread.call(self._clients.revoke, client, wall=wall, now=now),)
         for revoked in machines:
             self._on_revoked(revoked)
+            if campaign := await self.campaign_with(names.get(revoked, "")):
+                text = (
+                    f"its machine {names[revoked]} was revoked, and is not heard any more: stop the campaign"
+                )
+                self._announce(f"campaign {campaign}", text)
 
     async def _join(self, caller: Caller, name: str, *, machine: str = "") -> messages.Joined:
         secret = secrets.token_bytes(auth.SECRET_BYTES)
@@ -127,6 +152,10 @@ class ClientRequests:
             kept = await self._thread.call(use_up, caller.invitation, client, wall=clock.wall(), now=_now())
             self._announce(kept.name, f"joined as {kept.role}")
         return messages.Joined(client=kept.id, secret=secret, name=kept.name, role=kept.role)
+
+
+async def _no_campaign(_machine: str) -> str:
+    return ""
 
 
 def _now() -> int:

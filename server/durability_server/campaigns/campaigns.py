@@ -99,6 +99,14 @@ class Campaigns:
                 return name
         return ""
 
+    async def campaign_with(self, machine: str) -> str:
+        """The campaign that is not over and has the machine, "" for none. Raises StoreError."""
+        for known in await self._newest_logs():
+            state = known.state
+            if state.settings is not None and state.state != "ended" and machine in state.plan.machines:
+                return known.name
+        return ""
+
     @property
     def silent_s(self) -> dict[str, dict[str, float]]:
         """By campaign that is not over and by machine: for how long its agent has said nothing."""

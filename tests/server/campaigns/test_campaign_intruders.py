@@ -315,3 +315,37 @@ async def test_what_an_agent_says_is_kept_to_some_kib(lab: Lab, sqlite_url: str,
     entries = await entries_of(lab, running)
     texts = [entry.happening.status.text for entry in entries if isinstance(entry.happening, DriveReported)]
     assert texts == ["é" * 1024]
+
+
+async def test_machine_of_a_campaign_keeps_its_name(lab: Lab, sqlite_url: str, power: Path) -> None:
+    """It would not be heard under another one. Once the campaign is over it may be renamed."""
+    running = await lab.start(sqlite_url)
+
+    async def rename(client: str, name: str) -> None:
+        operator = await lab.connect(running.address, "operate", local=True)
+        await operator.ask(messages.Rename(client=client, name=name), messages.Stored)
+
+    async with living(Machine(lab, running.address, power)):
+        await begin(lab, running, settings_of(power, cuts=1))
+        operator = await lab.connect(running.address, "operate", local=True)
+        rows = (await operator.ask(messages.ListClients(), messages.Clients)).rows
+        (mine,) = [str(row["client"]) for row in rows if row["name"] == "test"]
+        for client in ("test", mine):
+            with pytest.raises(RefusedError, match="campaign trial, which is not over, has the machine test"):
+                await rename(client, "other")
+        await rename("test", "test")
+        await until(lab, running, lambda state: state.state == "ended")
+        await rename("test", "other")
+
+
+async def test_machine_of_a_campaign_is_revoked_and_serve_says_so(
+    lab: Lab, sqlite_url: str, power: Path
+) -> None:
+    """Somebody may have its credential, so this does not wait for the campaign."""
+    said: list[tuple[str, str]] = []
+    running = await lab.start(sqlite_url, announce=lambda who, what: said.append((who, what)))
+    operator = await lab.connect(running.address, "operate", local=True)
+    await begin(lab, running, settings_of(power, cuts=1))
+    await operator.ask(messages.Revoke(client="test"), messages.Stored)
+    text = "its machine test was revoked, and is not heard any more: stop the campaign"
+    assert ("campaign trial", text) in said
