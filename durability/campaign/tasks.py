@@ -16,10 +16,10 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from durability.campaign.definition.settings import Arm, DriveUnderTest
-from durability.formats.documents import Finite, Flag, Natural, Text
+from durability.campaign.definition.settings import DRIVES_MAX, Arm, DriveUnderTest
+from durability.formats.documents import Finite, Flag, Natural, Text, at_most
 
 TaskKind: TypeAlias = Literal["wait", "examine", "run", "verify", "shutdown", "release"]
 
@@ -139,5 +139,5 @@ class Status:
     virtualisation: Text
     software: Text
     task: Natural
-    drives: tuple[DriveStatus, ...]
+    drives: Annotated[tuple[DriveStatus, ...], at_most(DRIVES_MAX)]
     campaign: Text = ""
