@@ -112,6 +112,7 @@ class Programs:
         del environment["DURABILITY_CREDENTIAL"]
         return subprocess.run(
             self.command(*words),
+            cwd=self.home,
             env=environment,
             check=True,
             stdin=subprocess.DEVNULL,
