@@ -59,7 +59,9 @@ def test_durable_names_its_class_first_and_its_limits_after(make_plan: MakePlan)
 
 def past(verdict: str, run: str = "0" * 16) -> PastVerdict:
     """A verdict on another cut of the series, or on this one."""
-    return PastVerdict(run=run, verdict=verdict, cut_class="power", at_risk_ms1000=1, wall="")
+    return PastVerdict(
+        run=run, verdict=verdict, cut_class="power", at_risk_ms1000=1, wall="", enumerations=(run,)
+    )
 
 
 @pytest.mark.parametrize(
